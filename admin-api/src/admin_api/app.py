@@ -132,4 +132,6 @@ def _allowed_methods(request: Request) -> list[str]:
     for route in request.app.routes:
         if route.matches(request.scope)[0] is not Match.NONE:
             methods |= route.methods
+    if "GET" in methods:
+        methods.add("HEAD")
     return sorted(methods)

@@ -11,6 +11,7 @@
    wait.
 7. Requests are counted and timed by route template, never by raw path.
 8. An unhandled exception is logged whole and answered with a 500 that does not mention it.
+9. HEAD is answered with the head of GET's answer.
 """
 
 from __future__ import annotations
@@ -113,7 +114,7 @@ class RequestRing:
         )
         scope[REQUEST_KEY] = context
         body = Body(receive, headers)
-        answer = _Answer(send, body, context)
+        answer = _Answer(send, body, context, head_only=scope["method"] == "HEAD")
         started = time.perf_counter()
         try:
             await self._run(scope, headers, body, answer)
@@ -132,14 +133,14 @@ class RequestRing:
             scope[BODY_KEY] = body
             _set_path(scope)
             if scope["path"] in PROBES:
-                await self._app(scope, body.receive, answer.send)
+                await self._call(scope, body, answer)
                 return
             turns = self._streams if in_parts else self._running
             await self._take_turn(turns)
             answer.turn = None if in_parts else turns
             try:
                 async with asyncio.timeout(REQUEST_TIMEOUT_S) as answer.time_limit:
-                    await self._app(scope, body.receive, answer.send)
+                    await self._call(scope, body, answer)
             finally:
                 turns.release() if in_parts else answer.end_turn()
         except errors.ApiError as error:
@@ -152,6 +153,18 @@ class RequestRing:
             context: RequestContext = scope[REQUEST_KEY]
             log.exception("request failed", request_id=context.request_id, correlation_id=context.correlation_id)
             await answer.give(scope, body.receive, errors.internal_error())
+
+    async def _call(self, scope: Scope, body: Body, answer: _Answer) -> None:
+        """Call the application; for HEAD as for GET, up to the first part of the body."""
+        if scope["method"] != "HEAD":
+            await self._app(scope, body.receive, answer.send)
+            return
+        as_get = {**scope, "method": "GET"}
+        try:
+            await self._app(as_get, body.receive, answer.send)
+        finally:
+            if "route" in as_get:
+                scope["route"] = as_get["route"]
 
     async def _take_turn(self, turns: asyncio.Semaphore) -> None:
         """Acquire a semaphore of running requests. Raises ApiError if there are too many requests."""
@@ -191,10 +204,11 @@ class RequestRing:
 class _Answer:
     """The answer on its way out: gets the common headers, and remembers whether and how it began."""
 
-    __slots__ = ("_body", "_context", "_send", "status", "time_limit", "turn")
+    __slots__ = ("_body", "_context", "_head_only", "_send", "status", "time_limit", "turn")
 
-    def __init__(self, send: Send, body: Body, context: RequestContext) -> None:
+    def __init__(self, send: Send, body: Body, context: RequestContext, *, head_only: bool) -> None:
         self._send = send
+        self._head_only = head_only
         self._body = body
         self._context = context
         #: audit.NO_ANSWER until the answer begins.
@@ -214,6 +228,10 @@ class _Answer:
             headers["x-request-id"] = self._context.request_id
             for name, value in _SAFE_HEADERS.items():
                 headers.setdefault(name, value)
+        elif self._head_only and message.get("more_body"):
+            # The endpoint ends as for a client that has left: the rest may have no end.
+            await self._send({"type": "http.response.body", "body": b"", "more_body": False})
+            raise ClientDisconnect
         elif self._body.to_come and not message.get("more_body"):
             # The answer is out before the rest of the body is read, and only then is it over.
             await self._send({**message, "more_body": True})

@@ -110,7 +110,8 @@ def test_only_what_is_served_is_described(stack: Stack) -> None:
         answer = stack.http.request("OPTIONS", path.replace("{", "%7B").replace("}", "%7D"))
         assert answer.status_code == 405, path
         allowed = answer.headers["allow"].split(", ")
-        assert sorted(allowed) == sorted(method.upper() for method in description["paths"][path])
+        methods = {method.upper() for method in description["paths"][path]}
+        assert set(allowed) == methods | ({"HEAD"} if "GET" in methods else set())
 
 
 @pytest.fixture(scope="module")

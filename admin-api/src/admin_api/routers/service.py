@@ -1,8 +1,11 @@
 """The service's endpoints without a cluster id: health, metrics and the documentation.
 
-/healthz the event loop turns /readyz the same, and storage answers /metrics Prometheus text: this process, HTTP, and
-kafka_exporter's set /openapi.json the description of every endpoint /docs the description as a page, made of local
-files only
+    /               leads to /docs
+    /healthz        the event loop turns
+    /readyz         the same, and storage answers
+    /metrics        Prometheus text: this process, HTTP, and kafka_exporter's set
+    /openapi.json   the description of every endpoint
+    /docs           the description as a page, made of local files only
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ from pathlib import Path
 
 from fastapi import FastAPI, Request
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
-from starlette.responses import FileResponse, JSONResponse, Response
+from starlette.responses import FileResponse, JSONResponse, RedirectResponse, Response
 
 from admin_api import errors
 from admin_api.exporter import Exporter
@@ -41,6 +44,7 @@ _DOCS_POLICY = (
 
 def add_operations(app: FastAPI) -> None:
     for path, endpoint in (
+        ("/", root),
         ("/healthz", healthz),
         ("/readyz", readyz),
         ("/metrics", metrics),
@@ -49,6 +53,10 @@ def add_operations(app: FastAPI) -> None:
         ("/docs/{asset}", docs_asset),
     ):
         app.add_api_route(path, endpoint, methods=["GET"], include_in_schema=False)
+
+
+async def root() -> Response:
+    return RedirectResponse("docs")
 
 
 async def healthz() -> Response:
