@@ -219,3 +219,10 @@ def test_ctrl_c_ends_a_consumer_quietly(run):
     process.send_signal(2)
     out, error = process.communicate(timeout=60)
     assert (process.returncode, out, error) == (130, b"", b"")
+
+
+def test_a_topic_named_as_the_rest_api_names_all_topics(run):
+    run("topic", "create", "other", "-c", "retention.ms=1000")
+    assert run("topic", "create", "-", "-c", "segment.ms=5000") == (0, ["created: -, 1 partition"], "")
+    assert run("topic", "describe", "-")[1][2:] == ["segment.ms=5000"]
+    assert run("topic", "delete", "-", "other", "--yes")[0] == 0

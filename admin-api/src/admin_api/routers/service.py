@@ -1,11 +1,11 @@
 """The service's endpoints without a cluster id: health, metrics and the documentation.
 
-    /               leads to /docs
-    /healthz        the event loop turns
-    /readyz         the same, and storage answers
-    /metrics        Prometheus text: this process, HTTP, and kafka_exporter's set
-    /openapi.json   the description of every endpoint
-    /docs           the description as a page, made of local files only
+/               leads to /docs
+/healthz        the event loop turns
+/readyz         the same, and storage answers
+/metrics        Prometheus text: this process, HTTP, and kafka_exporter's set
+/openapi.json   the description of every endpoint
+/docs           the description as a page, made of local files only
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from typing import Annotated
 import typer
 from service_chassis.version import VERSION
 
-from millrace.cli.errors import CliError
+from millrace.cli.errors import USAGE, CliError
 
 __all__ = ["application", "run"]
 
@@ -123,6 +123,12 @@ def _ended(work: Callable[[], int]) -> int:
     except CliError as error:
         print(f"millrace: {error}", file=sys.stderr)
         return error.status
+    except UnicodeEncodeError as error:
+        # Python keeps bytes of the command line that are not UTF-8 as lone surrogates.
+        if not any("\ud800" <= each <= "\udfff" for each in error.object):
+            raise
+        print(f"millrace: {error.object!r} is not UTF-8", file=sys.stderr)
+        return USAGE
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:  # the reader has left, as `head` does

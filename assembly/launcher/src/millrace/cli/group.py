@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
 
 import typer
@@ -58,7 +58,9 @@ def describe(name: Name, rest: Rest = None, output: Output = Format.TABLE) -> No
 @group.command(epilog="Example: millrace group seek billing --to 2026-01-31T12:00:00Z --execute")
 def seek(
     name: Name,
-    to: Annotated[str, typer.Option("--to", help="start, end, an offset, or a time as in ISO 8601.")],
+    to: Annotated[
+        str, typer.Option("--to", help="start, end, an offset, or a time as in ISO 8601, by default of UTC.")
+    ],
     topics: Topics = None,
     execute: Execute = False,
     kafka: Kafka = None,
@@ -169,11 +171,19 @@ def target(text: str) -> int | datetime | str:
     if text.isascii() and text.isdecimal():
         return int(text)
     try:
-        return datetime.fromisoformat(text)
+        time = datetime.fromisoformat(text)
+        time = time if time.tzinfo is not None else time.replace(tzinfo=UTC)
+        if _milliseconds(time) >= 0:  # ListOffsets has another meaning for negative ones
+            return time
+        raise ValueError(text)
     except ValueError as error:
         raise CliError(
-            f"--to: {text!r} is neither start, end, an offset nor a time as 2026-01-31T12:00:00Z", USAGE
+            f"--to: {text!r} is neither start, end, an offset nor a time after 1970 as 2026-01-31T12:00:00Z", USAGE
         ) from error
+
+
+def _milliseconds(time: datetime) -> int:
+    return (time - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
 
 
 async def _partitions(admin: Any, committed: Any, topics: list[str]) -> list[Any]:
@@ -196,5 +206,5 @@ async def _offsets(admin: Any, asked: list[Any], wanted: int | datetime | str) -
         return {each: min(max(wanted, first[each].offset), end[each].offset) for each in asked}
     if not isinstance(wanted, datetime):
         raise TypeError(wanted)
-    at = await admin.topics.offsets(dict.fromkeys(asked, int(wanted.timestamp() * 1000)))
+    at = await admin.topics.offsets(dict.fromkeys(asked, _milliseconds(wanted)))
     return {each: at[each].offset if at[each].offset >= 0 else end[each].offset for each in asked}

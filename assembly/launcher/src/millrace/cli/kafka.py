@@ -21,6 +21,8 @@ _API_TIMEOUT_MS = 30_000
 
 def settings(address: str | None) -> ClientSettings:
     """Return the settings of a client of these bootstrap servers, by default of the profile's."""
+    if address == "":
+        raise CliError("--kafka: the address is empty; is a shell variable not set?", USAGE)
     given = address or profiles.current().kafka
     try:
         return ClientSettings(

@@ -83,7 +83,7 @@ def compiled(text: str) -> _Piece:
                 raise CliError(f"--format: %{field} is unknown; there are %{' %'.join(_FIELDS)}", USAGE)
             pieces.append(_FIELDS[field])
             continue
-        fixed = literal.encode() if literal else _escaped(escape)
+        fixed = literal.encode(errors="surrogateescape") if literal else _escaped(escape)
         pieces.append(lambda _record, fixed=fixed: fixed)  # type: ignore[misc]
     return lambda record: b"".join([piece(record) for piece in pieces])
 
@@ -113,9 +113,9 @@ def from_json(line: bytes, number: int) -> NewRecord:
     """Return the record of a line. Raises CliError that names the line's number when it is none."""
     try:
         row = json.loads(line)
-        headers = tuple((str(each["name"]), _bytes("value", each)) for each in row.get("headers", ()))
+        headers = tuple((_name(each), _bytes("value", each)) for each in row.get("headers", ()))
         return NewRecord(_bytes("value", row), _bytes("key", row), headers)
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise CliError(f"line {number} is not a record in JSON: {type(error).__name__}: {error}") from error
 
 
@@ -133,6 +133,12 @@ def _text(name: str, content: bytes | None) -> dict[str, str | None]:
         return {name: None if content is None else content.decode()}
     except UnicodeDecodeError:
         return {f"{name}_base64": base64.b64encode(content or b"").decode()}
+
+
+def _name(header: dict[str, Any]) -> str:
+    name = str(header["name"])
+    name.encode()  # half of a surrogate pair is no text
+    return name
 
 
 def _bytes(name: str, row: dict[str, Any]) -> bytes | None:

@@ -51,7 +51,9 @@ def produce(
     from millrace.cli.kafka import run
     from millrace.cli.record_streams import Production, produce_lines
 
-    headers = tuple((name, value.encode()) for name, value in pairs("--header", header or []).items())
+    headers = tuple(
+        (name, value.encode(errors="surrogateescape")) for name, value in pairs("--header", header or []).items()
+    )
     delimiter = None if key_delimiter is None else _unescaped(key_delimiter)
     run(
         produce_lines(
@@ -93,6 +95,8 @@ def consume(
         raise CliError("give one of --format, --key-delimiter and --output", USAGE)
     if not re.fullmatch(r"beginning|end|-?\d{1,18}|@\d{1,18}", offset, flags=re.ASCII):
         raise CliError(f"--offset: {offset!r} is neither beginning, end, N, -N nor @TIME", USAGE)
+    if group == "":
+        raise CliError("--group: the name is empty; is a shell variable not set?", USAGE)
     if group is not None and (partition or offset not in ("beginning", "end")):
         raise CliError("--group reads from the committed offsets: no --partition, and --offset beginning or end", USAGE)
     if form is None:

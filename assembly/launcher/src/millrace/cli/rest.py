@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import http.client
 import json
+import re
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
-from urllib.parse import quote, urlencode, urlsplit
+from urllib.parse import SplitResult, quote, urlencode, urlsplit
 
 from millrace.cli import profiles
 from millrace.cli.errors import USAGE, CliError
@@ -19,6 +20,8 @@ CONNECT_TIMEOUT_S = 3.0
 #: Seconds for the answer to a request.
 ANSWER_TIMEOUT_S = 30.0
 _PAGE_SIZE = 1000
+_HOST = re.compile(r"[^\x00-\x20.]+(\.[^\x00-\x20.]+)*\.?")
+_TOKEN = re.compile(r"[!-~]+")
 
 
 class RestClient:
@@ -26,25 +29,21 @@ class RestClient:
 
     def __init__(self, address: str | None) -> None:
         profile = profiles.current()
-        given = address or profile.rest
-        url = urlsplit(given if "://" in given else f"http://{given}")
-        try:
-            port = url.port
-        except ValueError:
-            port = -1
-        if url.scheme not in ("http", "https") or not url.hostname or port == -1 or url.query:
-            raise CliError(f"--rest: {given!r} is not host:port or a URL", USAGE)
+        given = profile.rest if address is None else address
+        url, port = _split(given)
         self.address = given
         self._base = url.path.rstrip("/")
         self._headers = {"Accept": "application/json"}
         if profile.token_file:
             try:
-                token = Path(profile.token_file).read_text(encoding="utf-8").strip()
+                token = Path(profile.token_file).read_text(encoding="utf-8", errors="replace").strip()
             except OSError as error:
                 raise CliError(f"token file {profile.token_file}: {error.strerror}") from error
+            if not _TOKEN.fullmatch(token):
+                raise CliError(f"token file {profile.token_file}: not one token of visible ASCII characters")
             self._headers["Authorization"] = f"Bearer {token}"
         kind = http.client.HTTPSConnection if url.scheme == "https" else http.client.HTTPConnection
-        self._connection = kind(url.hostname, port, timeout=CONNECT_TIMEOUT_S)
+        self._connection = kind(str(url.hostname), port, timeout=CONNECT_TIMEOUT_S)
         self._cluster: str | None = None
 
     def __enter__(self) -> Self:
@@ -65,10 +64,10 @@ class RestClient:
         """The id of the cluster, which the first access asks for."""
         if self._cluster is None:
             self._connection.sock.settimeout(CONNECT_TIMEOUT_S)
-            clusters = self.request("GET", "/v3/clusters")["data"]
-            if not clusters:
-                raise CliError(f"the REST API at {self.address} names no cluster")
-            self._cluster = str(clusters[0]["cluster_id"])
+            try:
+                self._cluster = str(self.request("GET", "/v3/clusters")["data"][0]["cluster_id"])
+            except (LookupError, TypeError) as error:
+                raise CliError(f"{self.address} names no cluster; is it the REST API?") from error
             self._connection.sock.settimeout(ANSWER_TIMEOUT_S)
         return self._cluster
 
@@ -111,7 +110,24 @@ class RestClient:
         return parsed
 
 
+def _split(given: str) -> tuple[SplitResult, int | None]:
+    """Return an address as a URL, and its port. Raises CliError for another text."""
+    if not given:
+        raise CliError("--rest: the address is empty; is a shell variable not set?", USAGE)
+    try:
+        url = urlsplit(given if "://" in given else f"http://{given}")
+        port, host = url.port, url.hostname or ""
+        host.encode("idna")
+        if _HOST.fullmatch(host) and url.scheme in ("http", "https") and not url.query:
+            return url, port
+    except ValueError:
+        pass
+    raise CliError(f"--rest: {given!r} is not host:port or a URL", USAGE)
+
+
 def _joined(*parts: str) -> str:
+    if "" in parts:
+        raise CliError("a name is empty; is a shell variable not set?", USAGE)
     return "/".join(quote(part, safe="") for part in parts)
 
 

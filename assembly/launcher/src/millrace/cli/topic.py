@@ -70,7 +70,12 @@ def describe(name: Name, rest: Rest = None, kafka: Kafka = None, output: Output 
     from millrace.cli.kafka import administer, topic_partitions
 
     with RestClient(rest) as client:
-        configs = {row["name"]: row["value"] for row in client.rows("topics", name, "configs") if not row["is_default"]}
+        # Of a topic named "-" the REST API returns the configs of all topics.
+        configs = {
+            row["name"]: row["value"]
+            for row in client.rows("topics", name, "configs")
+            if row["topic_name"] == name and not row["is_default"]
+        }
 
     async def offsets(admin: Any) -> list[dict[str, Any]]:
         asked = await topic_partitions(admin, name, [])
