@@ -119,6 +119,7 @@ def test_the_queue_of_syncs_says_which_file_failed(lossy_disk, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.blocks_event_loop("a process in Python serves this file system, so that opening a file may take long")
 @pytest.mark.timeout(900)
 def test_power_cuts_below_a_broker(lossy_disk, start_load, check_once, figures, scaled):
     chance, cuts = random.Random(5), scaled(20)

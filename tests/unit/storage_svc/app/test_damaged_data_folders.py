@@ -158,7 +158,7 @@ async def survives(root: Path, done: list[Damage]) -> None:
 @settings(max_examples=20, deadline=None)
 @given(damages, st.booleans())
 def test_a_start_serves_all_that_is_undamaged(templates: dict[bool, Path], done: list[Damage], clean: bool) -> None:
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         root = Path(folder) / "data"
         shutil.copytree(templates[clean], root)
         for damage in done:

@@ -20,7 +20,8 @@ from protocol_lib.records.record import Record
 from storage_svc.log.config import FlushPolicy, LogConfig, LogSettings
 from storage_svc.log.folder.data_folder import DataFolder
 from storage_svc.rpc.data import DataService
-from support.scripted_transactions import NoTransactions
+
+from tests.support.scripted_transactions import NoTransactions
 
 NOW_MS = 1_700_000_000_000
 MIB = 1 << 20
@@ -121,7 +122,7 @@ import asyncio, sys
 from pathlib import Path
 from tests.unit.storage_svc.rpc.test_bombs import BOMBS, TOPICS, bomb, open_folder, send, zeros
 from storage_svc.rpc.data import DataService
-from support.scripted_transactions import NoTransactions
+from tests.support.scripted_transactions import NoTransactions
 
 def kib(name):
     with open("/proc/self/status") as file:
