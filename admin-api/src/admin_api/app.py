@@ -41,16 +41,27 @@ from admin_api.routers.operations import JsonRoute, described
 from admin_api.samples import Samples
 from admin_api.settings import AdminSettings
 from admin_api.storage import Storage
+from admin_api.tags import TAGS
 
 __all__ = ["create_app"]
 
 #: Most faults of one request that its answer names.
 _FAULTS_MAX = 5
 _FAULT_LENGTH_MAX = 200
-_DESCRIPTION = (
-    "Administration of a Kafka-compatible broker, in the shape of Confluent's REST API v3."
-    " Errors are always `{error_code, message}`."
-)
+_DESCRIPTION = """\
+Administration of a Kafka-compatible broker. `/v3` has the shape of Confluent's REST API v3; `/api/v1` has more.
+
+- Errors are always `{error_code, message}`.
+- In a path, `-` names the one cluster: `/v3/clusters/-/topics`.
+- Each GET also serves HEAD.
+- `x-required-role` is the role that an operation needs, if the server requires tokens.
+
+These paths are not listed below:
+
+- `/healthz`: the process answers. `/readyz`: storage answers, too. Neither needs a token.
+- `/metrics`: Prometheus text of this process, of its requests, and of topics and consumer groups.
+- `/openapi.json`: this description. `/docs`: this description as a page. `/`: links.
+"""
 
 
 def create_app(settings: AdminSettings, storage: Storage, clients: KafkaClients) -> FastAPI:
@@ -60,6 +71,7 @@ def create_app(settings: AdminSettings, storage: Storage, clients: KafkaClients)
         title="Millrace administration API",
         version=VERSION,
         description=_DESCRIPTION,
+        openapi_tags=[{"name": name, "description": description} for name, description in TAGS.items()],
         license_info={"name": "Apache-2.0", "identifier": "Apache-2.0"},
         servers=[{"url": "/"}, {"url": "/kafka", "description": "The same, where Confluent Server has it."}],
         openapi_url=None,
@@ -105,10 +117,15 @@ async def _answer_http_error(request: Request, error: Exception) -> Response:
         return error_response(error)
     assert isinstance(error, HTTPException)
     headers = dict(error.headers or {})
+    message = ""
+    if error.status_code == 404:
+        return error_response(errors.no_such_path())
     if error.status_code == 405:
         headers = {"allow": ", ".join(_allowed_methods(request))}
-    # FastAPI's own 400 is a body that its JSON parser gave up on: not UTF-8, too deep, a number too long.
-    message = "The body cannot be read as JSON." if error.status_code == 400 else ""
+        message = f"This path does not have this method. It has: {headers['allow']}."
+    elif error.status_code == 400:
+        # FastAPI's own 400 is a body that its JSON parser gave up on: not UTF-8, too deep, a number too long.
+        message = "The body cannot be read as JSON."
     return error_response(errors.of_status(error.status_code, message, headers))
 
 

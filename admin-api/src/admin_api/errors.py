@@ -34,6 +34,7 @@ __all__ = [
     "group_not_found",
     "has_members",
     "internal_error",
+    "no_such_path",
     "not_found",
     "of_status",
     "partition_not_found",
@@ -126,6 +127,14 @@ def from_rpc(error: grpc.aio.AioRpcError) -> ApiError:
 def of_status(status_code: int, message: str = "", headers: Mapping[str, str] | None = None) -> ApiError:
     """Return an error of HTTP: its error code is the status."""
     return ApiError(status_code, status_code, message or f"HTTP {status_code} {_phrase(status_code)}", headers)
+
+
+def no_such_path() -> ApiError:
+    """Return the error for a path that leads nowhere."""
+    return not_found(
+        "There is no such path. Paths begin with /v3/clusters (or /kafka/v3/clusters) and /api/v1; /docs lists them."
+        " Others are /, /healthz, /readyz, /metrics, /openapi.json and /version."
+    )
 
 
 def not_found(message: str) -> ApiError:

@@ -11,7 +11,7 @@
    wait.
 7. Requests are counted and timed by route template, never by raw path.
 8. An unhandled exception is logged whole and answered with a 500 that does not mention it.
-9. HEAD is answered with the head of GET's answer.
+9. HEAD is a GET whose answer ends with its head. An endpoint of a stream finds HEAD_KEY and opens none.
 """
 
 from __future__ import annotations
@@ -37,10 +37,12 @@ from admin_api.bodies import BODY_KEY, Body, is_read_in_parts
 from admin_api.connections import FIELDS_MAX
 from admin_api.origins import PROBES, Hosts
 
-__all__ = ["LASTING_KEY", "REQUEST_KEY", "HttpMetrics", "RequestContext", "RequestRing", "error_response"]
+__all__ = ["HEAD_KEY", "LASTING_KEY", "REQUEST_KEY", "HttpMetrics", "RequestContext", "RequestRing", "error_response"]
 
 #: The key of the RequestContext in the ASGI scope.
 REQUEST_KEY = "admin_api.request"
+#: The key, in the ASGI scope, of whether the client requests the head of an answer alone.
+HEAD_KEY = "admin_api.head"
 #: The key, in the first message of an answer, of whether it goes on for as long as its client receives.
 LASTING_KEY = "admin_api.lasting"
 #: Requests that run at once: they share one thread, and each may hold an answer of storage for a large cluster.
@@ -112,14 +114,16 @@ class RequestRing:
         context = RequestContext(
             _request_id(headers.get("x-request-id")), next(self._correlation_ids) % _CORRELATION_ID_MAX
         )
-        scope[REQUEST_KEY] = context
+        method = scope["method"]
+        is_head = method == "HEAD"
+        scope = {**scope, "method": "GET" if is_head else method, HEAD_KEY: is_head, REQUEST_KEY: context}
         body = Body(receive, headers)
-        answer = _Answer(send, body, context, head_only=scope["method"] == "HEAD")
+        answer = _Answer(send, body, context, is_head=is_head)
         started = time.perf_counter()
         try:
             await self._run(scope, headers, body, answer)
         finally:
-            self._record(scope, context, answer.status, time.perf_counter() - started)
+            self._record(scope, method, context, answer.status, time.perf_counter() - started)
 
     async def _run(self, scope: Scope, headers: Headers, body: Body, answer: _Answer) -> None:
         """Run the application and answer the exceptions that it did not handle. Raises only cancellation."""
@@ -133,14 +137,14 @@ class RequestRing:
             scope[BODY_KEY] = body
             _set_path(scope)
             if scope["path"] in PROBES:
-                await self._call(scope, body, answer)
+                await self._app(scope, body.receive, answer.send)
                 return
             turns = self._streams if in_parts else self._running
             await self._take_turn(turns)
             answer.turn = None if in_parts else turns
             try:
                 async with asyncio.timeout(REQUEST_TIMEOUT_S) as answer.time_limit:
-                    await self._call(scope, body, answer)
+                    await self._app(scope, body.receive, answer.send)
             finally:
                 turns.release() if in_parts else answer.end_turn()
         except errors.ApiError as error:
@@ -153,18 +157,6 @@ class RequestRing:
             context: RequestContext = scope[REQUEST_KEY]
             log.exception("request failed", request_id=context.request_id, correlation_id=context.correlation_id)
             await answer.give(scope, body.receive, errors.internal_error())
-
-    async def _call(self, scope: Scope, body: Body, answer: _Answer) -> None:
-        """Call the application; for HEAD as for GET, up to the first part of the body."""
-        if scope["method"] != "HEAD":
-            await self._app(scope, body.receive, answer.send)
-            return
-        as_get = {**scope, "method": "GET"}
-        try:
-            await self._app(as_get, body.receive, answer.send)
-        finally:
-            if "route" in as_get:
-                scope["route"] = as_get["route"]
 
     async def _take_turn(self, turns: asyncio.Semaphore) -> None:
         """Acquire a semaphore of running requests. Raises ApiError if there are too many requests."""
@@ -182,8 +174,8 @@ class RequestRing:
         finally:
             self._waiting -= 1
 
-    def _record(self, scope: Scope, context: RequestContext, status: int, seconds: float) -> None:
-        method = scope["method"] if scope["method"] in _METHODS else "other"
+    def _record(self, scope: Scope, method: str, context: RequestContext, status: int, seconds: float) -> None:
+        method = method if method in _METHODS else "other"
         route = getattr(scope.get("route"), "path", "unmatched")
         self._metrics.requests.labels(method, route, str(status)).inc()
         self._metrics.duration.labels(method, route).observe(seconds)
@@ -193,7 +185,7 @@ class RequestRing:
                 "request",
                 request_id=context.request_id,
                 correlation_id=context.correlation_id,
-                method=scope["method"],
+                method=method,
                 path=scope["path"],
                 route=route,
                 status=status,
@@ -204,13 +196,13 @@ class RequestRing:
 class _Answer:
     """The answer on its way out: gets the common headers, and remembers whether and how it began."""
 
-    __slots__ = ("_body", "_context", "_head_only", "_send", "status", "time_limit", "turn")
+    __slots__ = ("_body", "_context", "_is_head", "_send", "status", "time_limit", "turn")
 
-    def __init__(self, send: Send, body: Body, context: RequestContext, *, head_only: bool) -> None:
+    def __init__(self, send: Send, body: Body, context: RequestContext, *, is_head: bool) -> None:
         self._send = send
-        self._head_only = head_only
         self._body = body
         self._context = context
+        self._is_head = is_head
         #: audit.NO_ANSWER until the answer begins.
         self.status = audit.NO_ANSWER
         #: The semaphore to release when the answer begins: a slow receiver of the rest holds up no other request.
@@ -219,25 +211,33 @@ class _Answer:
         self.time_limit: asyncio.Timeout | None = None
 
     async def send(self, message: Message) -> None:
+        """Send a part of the answer. Raises ClientDisconnect to end a stream whose head is sent alone."""
         if message["type"] == "http.response.start":
-            self.status = message["status"]
-            self.end_turn()
-            if message.pop(LASTING_KEY, False) and self.time_limit is not None:
-                self.time_limit.reschedule(None)
-            headers = MutableHeaders(scope=message)
-            headers["x-request-id"] = self._context.request_id
-            for name, value in _SAFE_HEADERS.items():
-                headers.setdefault(name, value)
-        elif self._head_only and message.get("more_body"):
-            # The endpoint ends as for a client that has left: the rest may have no end.
-            await self._send({"type": "http.response.body", "body": b"", "more_body": False})
-            raise ClientDisconnect
-        elif self._body.to_come and not message.get("more_body"):
+            await self._send(self._begun(message))
+            return
+        goes_on = bool(message.get("more_body"))
+        if self._is_head:
+            message = {"type": "http.response.body", "body": b"", "more_body": False}
+        if self._body.to_come and not message.get("more_body"):
             # The answer is out before the rest of the body is read, and only then is it over.
             await self._send({**message, "more_body": True})
             await self._body.drain()
             message = {"type": "http.response.body", "body": b"", "more_body": False}
         await self._send(message)
+        if self._is_head and goes_on:
+            raise ClientDisconnect
+
+    def _begun(self, message: Message) -> Message:
+        """Return the head of the answer with the common headers."""
+        self.status = message["status"]
+        self.end_turn()
+        if message.pop(LASTING_KEY, False) and self.time_limit is not None:
+            self.time_limit.reschedule(None)
+        headers = MutableHeaders(scope=message)
+        headers["x-request-id"] = self._context.request_id
+        for name, value in _SAFE_HEADERS.items():
+            headers.setdefault(name, value)
+        return message
 
     def end_turn(self) -> None:
         if self.turn is not None:

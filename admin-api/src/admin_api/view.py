@@ -39,6 +39,8 @@ __all__ = [
     "brokers_of",
 ]
 
+#: Names the one cluster in a path. Ids of clusters have 22 characters.
+ONLY_CLUSTER = "-"
 #: The largest of Kafka's ids: int32.
 _ID_MAX = 2**31 - 1
 
@@ -130,9 +132,16 @@ CurrentView = Annotated[View, Depends(_current_view)]
 
 
 async def _view_of(
-    view: CurrentView, cluster_id: Annotated[str, Path(description="As GET /v3/clusters says.")]
+    view: CurrentView,
+    cluster_id: Annotated[
+        str,
+        Path(
+            description=f"As GET /v3/clusters says, or {ONLY_CLUSTER} for the one cluster of this server.",
+            openapi_examples={"the one cluster": {"value": ONLY_CLUSTER}},
+        ),
+    ],
 ) -> View:
-    if view.cluster_id != cluster_id:
+    if cluster_id not in (view.cluster_id, ONLY_CLUSTER):
         raise errors.not_found(f"Cluster {cluster_id[:255]} cannot be found.")
     return view
 

@@ -74,7 +74,7 @@ def routes() -> list[tuple[str, APIRoute]]:
 
 ROUTES = [(method, route.path) for method, route in routes()]
 #: The routes that everyone may use.
-PUBLIC = {"/", "/docs", "/docs/{asset}", "/healthz", "/readyz", "/version", "/openapi.json"}
+PUBLIC = {"/", "/docs", "/docs/", "/docs/{asset}", "/healthz", "/readyz", "/version", "/openapi.json"}
 
 
 def filled(path: str) -> str:

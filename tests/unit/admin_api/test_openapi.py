@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import schemathesis
 from admin_api.openapi import rendered
+from admin_api.tags import TAGS
 from hypothesis import HealthCheck, given, settings
 from schemathesis import GenerationMode, checks
 
@@ -110,8 +112,33 @@ def test_only_what_is_served_is_described(stack: Stack) -> None:
         answer = stack.http.request("OPTIONS", path.replace("{", "%7B").replace("}", "%7D"))
         assert answer.status_code == 405, path
         allowed = answer.headers["allow"].split(", ")
-        methods = {method.upper() for method in description["paths"][path]}
-        assert set(allowed) == methods | ({"HEAD"} if "GET" in methods else set())
+        described = [method.upper() for method in description["paths"][path]]
+        assert sorted(allowed) == sorted([*described, "HEAD"] if "GET" in described else described)
+
+
+def test_titles_are_unique_and_tags_are_described() -> None:
+    description = json.loads(FILE.read_text())
+    operations = [operation for methods in description["paths"].values() for operation in methods.values()]
+    titles = [operation["summary"] for operation in operations]
+    assert len(set(titles)) == len(titles) == 65
+    assert {"List topic configs", "List broker configs", "List cluster configs", "Search ACLs"} <= set(titles)
+    assert all(re.fullmatch("[A-Z][a-z]+ [A-Za-z ]+", title) for title in titles)
+    assert all(operation["description"].count("\n") == 0 for operation in operations)
+    assert [tag["name"] for tag in description["tags"]] == list(TAGS)
+    assert {tag for operation in operations for tag in operation["tags"]} == set(TAGS)
+
+
+def test_the_description_lists_the_other_paths(stack: Stack) -> None:
+    description = json.loads(FILE.read_text())
+    listed = set(re.findall(r"`(/[a-z.]*)`", description["info"]["description"])) - {"/v3"}
+    assert listed == {"/healthz", "/readyz", "/metrics", "/openapi.json", "/docs", "/"}
+    assert {path: stack.http.get(path).status_code for path in listed} == dict.fromkeys(listed, 200)
+
+
+def test_the_cluster_has_an_example_that_works(stack: Stack) -> None:
+    (parameter,) = json.loads(FILE.read_text())["paths"]["/v3/clusters/{cluster_id}"]["get"]["parameters"]
+    assert parameter["examples"] == {"the one cluster": {"value": "-"}}
+    assert stack.http.get("/v3/clusters/-").json() == stack.http.get(stack.cluster).json()
 
 
 @pytest.fixture(scope="module")

@@ -28,12 +28,16 @@ if TYPE_CHECKING:
 
 
 @pytest.mark.parametrize(
-    "path", ["/v3", "/v3/", "/v3/clusters/", "/nope", "/kafka", "/kafka/healthz", "/v2/topics", "//"]
+    "path", ["/v3", "/v3/", "/v3/clusters/", "/nope", "/kafka", "/kafka/healthz", "/v2/topics", "//", "/docs/nope"]
 )
 def test_unknown_routes(stack: Stack, path: str) -> None:
     answer = stack.http.get(stack.base_url + path)
     assert answer.status_code == 404
-    assert answer.json() == {"error_code": 404, "message": "HTTP 404 Not Found"}
+    assert answer.json() == {
+        "error_code": 404,
+        "message": "There is no such path. Paths begin with /v3/clusters (or /kafka/v3/clusters) and /api/v1;"
+        " /docs lists them. Others are /, /healthz, /readyz, /metrics, /openapi.json and /version.",
+    }
 
 
 @pytest.mark.parametrize(
@@ -44,13 +48,15 @@ def test_unknown_routes(stack: Stack, path: str) -> None:
         ("DELETE", "/topics/a/configs", "GET, HEAD"),
         ("POST", "/consumer-groups/g", "GET, HEAD"),
         ("BREW", "/topics", "GET, HEAD, POST"),
+        ("GET", "/topics/a/records:batch", "POST"),
     ],
 )
 def test_unknown_methods(stack: Stack, method: str, path: str, allowed: str) -> None:
     for prefix in ("", "/kafka"):
         answer = stack.http.request(method, prefix + stack.cluster + path)
         assert answer.status_code == 405
-        assert answer.json() == {"error_code": 405, "message": "HTTP 405 Method Not Allowed"}
+        message = f"This path does not have this method. It has: {allowed}."
+        assert answer.json() == {"error_code": 405, "message": message}
         assert answer.headers.get_list("allow") == [allowed]
 
 
@@ -60,6 +66,15 @@ def test_unknown_clusters(stack: Stack, cluster_id: str) -> None:
     assert answer.status_code == 404
     assert answer.json()["error_code"] == 404
     assert answer.json()["message"].startswith("Cluster ")
+
+
+def test_a_hyphen_names_the_one_cluster(stack: Stack) -> None:
+    stack.create_topic("of-the-one-cluster")
+    for path in ("", "/topics/of-the-one-cluster", "/topics/-/partitions/-/reassignment", "/brokers"):
+        named = stack.http.get(stack.cluster + path)
+        answer = stack.http.get("/v3/clusters/-" + path)
+        assert (answer.status_code, answer.json()) == (200, named.json())
+    assert stack.http.delete("/v3/clusters/-/topics/of-the-one-cluster").status_code == 204
 
 
 def test_request_ids(stack: Stack) -> None:

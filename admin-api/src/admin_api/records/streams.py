@@ -6,7 +6,7 @@ record, a client that leaves, a failure, or the stop of the server. While the re
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import AsyncExitStack
 
 from starlette.responses import StreamingResponse
@@ -34,6 +34,16 @@ class LastingResponse(StreamingResponse):
 
         async with self._held:
             await super().__call__(scope, receive, send_lasting)
+
+    @classmethod
+    def empty(cls, *, media_type: str, **headers: str) -> LastingResponse:
+        """Return a response that holds nothing and ends at once: the answer to HEAD."""
+
+        async def nothing() -> AsyncGenerator[bytes]:
+            return
+            yield b""
+
+        return cls(nothing(), AsyncExitStack(), media_type=media_type, **headers)
 
 
 async def borrowed(clients: KafkaClients, use: Use) -> tuple[KafkaClient, AsyncExitStack]:

@@ -29,13 +29,13 @@ def add_operations(app: FastAPI) -> None:
     operations.change("PUT", f"{of_all}/{{name}}", "updateKafkaClusterConfig", set_cluster_config)
     operations.change("DELETE", f"{of_all}/{{name}}", "deleteKafkaClusterConfig", reset_cluster_config)
     # Confluent's description names the operations on one broker's configurations only on its web pages.
-    operations.get(f"{CLUSTER}/brokers/-/configs", "listKafkaAllBrokersConfigs", list_all_configs)
+    operations.get(f"{CLUSTER}/brokers/-/configs", "listKafkaAllBrokersConfigs", list_all_broker_configs)
     of_one = f"{CLUSTER}/brokers/{{broker_id}}/configs"
-    operations.get(of_one, "listKafkaBrokerConfigs", list_configs)
-    operations.change("POST", f"{of_one}:alter", "updateKafkaBrokerConfigBatch", alter_configs)
-    operations.get(f"{of_one}/{{name}}", "getKafkaBrokerConfig", get_config)
-    operations.change("PUT", f"{of_one}/{{name}}", "updateKafkaBrokerConfig", set_config)
-    operations.change("DELETE", f"{of_one}/{{name}}", "deleteKafkaBrokerConfig", reset_config)
+    operations.get(of_one, "listKafkaBrokerConfigs", list_broker_configs)
+    operations.change("POST", f"{of_one}:alter", "updateKafkaBrokerConfigBatch", alter_broker_configs)
+    operations.get(f"{of_one}/{{name}}", "getKafkaBrokerConfig", get_broker_config)
+    operations.change("PUT", f"{of_one}/{{name}}", "updateKafkaBrokerConfig", set_broker_config)
+    operations.change("DELETE", f"{of_one}/{{name}}", "deleteKafkaBrokerConfig", reset_broker_config)
 
 
 async def list_cluster_configs(view: ClusterView) -> ClusterConfigList:
@@ -67,7 +67,7 @@ async def alter_cluster_configs(view: ClusterView, given: AlterBrokerConfigs, re
     await _every_broker(view).alter(given)
 
 
-async def list_all_configs(view: ClusterView, paging: PageQuery) -> BrokerConfigList:
+async def list_all_broker_configs(view: ClusterView, paging: PageQuery) -> BrokerConfigList:
     """List the configurations of every broker that is up."""
     ids = [broker.broker_id for broker in view.brokers]
     resources = await view.storage.configs(BROKER_RESOURCE, [str(broker_id) for broker_id in ids]) if ids else []
@@ -81,7 +81,7 @@ async def list_all_configs(view: ClusterView, paging: PageQuery) -> BrokerConfig
     )
 
 
-async def list_configs(view: ClusterView, broker_id: BrokerId) -> BrokerConfigList:
+async def list_broker_configs(view: ClusterView, broker_id: BrokerId) -> BrokerConfigList:
     """List the configurations of the broker."""
     return BrokerConfigList(
         metadata=view.links.collection("brokers", broker_id, "configs"),
@@ -89,26 +89,30 @@ async def list_configs(view: ClusterView, broker_id: BrokerId) -> BrokerConfigLi
     )
 
 
-async def get_config(view: ClusterView, broker_id: BrokerId, name: ConfigName) -> BrokerConfig:
+async def get_broker_config(view: ClusterView, broker_id: BrokerId, name: ConfigName) -> BrokerConfig:
     """Return one configuration of the broker."""
     return _config(view, broker_id, await _broker(view, broker_id).config(name))
 
 
-async def set_config(view: ClusterView, broker_id: BrokerId, name: ConfigName, given: UpdateBrokerConfig) -> None:
+async def set_broker_config(
+    view: ClusterView, broker_id: BrokerId, name: ConfigName, given: UpdateBrokerConfig
+) -> None:
     """Give one configuration of the broker a value."""
     resource = _broker(view, broker_id)
     await resource.config(name)
     await resource.set(name, given.value)
 
 
-async def reset_config(view: ClusterView, broker_id: BrokerId, name: ConfigName) -> None:
+async def reset_broker_config(view: ClusterView, broker_id: BrokerId, name: ConfigName) -> None:
     """Remove the broker's value of one configuration: the one of every broker holds again, or the default."""
     resource = _broker(view, broker_id)
     await resource.config(name)
     await resource.reset(name)
 
 
-async def alter_configs(view: ClusterView, broker_id: BrokerId, given: AlterBrokerConfigs, request: Request) -> None:
+async def alter_broker_configs(
+    view: ClusterView, broker_id: BrokerId, given: AlterBrokerConfigs, request: Request
+) -> None:
     """Change several configurations of the broker at once: all of them, or none."""
     audit.note(request, configs=given.names, validate_only=given.validate_only)
     await _broker(view, broker_id).alter(given)

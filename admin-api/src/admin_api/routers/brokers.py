@@ -18,7 +18,7 @@ def add_operations(app: FastAPI) -> None:
     operations = Operations(app, "Broker (v3)")
     operations.get(f"{CLUSTER}/brokers", "listKafkaBrokers", list_brokers)
     operations.get(f"{CLUSTER}/brokers/{{broker_id}}", "getKafkaBroker", get_broker)
-    operations.get(f"{CLUSTER}/brokers/{{broker_id}}/partition-replicas", "searchKafkaReplicas", list_replicas)
+    operations.get(f"{CLUSTER}/brokers/{{broker_id}}/partition-replicas", "searchKafkaReplicas", list_broker_replicas)
 
 
 async def list_brokers(view: ClusterView) -> BrokerList:
@@ -33,7 +33,7 @@ async def get_broker(view: ClusterView, broker_id: BrokerId) -> Broker:
     return _broker(view, view.broker(broker_id))
 
 
-async def list_replicas(view: ClusterView, broker_id: BrokerId, paging: PageQuery) -> ReplicaList:
+async def list_broker_replicas(view: ClusterView, broker_id: BrokerId, paging: PageQuery) -> ReplicaList:
     """List the partitions that the broker leads."""
     view.broker(broker_id)
     led = [

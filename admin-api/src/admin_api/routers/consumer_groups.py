@@ -25,15 +25,15 @@ def add_operations(app: FastAPI) -> None:
     consumer = f"{group}/consumers/{{consumer_id}}"
     assignment = f"{consumer}/assignments/{{topic_name}}/partitions/{{partition_id}}"
     operations = Operations(app, "Consumer Group (v3)")
-    operations.get(f"{CLUSTER}/consumer-groups", "listKafkaConsumerGroups", list_groups)
-    operations.get(group, "getKafkaConsumerGroup", get_group)
-    operations.get(f"{group}/consumers", "listKafkaConsumers", list_consumers)
-    operations.get(consumer, "getKafkaConsumer", get_consumer)
+    operations.get(f"{CLUSTER}/consumer-groups", "listKafkaConsumerGroups", list_consumer_groups)
+    operations.get(group, "getKafkaConsumerGroup", get_consumer_group)
+    operations.get(f"{group}/consumers", "listKafkaConsumers", list_members)
+    operations.get(consumer, "getKafkaConsumer", get_member)
     operations.get(f"{consumer}/assignments", "listKafkaConsumerAssignment", list_assignments)
     operations.get(assignment, "getKafkaConsumerAssignment", get_assignment)
 
 
-async def list_groups(view: ClusterView, paging: PageQuery) -> ConsumerGroupList:
+async def list_consumer_groups(view: ClusterView, paging: PageQuery) -> ConsumerGroupList:
     """List the consumer groups in the order of their ids."""
     types = await groups.types(view.storage)
     page = await paging.fetch(
@@ -47,12 +47,12 @@ async def list_groups(view: ClusterView, paging: PageQuery) -> ConsumerGroupList
     )
 
 
-async def get_group(view: ClusterView, consumer_group_id: GroupId) -> ConsumerGroup:
+async def get_consumer_group(view: ClusterView, consumer_group_id: GroupId) -> ConsumerGroup:
     """Return the consumer group with the given id."""
     return _group(view, await groups.describe(view.storage, consumer_group_id))
 
 
-async def list_consumers(view: ClusterView, consumer_group_id: GroupId, paging: PageQuery) -> ConsumerList:
+async def list_members(view: ClusterView, consumer_group_id: GroupId, paging: PageQuery) -> ConsumerList:
     """List the members of a consumer group."""
     group = await groups.describe(view.storage, consumer_group_id)
     page = paging.cut(group.members, key=lambda member: (member.member_id,))
@@ -62,7 +62,7 @@ async def list_consumers(view: ClusterView, consumer_group_id: GroupId, paging: 
     )
 
 
-async def get_consumer(view: ClusterView, consumer_group_id: GroupId, consumer_id: ConsumerId) -> Consumer:
+async def get_member(view: ClusterView, consumer_group_id: GroupId, consumer_id: ConsumerId) -> Consumer:
     """Return one member of a consumer group."""
     group = await groups.describe(view.storage, consumer_group_id)
     return _consumer(view, consumer_group_id, _member(group, consumer_id))

@@ -27,15 +27,15 @@ _Committed = dict[TopicPartition, groups_pb2.FetchOffsetsResponse.Offset]
 
 def add_operations(app: FastAPI) -> None:
     operations = Operations(app, "Consumer groups (api/v1)")
-    operations.add("POST", f"{GROUP}/offsets:reset", "resetConsumerGroupOffsets", reset_offsets)
-    operations.add("POST", f"{GROUP}/offsets:copy", "copyConsumerGroupOffsets", copy_group)
+    operations.add("POST", f"{GROUP}/offsets:reset", "resetConsumerGroupOffsets", reset_group_offsets)
+    operations.add("POST", f"{GROUP}/offsets:copy", "copyConsumerGroupOffsets", copy_group_offsets)
     operations.add(
-        "DELETE", f"{GROUP}/offsets/{{topic_name}}", "deleteConsumerGroupOffsets", delete_offsets, status_code=204
+        "DELETE", f"{GROUP}/offsets/{{topic_name}}", "deleteConsumerGroupOffsets", delete_group_offsets, status_code=204
     )
     operations.add("DELETE", GROUP, "deleteConsumerGroup", delete_group, status_code=204)
 
 
-async def reset_offsets(
+async def reset_group_offsets(
     calls: Calls, consumer_group_id: GroupId, given: ResetRequest, request: Request
 ) -> OffsetChanges:
     """Move the committed offsets of a group without members (409), or with dry_run say how they would move."""
@@ -58,7 +58,9 @@ async def reset_offsets(
     return _changes(consumer_group_id, before, after, dry_run=given.dry_run)
 
 
-async def copy_group(calls: Calls, consumer_group_id: GroupId, given: CopyRequest, request: Request) -> OffsetChanges:
+async def copy_group_offsets(
+    calls: Calls, consumer_group_id: GroupId, given: CopyRequest, request: Request
+) -> OffsetChanges:
     """Commit a group's offsets for another group, which has no members (409) and need not exist."""
     audit.note(request, to=given.to, topic=given.topic, dry_run=given.dry_run)
     committed = await _committed(calls, consumer_group_id)
@@ -86,7 +88,7 @@ async def copy_group(calls: Calls, consumer_group_id: GroupId, given: CopyReques
     return _changes(given.to, before, {pair: each.offset for pair, each in chosen.items()}, dry_run=given.dry_run)
 
 
-async def delete_offsets(calls: Calls, consumer_group_id: GroupId, topic_name: TopicName) -> None:
+async def delete_group_offsets(calls: Calls, consumer_group_id: GroupId, topic_name: TopicName) -> None:
     """Delete the committed offsets of a topic that no member of the group reads (409)."""
     committed = await _committed(calls, consumer_group_id)
     partitions = [pair for pair in sorted(committed) if pair[0] == topic_name]

@@ -46,13 +46,13 @@ assert set(_KEYS) == set(get_args(TopicSort))
 
 def add_operations(app: FastAPI) -> None:
     operations = Operations(app, "Topics (api/v1)")
-    operations.get("/api/v1/topics", "listTopicSummaries", list_topics)
+    operations.get("/api/v1/topics", "listTopicSummaries", list_topic_summaries)
     operations = Operations(app, "Cluster (api/v1)")
-    operations.get("/api/v1/metrics/range", "getMetricRange", get_range)
+    operations.get("/api/v1/metrics/range", "getMetricRange", get_metric_range)
     operations.get("/api/v1/storage/segments", "listSegments", list_segments)
 
 
-async def list_topics(
+async def list_topic_summaries(
     calls: Calls,
     request: Request,
     paging: PageQuery,
@@ -74,7 +74,7 @@ async def list_topics(
     return TopicSummaryList(data=rows, next=_next(request, page.next_query))
 
 
-async def get_range(
+async def get_metric_range(
     request: Request,
     metric: Annotated[MetricName, Query(description="lag is of groups, the others are of topics.")],
     topic: _OfTopic = None,

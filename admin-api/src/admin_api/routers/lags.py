@@ -17,12 +17,12 @@ def add_operations(app: FastAPI) -> None:
     group = f"{CLUSTER}/consumer-groups/{{consumer_group_id}}"
     lag = f"{group}/lags/{{topic_name}}/partitions/{{partition_id}}"
     operations = Operations(app, "Consumer Group (v3)")
-    operations.get(f"{group}/lag-summary", "getKafkaConsumerGroupLagSummary", get_summary)
+    operations.get(f"{group}/lag-summary", "getKafkaConsumerGroupLagSummary", get_lag_summary)
     operations.get(f"{group}/lags", "listKafkaConsumerLags", list_lags)
     operations.get(lag, "getKafkaConsumerLag", get_lag)
 
 
-async def get_summary(view: ClusterView, consumer_group_id: GroupId) -> ConsumerGroupLagSummary:
+async def get_lag_summary(view: ClusterView, consumer_group_id: GroupId) -> ConsumerGroupLagSummary:
     """Return a consumer group's largest lag, the partition that has it, and the sum of its lags."""
     lags = await _lags(view, consumer_group_id)
     largest = max(lags, key=lambda lag: lag.lag)

@@ -68,7 +68,7 @@ def described(app: FastAPI) -> dict[str, Any]:
 
 
 class Operations:
-    """The operations of one noun. The endpoint's docstring is the operation's description."""
+    """The operations of one tag. The endpoint's name is the operation's title, its docstring the description."""
 
     __slots__ = ("_app", "_tag")
 
@@ -113,6 +113,7 @@ class Operations:
             endpoint,
             methods=[method],
             operation_id=operation_id,
+            summary=endpoint.__name__.replace("_", " ").capitalize().replace("acl", "ACL"),
             tags=[self._tag],
             status_code=status_code,
             responses={**(responses or {}), **_ERRORS},

@@ -32,10 +32,10 @@ def add_operations(app: FastAPI) -> None:
     partition = f"{partitions}/{{partition_id}}"
     operations = Operations(app, "Partition (v3)")
     operations.get(f"{topics}/-/partitions/-/reassignment", "listKafkaReassignments", list_all_reassignments)
-    operations.get(f"{partitions}/-/reassignment", "listKafkaTopicReassignments", list_reassignments)
+    operations.get(f"{partitions}/-/reassignment", "listKafkaTopicReassignments", list_topic_reassignments)
     operations.get(partitions, "listKafkaPartitions", list_partitions)
     operations.get(partition, "getKafkaPartition", get_partition)
-    operations.get(f"{partition}/offset", "listKafkaPartitionOffsets", get_offsets)
+    operations.get(f"{partition}/offset", "listKafkaPartitionOffsets", get_partition_offsets)
     operations.get(f"{partition}/reassignment", "getKafkaReassignment", get_reassignment)
     operations = Operations(app, "Replica (v3)")
     operations.get(f"{partition}/replicas", "listKafkaReplicas", list_replicas)
@@ -58,7 +58,7 @@ async def get_partition(view: ClusterView, topic_name: TopicName, partition_id: 
     return _partition(view, topic_name, partition_id, await _leader(view, topic_name, partition_id))
 
 
-async def get_offsets(
+async def get_partition_offsets(
     view: ClusterView,
     topic_name: TopicName,
     partition_id: PartitionId,
@@ -107,7 +107,7 @@ async def list_all_reassignments(view: ClusterView) -> ReassignmentList:
     return ReassignmentList(metadata=view.links.collection("topics", "-", "partitions", "-", "reassignment"), data=[])
 
 
-async def list_reassignments(view: ClusterView, topic_name: TopicName) -> ReassignmentList:
+async def list_topic_reassignments(view: ClusterView, topic_name: TopicName) -> ReassignmentList:
     """List the reassignments of a topic under way: none, since storage has each partition once."""
     await view.storage.topic(topic_name)
     here = ("topics", topic_name, "partitions", "-", "reassignment")

@@ -9,6 +9,7 @@ from fastapi import FastAPI, Header, Query, Request
 
 from admin_api import errors
 from admin_api.kafka_clients import DOWNLOAD, TAIL, KafkaClients
+from admin_api.middleware import HEAD_KEY
 from admin_api.records.cursors import Left
 from admin_api.records.queries import (
     PARTITIONS_MAX,
@@ -39,7 +40,7 @@ def add_operations(app: FastAPI) -> None:
         "GET",
         f"{RECORDS}:download",
         "downloadRecords",
-        download,
+        download_records,
         responses={200: {"description": "One record a line, as in a page.", "content": {NDJSON: {}}}},
         response_class=LastingResponse,
     )
@@ -47,13 +48,13 @@ def add_operations(app: FastAPI) -> None:
         "GET",
         f"{TOPIC}/tail",
         "tailRecords",
-        tail,
+        tail_records,
         responses={200: {"description": "Server-sent events, one for each record.", "content": {EVENTS: {}}}},
         response_class=LastingResponse,
     )
 
 
-async def download(
+async def download_records(
     request: Request,
     calls: Calls,
     topic_name: TopicName,
@@ -76,21 +77,23 @@ async def download(
         )
         for each in await bounds(calls, topic_name, partitions, read_committed=read_committed)
     ]
+    name = _FILE_NAME.sub("_", topic_name) if partition is None else f"{_FILE_NAME.sub('_', topic_name)}-{partition}"
+    headers = {"content_disposition": f'attachment; filename="{name}.ndjson"', "cache_control": "no-store"}
+    if request.scope[HEAD_KEY]:
+        return LastingResponse.empty(media_type=NDJSON, **headers)
     client, held = await borrowed(_clients(request), DOWNLOAD)
     from admin_api.records.downloading import lines
 
-    name = _FILE_NAME.sub("_", topic_name) if partition is None else f"{_FILE_NAME.sub('_', topic_name)}-{partition}"
     formats = Formats(key_format, value_format, whole=True)
     return LastingResponse(
         lines(client, topic_name, ranges, wanted, formats, read_committed=read_committed),
         held,
         media_type=NDJSON,
-        content_disposition=f'attachment; filename="{name}.ndjson"',
-        cache_control="no-store",
+        **headers,
     )
 
 
-async def tail(
+async def tail_records(
     request: Request,
     calls: Calls,
     topic_name: TopicName,
@@ -118,6 +121,8 @@ async def tail(
         (found,) = await bounds(calls, topic_name, [partition], read_committed=read_committed)
         return found.end
 
+    if request.scope[HEAD_KEY]:
+        return LastingResponse.empty(media_type=EVENTS, cache_control="no-store")
     client, held = await borrowed(_clients(request), TAIL)
     formats = Formats(key_format, value_format)
     followed = Tail(client, topic_name, positions, newest, wanted, formats, read_committed=read_committed)

@@ -46,13 +46,13 @@ LIMIT_MAX = 500
 
 def add_operations(app: FastAPI) -> None:
     operations = Operations(app, TAG)
-    operations.get(RECORDS, "browseRecords", browse, RecordPage)
+    operations.get(RECORDS, "browseRecords", browse_records, RecordPage)
     operations.get(f"{RECORDS}/{{partition_id}}/{{offset}}", "getRecord", get_record, Record)
     operations.add("DELETE", RECORDS, "deleteRecords", delete_records)
     operations.add("POST", f"{RECORDS}:truncate", "truncateRecords", truncate_records)
 
 
-async def browse(
+async def browse_records(
     request: Request,
     calls: Calls,
     topic_name: TopicName,

@@ -1,11 +1,13 @@
-"""The service's endpoints without a cluster id: health, metrics and the documentation.
+"""The service's endpoints without a cluster id: health, metrics and the pages for people, made of local files only.
 
-/               leads to /docs
-/healthz        the event loop turns
-/readyz         the same, and storage answers
-/metrics        Prometheus text: this process, HTTP, and kafka_exporter's set
-/openapi.json   the description of every endpoint
-/docs           the description as a page, made of local files only
+    /               a page of links
+    /healthz        the event loop turns
+    /readyz         the same, and storage answers
+    /metrics        Prometheus text: this process, HTTP, and kafka_exporter's set
+    /openapi.json   the description of every endpoint
+    /docs           the description as a page
+
+Endpoints of a cluster are in the modules of their resources.
 """
 
 from __future__ import annotations
@@ -31,10 +33,14 @@ _STATIC = Path(__file__).parent.parent / "static"
 _SWAGGER_UI = _STATIC / "vendor" / "swagger-ui"
 #: Everything /docs is made of, by the last part of its URL.
 _ASSETS = {
+    "index.css": (_STATIC / "index.css", "text/css; charset=utf-8"),
     "docs.js": (_STATIC / "docs.js", "text/javascript; charset=utf-8"),
     "swagger-ui-bundle.js": (_SWAGGER_UI / "swagger-ui-bundle.js", "text/javascript; charset=utf-8"),
     "swagger-ui.css": (_SWAGGER_UI / "swagger-ui.css", "text/css; charset=utf-8"),
 }
+_INDEX_POLICY = (
+    "default-src 'none'; style-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
 #: No inline script, nothing from elsewhere; swagger-ui sets style attributes and draws with data: images.
 _DOCS_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; connect-src 'self';"
@@ -44,19 +50,16 @@ _DOCS_POLICY = (
 
 def add_operations(app: FastAPI) -> None:
     for path, endpoint in (
-        ("/", root),
         ("/healthz", healthz),
         ("/readyz", readyz),
         ("/metrics", metrics),
         ("/openapi.json", openapi),
+        ("/", index),
         ("/docs", docs),
+        ("/docs/", docs_folder),
         ("/docs/{asset}", docs_asset),
     ):
         app.add_api_route(path, endpoint, methods=["GET"], include_in_schema=False)
-
-
-async def root() -> Response:
-    return RedirectResponse("docs")
 
 
 async def healthz() -> Response:
@@ -86,16 +89,26 @@ async def openapi(request: Request) -> Response:
     return JSONResponse(await asyncio.to_thread(app.openapi))
 
 
+async def index() -> Response:
+    return _page("index.html", _INDEX_POLICY)
+
+
 async def docs() -> Response:
-    return FileResponse(
-        _STATIC / "docs.html",
-        media_type="text/html; charset=utf-8",
-        headers={"content-security-policy": _DOCS_POLICY, "cache-control": "no-cache"},
-    )
+    return _page("docs.html", _DOCS_POLICY)
+
+
+async def docs_folder() -> Response:
+    """Redirect to /docs. The location is relative, for proxies that serve this API under a prefix."""
+    return RedirectResponse("../docs")
 
 
 async def docs_asset(asset: str) -> Response:
     if asset not in _ASSETS:
-        raise errors.of_status(404)
+        raise errors.no_such_path()
     path, media_type = _ASSETS[asset]
     return FileResponse(path, media_type=media_type, headers={"cache-control": "no-cache"})
+
+
+def _page(name: str, policy: str) -> Response:
+    headers = {"content-security-policy": policy, "cache-control": "no-cache"}
+    return FileResponse(_STATIC / name, media_type="text/html; charset=utf-8", headers=headers)

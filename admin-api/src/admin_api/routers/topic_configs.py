@@ -21,16 +21,16 @@ __all__ = ["add_operations"]
 
 def add_operations(app: FastAPI) -> None:
     operations = Operations(app, "Configs (v3)")
-    operations.get(f"{CLUSTER}/topics/-/configs", "listKafkaAllTopicConfigs", list_all_configs, TopicConfigList)
+    operations.get(f"{CLUSTER}/topics/-/configs", "listKafkaAllTopicConfigs", list_all_topic_configs, TopicConfigList)
     all_of_one = f"{CLUSTER}/topics/{{topic_name}}/configs"
-    operations.get(all_of_one, "listKafkaTopicConfigs", list_configs)
-    operations.change("POST", f"{all_of_one}:alter", "updateKafkaTopicConfigBatch", alter_configs)
-    operations.get(f"{all_of_one}/{{name}}", "getKafkaTopicConfig", get_config)
-    operations.change("PUT", f"{all_of_one}/{{name}}", "updateKafkaTopicConfig", set_config)
-    operations.change("DELETE", f"{all_of_one}/{{name}}", "deleteKafkaTopicConfig", reset_config)
+    operations.get(all_of_one, "listKafkaTopicConfigs", list_topic_configs)
+    operations.change("POST", f"{all_of_one}:alter", "updateKafkaTopicConfigBatch", alter_topic_configs)
+    operations.get(f"{all_of_one}/{{name}}", "getKafkaTopicConfig", get_topic_config)
+    operations.change("PUT", f"{all_of_one}/{{name}}", "updateKafkaTopicConfig", set_topic_config)
+    operations.change("DELETE", f"{all_of_one}/{{name}}", "deleteKafkaTopicConfig", reset_topic_config)
 
 
-async def list_all_configs(view: ClusterView, paging: PageQuery) -> StreamingResponse:
+async def list_all_topic_configs(view: ClusterView, paging: PageQuery) -> StreamingResponse:
     """List the configurations of every topic."""
     names = [topic.name for topic in await view.storage.topics()]
 
@@ -47,7 +47,7 @@ async def list_all_configs(view: ClusterView, paging: PageQuery) -> StreamingRes
     )
 
 
-async def list_configs(view: ClusterView, topic_name: TopicName, paging: PageQuery) -> TopicConfigList:
+async def list_topic_configs(view: ClusterView, topic_name: TopicName, paging: PageQuery) -> TopicConfigList:
     """List the configurations of one topic."""
     page = paging.cut(await _resource(view, topic_name).configs(), key=lambda config: (config.name,))
     return TopicConfigList(
@@ -56,26 +56,30 @@ async def list_configs(view: ClusterView, topic_name: TopicName, paging: PageQue
     )
 
 
-async def get_config(view: ClusterView, topic_name: TopicName, name: ConfigName) -> TopicConfig:
+async def get_topic_config(view: ClusterView, topic_name: TopicName, name: ConfigName) -> TopicConfig:
     """Return one configuration of one topic."""
     return _config(view, topic_name, await _resource(view, topic_name).config(name))
 
 
-async def set_config(view: ClusterView, topic_name: TopicName, name: ConfigName, given: UpdateTopicConfig) -> None:
+async def set_topic_config(
+    view: ClusterView, topic_name: TopicName, name: ConfigName, given: UpdateTopicConfig
+) -> None:
     """Give one configuration of one topic a value. It is in force when the answer is there."""
     resource = _resource(view, topic_name)
     await resource.config(name)
     await resource.set(name, given.value)
 
 
-async def reset_config(view: ClusterView, topic_name: TopicName, name: ConfigName) -> None:
+async def reset_topic_config(view: ClusterView, topic_name: TopicName, name: ConfigName) -> None:
     """Return one configuration of one topic to its default."""
     resource = _resource(view, topic_name)
     await resource.config(name)
     await resource.reset(name)
 
 
-async def alter_configs(view: ClusterView, topic_name: TopicName, given: AlterTopicConfigs, request: Request) -> None:
+async def alter_topic_configs(
+    view: ClusterView, topic_name: TopicName, given: AlterTopicConfigs, request: Request
+) -> None:
     """Change several configurations of one topic at once: all of them, or none."""
     audit.note(request, configs=given.names, validate_only=given.validate_only)
     await _resource(view, topic_name).alter(given)

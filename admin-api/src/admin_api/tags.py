@@ -1,0 +1,21 @@
+"""The groups of operations in the description of the API, in the order of the page /docs."""
+
+from __future__ import annotations
+
+__all__ = ["TAGS"]
+
+TAGS = {
+    "Cluster (v3)": "The one cluster. In a path, `-` names it as its id does.",
+    "Broker (v3)": "Gateways that are up: they are the brokers that clients see.",
+    "Configs (v3)": "Configurations of topics, of one broker, and of all brokers.",
+    "Topic (v3)": "Topics: list, create, enlarge and delete.",
+    "Partition (v3)": "Partitions of a topic, with their offsets and reassignments.",
+    "Replica (v3)": "The one replica of each partition.",
+    "Records (v3)": "Records that are produced over HTTP.",
+    "Consumer Group (v3)": "Consumer groups with their members, assignments and lags.",
+    "ACL (v3)": "Access control lists, which an authorizer would obey. There is none, and the answer says so.",
+    "Topics (api/v1)": "Topics with their sizes and rates.",
+    "Records (api/v1)": "Records to browse, search, download, follow and delete.",
+    "Consumer groups (api/v1)": "Offsets of groups to reset, copy and delete.",
+    "Cluster (api/v1)": "Health with reasons, ranges of metrics, segments, the version.",
+}
