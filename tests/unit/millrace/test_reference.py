@@ -4,6 +4,7 @@ import millrace.variables
 from millrace.cli.reference import README_END, README_START, cli_page, readme_table
 from millrace.cli.tree import commands
 from millrace.reference import apis_page, groups_page, settings_page, settings_reference, variables_module
+from millrace.rest_page import REST_END, REST_START, readme_rest_table, rest_page
 
 DOCS = Path(__file__).parents[3] / "docs"
 
@@ -39,6 +40,21 @@ def test_cli_page_is_what_make_generate_writes():
 
 def test_the_readmes_commands_are_what_make_generate_writes():
     assert f"{README_START}{readme_table()}{README_END}" in (DOCS.parent / "README.md").read_text(encoding="utf-8")
+
+
+def test_rest_page_is_what_make_generate_writes():
+    page = (DOCS / "rest.md").read_text(encoding="utf-8")
+    assert page == rest_page()
+    row = "| deleteKafkaTopic | `DELETE /v3/clusters/{cluster_id}/topics/{topic_name}` | admin |"
+    assert f"{row} Delete the topic with its records. |\n" in page
+    assert "| `/metrics` | read | " in page
+    assert "| `/docs` | public | " in page
+
+
+def test_the_readmes_operations_are_what_make_generate_writes():
+    table = readme_rest_table()
+    assert "| [Broker (v3)](docs/rest.md#broker-v3) | 3 | Gateways that are up" in table
+    assert f"{REST_START}{table}{REST_END}" in (DOCS.parent / "README.md").read_text(encoding="utf-8")
 
 
 def test_every_command_is_run_by_a_test():

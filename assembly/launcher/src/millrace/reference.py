@@ -1,7 +1,7 @@
 """The generated pages of docs, such as apis.md, and variables.py: `python -m millrace.reference`.
 
-They come from the gateway's registry of handlers, the table of transitions and the limits of groups, and the settings
-classes.
+They come from the gateway's registry of handlers, the table of transitions and the limits of groups, the settings
+classes, the commands, and the description of the REST API.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from storage_svc.settings import StorageSettings
 from millrace.cli.reference import README_END, README_START, cli_page, readme_table
 from millrace.direct import DirectSettings
 from millrace.metrics_page import metrics_page
+from millrace.rest_page import REST_END, REST_START, readme_rest_table, rest_page
 
 __all__ = ["apis_page", "groups_page", "main", "settings_page", "settings_reference", "variables_module"]
 
@@ -171,15 +172,22 @@ def main() -> int:
         "cli.md": cli_page,
         "groups.md": groups_page,
         "metrics.md": metrics_page,
+        "rest.md": rest_page,
         "settings.md": settings_page,
     }
     for name, page in pages.items():
         (docs / name).write_text(page(), encoding="utf-8")
     readme = docs.parent / "README.md"
     if readme.exists():
-        before, _, rest = readme.read_text(encoding="utf-8").partition(README_START)
-        _, _, after = rest.partition(README_END)
-        readme.write_text(f"{before}{README_START}{readme_table()}{README_END}{after}", encoding="utf-8")
+        text = readme.read_text(encoding="utf-8")
+        for start, table, end in (
+            (README_START, readme_table, README_END),
+            (REST_START, readme_rest_table, REST_END),
+        ):
+            before, _, rest = text.partition(start)
+            _, _, after = rest.partition(end)
+            text = f"{before}{start}{table()}{end}{after}"
+        readme.write_text(text, encoding="utf-8")
     (Path(__file__).parent / "variables.py").write_text(variables_module(), encoding="utf-8")
     return 0
 
