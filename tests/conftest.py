@@ -42,8 +42,10 @@ class SharedByFile(LoadFileScheduling):
         return next((scope for path, scope in _TOGETHER.items() if file.startswith(path)), file)
 
 
-# Programs under test obey an ignored SIGHUP, which they would get from `nohup make test`.
+# Programs under test obey ignored signals, which they would get from `nohup make test` and from `make test &`.
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -257,7 +257,7 @@ async def test_transactional_records_without_a_transactional_id(broker: Running,
     assert [line["reason"] for line in log_lines()] == ["TRANSACTIONAL_ID_AUTHORIZATION_FAILED"]
     request.transactional_id = "t"
     response = await wire.call(0, 7, request)
-    assert [each.partition_responses[0].error_code for each in response.responses] == [48, 0]
+    assert [each.partition_responses[0].error_code for each in response.responses] == [49, 0]
 
 
 async def test_an_error_with_acks_0_closes_the_connection(broker: Running, log_lines: LogLines) -> None:

@@ -26,6 +26,9 @@ SET_ELSEWHERE = {
     "join.new_member_id",
     "value.topic_id",
     "offsets_log.on_offline",
+    "transactions_log.on_offline",
+    "delivery.settled",
+    "delivery.is_over",
 }
 CHANGING_CALLS = {"add", "append", "clear", "discard", "extend", "pop", "popleft", "remove", "setdefault", "update"}
 
