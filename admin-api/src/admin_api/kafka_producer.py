@@ -37,6 +37,8 @@ _SEQUENCES_MAX = 1000
 #: Kafka's errors after which the same batch may succeed, and those for which it needs another identity.
 _RETRIABLE = frozenset((5, 6, 7, 19, 20, 56))
 _LOST_IDENTITY = frozenset((45, 47, 59, 90))
+#: REQUEST_TIMED_OUT and NOT_ENOUGH_REPLICAS_AFTER_APPEND.
+_MAY_BE_STORED = frozenset((7, 20))
 
 
 class _Identity:
@@ -111,6 +113,7 @@ class _Sending:
         refused: dict[int, list[int]] = {}
         pending = dict(pending)
         fault: errors.ApiError | None = None
+        in_doubt: set[int] = set()
         for attempt in range(ATTEMPTS):
             if attempt:
                 await asyncio.sleep(BACKOFF_S * 2 ** (attempt - 1))
@@ -118,6 +121,7 @@ class _Sending:
                 answers = await self._exchange(pending)
             except errors.ApiError as error:
                 fault = error
+                in_doubt |= pending.keys()
                 continue
             for partition, code, offset, timestamp in answers:
                 indexes = pending[partition]
@@ -129,19 +133,27 @@ class _Sending:
                     continue
                 elif code in _RETRIABLE:
                     fault = _fault(code)
+                    in_doubt |= {partition} if code in _MAY_BE_STORED else set()
                     continue
                 elif len(indexes) > 1:
                     refused[partition] = indexes
                 else:
                     self._outcomes[indexes[0]] = _fault(code)
                 del pending[partition]
+            if self.identity is None:
+                # Under another identity storage would not know a batch that it has.
+                for partition in in_doubt & pending.keys():
+                    self._fail(pending.pop(partition), fault)
             if not pending:
                 return refused
         self.identity = None  # its sequences are in doubt
         for indexes in pending.values():
-            for index in indexes:
-                self._outcomes[index] = fault or errors.internal_error()
+            self._fail(indexes, fault)
         return refused
+
+    def _fail(self, indexes: list[int], fault: errors.ApiError | None) -> None:
+        for index in indexes:
+            self._outcomes[index] = fault or errors.internal_error()
 
     async def _exchange(self, pending: dict[int, list[int]]) -> list[tuple[int, int, int, int]]:
         """Return (partition, error code, base offset, timestamp) for each batch."""

@@ -14,6 +14,7 @@ from pydantic import ValidationError
 from admin_api import errors
 from admin_api.schemas.produce import ProduceRequest, ProduceRequestData, ProduceResponseData
 from admin_api.schemas.requests import Request
+from admin_api.times import milliseconds
 
 __all__ = ["NewRecord", "Stored", "new_record", "parsed", "rfc3339", "size_of"]
 
@@ -57,7 +58,7 @@ def new_record(given: ProduceRequest) -> NewRecord:
     """Return the record that a caller describes.
 
     Raises:
-        ApiError: 400 for data that is not of its type, 40402 for a negative partition.
+        ApiError: 400 for data that is not of its type and for a time before 1970, 40402 for a negative partition.
     """
     if given.partition_id is not None and given.partition_id < 0:
         raise errors.partition_not_found()
@@ -67,7 +68,7 @@ def new_record(given: ProduceRequest) -> NewRecord:
         _serialized(given.key),
         _serialized(given.value),
         tuple((header.name, None if header.value is None else _decoded(header.value)) for header in given.headers),
-        int(time.time() * 1000) if when is None else _milliseconds(when),
+        int(time.time() * 1000) if when is None else _timestamp(when),
     )
 
 
@@ -88,8 +89,11 @@ def rfc3339(timestamp: int) -> str:
     return f"{text}.{milliseconds:03}Z" if milliseconds else f"{text}Z"
 
 
-def _milliseconds(when: datetime) -> int:
-    return int((when if when.tzinfo is not None else when.replace(tzinfo=UTC)).timestamp() * 1000)
+def _timestamp(when: datetime) -> int:
+    found = milliseconds(when)
+    if found < 0:  # as Kafka's ProducerRecord
+        raise errors.of_status(400, f"Invalid timestamp: {found}. Timestamp should always be non-negative or null.")
+    return found
 
 
 def _serialized(given: ProduceRequestData | None) -> bytes | None:

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 
 from admin_api import errors
 from admin_api.schemas.administration import ResetRequest
 from admin_api.storage import EARLIEST, LATEST, StorageCalls
+from admin_api.times import milliseconds
 
 __all__ = ["targets"]
 
@@ -104,9 +105,7 @@ def _within(time_ms: int) -> int:
 
 def _time_ms(text: str) -> int:
     try:
-        time = datetime.fromisoformat(text)
-        aware = time if time.tzinfo is not None else time.replace(tzinfo=UTC)
-        return int((aware - datetime(1970, 1, 1, tzinfo=UTC)).total_seconds() * 1000)
+        return milliseconds(datetime.fromisoformat(text))
     except (ValueError, OverflowError):
         raise errors.of_status(400, "body.value: not a time as 2026-01-31T12:00:00Z") from None
 

@@ -151,6 +151,11 @@ def test_every_type_of_a_value(stack: Stack, topic: str, given: Any, expected: b
         ({"partition_id": 3}, 40402, "Partition not found."),
         ({"partition_id": -1}, 40402, "Partition not found."),
         ({"timestamp": "soon"}, 400, None),
+        (
+            {"timestamp": "1969-12-31T23:59:59.999Z"},
+            400,
+            "Invalid timestamp: -1. Timestamp should always be non-negative or null.",
+        ),
     ],
 )
 def test_records_that_are_refused(

@@ -19,6 +19,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
 
+from admin_api.times import milliseconds
+
 __all__ = ["JSON_BYTES_MAX", "Condition", "ConditionError", "Filter", "Readable", "json_of", "parse"]
 
 #: Bytes of a value that is read as JSON; its objects take up to 25 times as many.
@@ -193,8 +195,7 @@ def _literal(text: str) -> Any:
 
 def _milliseconds(text: str) -> int:
     try:
-        time = datetime.fromisoformat(text)
-        return int(time.timestamp() * 1000)
+        return milliseconds(datetime.fromisoformat(text))
     except (ValueError, OverflowError):
         raise ConditionError("a time is a number of milliseconds, or as in 2026-01-31T12:00:00Z") from None
 
