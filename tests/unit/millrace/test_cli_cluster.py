@@ -2,6 +2,7 @@
 
 import json
 import re
+import signal
 import subprocess
 import sys
 import urllib.request
@@ -226,3 +227,27 @@ def test_a_topic_named_as_the_rest_api_names_all_topics(run):
     assert run("topic", "create", "-", "-c", "segment.ms=5000") == (0, ["created: -, 1 partition"], "")
     assert run("topic", "describe", "-")[1][2:] == ["segment.ms=5000"]
     assert run("topic", "delete", "-", "other", "--yes")[0] == 0
+
+
+def test_records_that_could_not_be_written_are_not_committed(run):
+    run("topic", "create", "unwritten")
+    produced(b"a\nb\n", "unwritten")
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            [*MILLRACE, "consume", "unwritten", "-G", "unlucky", "-o", "beginning", "-e"],
+            stdout=full, stderr=subprocess.PIPE, timeout=60,
+        )  # fmt: skip
+    assert (done.returncode, done.stderr) == (1, b"millrace: standard output: No space left on device\n")
+    assert consumed("unwritten", "-G", "unlucky", "-o", "beginning", "-e") == b"a\nb\n"
+    assert consumed("unwritten", "-G", "unlucky", "-o", "beginning", "-e") == b""
+
+
+def test_ctrl_c_ends_a_producer_that_waits_for_a_line(run):
+    run("topic", "create", "typed")
+    with subprocess.Popen([*MILLRACE, "produce", "typed"], stdin=subprocess.PIPE, stderr=subprocess.PIPE) as typed:
+        typed.stdin.write(b"a\n")
+        typed.stdin.flush()
+        assert consumed("typed", "-o", "beginning", "-c", "1") == b"a\n"
+        typed.send_signal(signal.SIGINT)
+        assert typed.wait(30) == 130
+        assert typed.stderr.read() == b""

@@ -126,9 +126,41 @@ def test_an_empty_name(names, monkeypatch, capsys):
 def test_a_token_file_without_one_token(content, home, capsys):
     path = home / "token"
     path.write_bytes(content)
-    with pytest.raises(SystemExit, match="0"):
-        commands.run(["profile", "create", "p", "--rest", "127.0.0.1:1", "--token-file", str(path)])
+    assert commands.run(["profile", "create", "p", "--rest", "127.0.0.1:1", "--token-file", str(path)]) == 0
     capsys.readouterr()
     assert commands.run(["topic", "list"]) == 1
     message = f"token file {path}: not one token of visible ASCII characters"
     assert capsys.readouterr().err == f"millrace: {message}\n"
+
+
+def shell(command, **environment):
+    command = command.replace("millrace", f"{sys.executable} -m millrace")
+    return subprocess.run(
+        ("bash", "-c", command), capture_output=True, text=True, env={**os.environ, **environment}, timeout=60
+    )
+
+
+def test_a_reader_that_leaves():
+    run = shell("millrace settings | true; echo ${PIPESTATUS[0]}")
+    assert (run.stdout, run.stderr) == ("0\n", "")
+
+
+@pytest.mark.parametrize("command", ["settings", "profile list"])
+def test_a_full_disk(command):
+    run = shell(f"millrace {command} > /dev/full")
+    assert (run.returncode, run.stderr) == (1, "millrace: standard output: No space left on device\n")
+
+
+def test_no_standard_output():
+    run = shell("millrace profile list >&-")
+    assert (run.returncode, run.stderr) == (0, "")
+
+
+def test_a_terminal_without_all_letters():
+    run = shell(
+        "millrace profile create ü; millrace profile list; millrace profile list -o json", PYTHONIOENCODING="ascii"
+    )
+    assert (run.returncode, run.stderr) == (0, "")
+    created, _, row, *shown = run.stdout.splitlines()
+    assert (created, row.split()[0]) == ("created and in use: \\xfc", "\\xfc")
+    assert json.loads("".join(shown))[0]["profile"] == "ü"

@@ -6,6 +6,7 @@ build all of them.
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from collections.abc import Callable
@@ -15,7 +16,7 @@ from typing import Annotated
 import typer
 from service_chassis.version import VERSION
 
-from millrace.cli.errors import USAGE, CliError
+from millrace.cli.errors import FAILED, USAGE, CliError
 
 __all__ = ["application", "run"]
 
@@ -97,6 +98,7 @@ def run(arguments: list[str]) -> int:
     if "--no-color" in arguments:
         arguments = [each for each in arguments if each != "--no-color"]
         os.environ["NO_COLOR"] = "1"
+    _prepare_output()
     first = arguments[0] if arguments else "--help"
     if first in ("etl", "demo"):
         from millrace.cli.other_programs import program
@@ -119,7 +121,9 @@ def run(arguments: list[str]) -> int:
 
 def _ended(work: Callable[[], int]) -> int:
     try:
-        return work()
+        status = _status(work)
+        sys.stdout.flush()
+        return status
     except CliError as error:
         print(f"millrace: {error}", file=sys.stderr)
         return error.status
@@ -134,3 +138,26 @@ def _ended(work: Callable[[], int]) -> int:
     except BrokenPipeError:  # the reader has left, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return 0
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # or the interpreter's last flush would fail, too
+        place = error.filename or "standard output"
+        print(f"millrace: {place}: {error.strerror or error}", file=sys.stderr)
+        return FAILED
+
+
+def _status(work: Callable[[], int]) -> int:
+    """Return the exit status. Raises BrokenPipeError, of which typer makes an exit."""
+    try:
+        return work()
+    except SystemExit as ended:
+        if isinstance(ended.__context__, BrokenPipeError):
+            raise ended.__context__ from None
+        return ended.code if isinstance(ended.code, int) else int(ended.code is not None)
+
+
+def _prepare_output() -> None:
+    """Let standard output take any text, also where it is closed, or its encoding lacks letters."""
+    if sys.stdout is None:
+        sys.stdout = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w", encoding="utf-8")
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")

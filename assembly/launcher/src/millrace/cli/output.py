@@ -20,12 +20,13 @@ Row = Mapping[str, Any]
 
 def show(rows: Sequence[Row] | Row, form: Format, *, columns: Sequence[str] = ()) -> None:
     """Print rows, or one row, whose names are the columns. `columns`: those of an empty table."""
+    any_letter = (sys.stdout.encoding or "").lower() in ("utf-8", "utf8")
     if form is Format.JSON:
-        print(json.dumps(rows, indent=2, ensure_ascii=False))
+        print(json.dumps(rows, indent=2, ensure_ascii=not any_letter))
     elif form is Format.YAML:
         import yaml
 
-        print(yaml.safe_dump(rows, sort_keys=False, allow_unicode=True), end="")
+        print(yaml.safe_dump(rows, sort_keys=False, allow_unicode=any_letter), end="")
     elif isinstance(rows, Mapping):
         width = max(map(len, rows), default=0)
         for name, value in rows.items():

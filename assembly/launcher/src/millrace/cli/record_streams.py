@@ -86,7 +86,7 @@ async def produce_lines(address: str | None, given: Production) -> None:
 async def _lines() -> AsyncIterator[bytes]:
     """Yield the lines of standard input without their ends, as they arrive."""
     rest = b""
-    while part := await asyncio.to_thread(os.read, 0, _READ_BYTES):
+    while part := await _part():
         *lines, rest = (rest + part).split(b"\n")
         for line in lines:
             yield line
@@ -94,6 +94,21 @@ async def _lines() -> AsyncIterator[bytes]:
             raise CliError(f"a line of standard input is longer than {LINE_BYTES_MAX} bytes")
     if rest:
         yield rest
+
+
+async def _part() -> bytes:
+    """Return the next bytes of standard input. Ctrl-C ends the wait, which a thread would not notice."""
+    loop = asyncio.get_running_loop()
+    ready = asyncio.Event()
+    try:
+        loop.add_reader(0, ready.set)
+    except OSError:  # a file is always ready
+        return os.read(0, _READ_BYTES)
+    try:
+        await ready.wait()
+    finally:
+        loop.remove_reader(0)
+    return os.read(0, _READ_BYTES)
 
 
 async def consume_records(address: str | None, given: Consumption, shown: Callable[[ShownRecord], bytes]) -> None:
@@ -108,6 +123,9 @@ async def consume_records(address: str | None, given: Consumption, shown: Callab
         else:
             ends = await _assign(consumer, address, given)
         await _write(consumer, given, ends, shown)
+    except OSError:
+        await consumer.close(commit=False)  # records of the last poll are not written
+        raise
     finally:
         await consumer.close()
 
