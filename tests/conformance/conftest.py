@@ -29,6 +29,8 @@ QUICK_GROUPS = {
     "MILLRACE_GROUP_CONSUMER_MIN_HEARTBEAT_INTERVAL_MS": "500",
     "MILLRACE_GROUP_CONSUMER_HEARTBEAT_INTERVAL_MS": "500",
 }
+#: A transaction that has timed out is aborted at once.
+QUICK_TRANSACTIONS = {"MILLRACE_TRANSACTION_ABORT_TIMED_OUT_TRANSACTION_CLEANUP_INTERVAL_MS": "200"}
 LAYOUTS = {"one-process": [], "processes": ["--processes"]}
 
 
@@ -61,7 +63,7 @@ def bootstrap(layout: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     folder = tmp_path_factory.mktemp(layout)
     millrace = Path(sys.executable).with_name("millrace")
     command = [str(millrace), "up", "--data-dir", str(folder / "data"), "--kafka-port", "0", "--http-port", "0"]
-    environment = os.environ | QUICK_GROUPS
+    environment = os.environ | QUICK_GROUPS | QUICK_TRANSACTIONS
     with (folder / "broker.log").open("w") as log:
         process = subprocess.Popen(
             command + LAYOUTS[layout], stdout=subprocess.PIPE, stderr=log, text=True, env=environment

@@ -52,6 +52,7 @@ offsets.topic.replication.factor=1
 transaction.state.log.num.partitions=3
 transaction.state.log.replication.factor=1
 transaction.state.log.min.isr=1
+transaction.abort.timed.out.transaction.cleanup.interval.ms=200
 share.coordinator.state.topic.num.partitions=3
 share.coordinator.state.topic.replication.factor=1
 share.coordinator.state.topic.min.isr=1
