@@ -54,15 +54,18 @@ class Operation(NamedTuple):
     schema: dict[str, Any]
 
 
-def _resolved(schema: dict[str, Any]) -> dict[str, Any]:
-    """Return the schema that this one refers to, or that is the alternative to null."""
-    for option in schema.get("anyOf", ()):
-        if option != {"type": "null"}:
-            schema = option
+def _alternatives(schema: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the schemas that a value may have, without null."""
+    if "anyOf" in schema:
+        return [found for option in schema["anyOf"] if option != {"type": "null"} for found in _alternatives(option)]
     if "$ref" in schema:
-        found: dict[str, Any] = DESCRIPTION["components"]["schemas"][schema["$ref"].rpartition("/")[2]]
-        return found
-    return schema
+        return _alternatives(DESCRIPTION["components"]["schemas"][schema["$ref"].rpartition("/")[2]])
+    return [schema]
+
+
+def _resolved(schema: dict[str, Any]) -> dict[str, Any]:
+    """Return the first schema that a value may have."""
+    return _alternatives(schema)[0]
 
 
 OPERATIONS = {
@@ -71,9 +74,8 @@ OPERATIONS = {
     )
     for path, methods in DESCRIPTION["paths"].items()
     for method, operation in methods.items()
-    # Bodies of /api/v1 have one flat list of numbers at most; `parsed` limits their values like those of /v3.
     # Streams of records are in test_produce.
-    if "requestBody" in operation and path.startswith("/v3/") and not is_read_in_parts(method.upper(), path)
+    if "requestBody" in operation and not is_read_in_parts(method.upper(), path)
 }
 
 
@@ -127,7 +129,8 @@ def _arrays(schema: dict[str, Any], before: str, after: str) -> Iterator[tuple[s
 
 def _worst(schema: dict[str, Any]) -> Iterator[bytes]:
     required = json.dumps(_example(schema, 1))[1:-1]
-    before, after = "{" + required + ",", "}"
+    before, after = "{" + (required + "," if required else ""), "}"
+    known = "validate_only" if "validate_only" in schema["properties"] else next(reversed(schema["properties"]))
     texts: list[str] = []
     for opened, items, closed in [*_arrays(schema, before, after), ("[", {"type": "string"}, "]")]:
         for filler in (*FILLERS.values(), lambda n, items=items: json.dumps(_example(items, n))):
@@ -138,17 +141,17 @@ def _worst(schema: dict[str, Any]) -> Iterator[bytes]:
                 texts += _repeated(f'{{"{name}":{{', lambda n, filler=filler: f'"{n}":{filler(n)}', "}}")
     for filler in FILLERS.values():  # members that the schema does not know, and known ones many times
         texts += _repeated(before, lambda n, filler=filler: f'"{n:x}":{filler(n)}', after)
-        texts += _repeated(before, lambda n, filler=filler: f'"validate_only":{filler(n)}', after)
+        texts += _repeated(before, lambda n, filler=filler: f'"{known}":{filler(n)}', after)
     for depth in (900, min(VALUES_MAX, 5000) - 8):
         texts += ["[" * depth + "]" * depth, '{"a":' * depth + "1" + "}" * depth, before + '"configs":' + "[" * depth]
     for name, each in schema["properties"].items():
-        kind = _resolved(each)["type"]
+        kinds = {alternative["type"] for alternative in _alternatives(each)}
         room = BODY_BYTES_MAX - len(before) - len(name) - 64
-        if kind == "string":
+        if "string" in kinds:
             for unit in ("a", "\U0001f980", "\\u0000", "\\ud800"):
                 texts.append("{" + f'"{name}":"' + unit * (room // len(unit.encode())) + '"}')
             texts.append("{" + f'"{name}":"\U0001f980' + "a" * (room - 8) + '"}')
-        elif kind in ("integer", "boolean"):
+        if kinds & {"integer", "boolean"}:
             texts += ["{" + f'"{name}":{digits}' + "}" for digits in ("9" * 4000, "9" * room, "1e9" + "0" * room)]
     texts += [" " * BODY_BYTES_MAX, before + '"' + "k" * (BODY_BYTES_MAX - len(before) - 8) + '":1}']
     assert len(texts) > 150
@@ -233,7 +236,11 @@ async def _status_and_answer(app: Any, operation: Operation, parts: list[bytes])
 
 def _shape(schema: dict[str, Any]) -> str:
     """Return the fields and types of a schema: they decide how much its parser builds."""
-    return str({name: (_resolved(each)["type"], each.get("items")) for name, each in schema["properties"].items()})
+    kinds = {
+        name: [(found["type"], found.get("items")) for found in _alternatives(each)]
+        for name, each in schema["properties"].items()
+    }
+    return str(kinds)
 
 
 #: One operation for each shape of a body.
@@ -244,7 +251,8 @@ STEPS = {"createKafkaTopic": 1}
 
 def test_shapes() -> None:
     assert sorted(SHAPES.values()) == [
-        *("batchCreateKafkaAcls", "createKafkaAcls", "createKafkaTopic"),
+        *("batchCreateKafkaAcls", "copyConsumerGroupOffsets", "createKafkaAcls", "createKafkaTopic", "deleteRecords"),
+        *("resetConsumerGroupOffsets", "truncateRecords"),
         *("updateKafkaClusterConfig", "updateKafkaClusterConfigs", "updatePartitionCountKafkaTopic"),
     ]
 
@@ -299,6 +307,7 @@ def test_every_list_of_a_body_has_a_largest_length() -> None:
         "createKafkaTopic.configs": 100,
         "createKafkaTopic.replicas_assignments": 1000,
         "createKafkaTopic.replicas_assignments[].broker_ids": 16,
+        "resetConsumerGroupOffsets.partitions": 1000,
     }
 
 

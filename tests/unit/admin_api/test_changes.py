@@ -210,7 +210,7 @@ def _examples() -> list[tuple[str, str, dict[str, Any]]]:
     found = []
     for path, methods in DESCRIPTION["paths"].items():
         for method, operation in methods.items():
-            if "requestBody" in operation and path.startswith("/v3/"):
+            if "requestBody" in operation:
                 schema = operation["requestBody"]["content"]["application/json"]["schema"]["$ref"].rpartition("/")[2]
                 (example,) = DESCRIPTION["components"]["schemas"][schema]["examples"]
                 found.append((method, path, example))
@@ -222,7 +222,8 @@ def test_the_examples_of_the_description_work(stack: Stack, method: str, path: s
     """Every example succeeds as it is shown, except those of ACLs."""
     stack.http.delete(f"{stack.cluster}/topics/orders")
     if path != "/v3/clusters/{cluster_id}/topics":
-        stack.create_topic("orders")
+        stack.create_topic("orders", 2)
+        stack.append("orders", 0, 100)
     broker_id = stack.register_gateway("exemplary", ("EXTERNAL", "localhost", 39093))
     config = "retention.ms" if "/topics/" in path else "message.max.bytes"
     names = {"cluster_id": stack.cluster.rpartition("/")[2], "topic_name": "orders", "name": config}
