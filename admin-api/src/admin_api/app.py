@@ -19,6 +19,7 @@ from admin_api.exporter import Exporter
 from admin_api.kafka_clients import KafkaClients
 from admin_api.middleware import HttpMetrics, RequestRing, error_response
 from admin_api.origins import Hosts
+from admin_api.record_metrics import RecordMetrics
 from admin_api.routers import (
     acls,
     broker_configs,
@@ -90,6 +91,7 @@ def create_app(settings: AdminSettings, storage: Storage, clients: KafkaClients)
     app.state.storage = storage
     app.state.clients = clients
     app.state.registry = registry
+    app.state.record_metrics = RecordMetrics(registry)
     app.state.exporter = Exporter(storage, settings.admin_listener)
     app.state.samples = Samples(storage)
     # Order matters where a path with "-" and one with a parameter both match: the first added wins.

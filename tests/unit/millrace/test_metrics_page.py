@@ -83,6 +83,8 @@ EXPECTED: dict[str, dict[str, tuple[str, ...]]] = {
         "kafka_consumergroup_lag_sum": ("consumergroup", "topic"),
         "kafka_consumergroup_members": ("consumergroup",),
         "consumergroup_lag_seconds": _GROUP,
+        "browse_scanned_records_total": (),
+        "sse_clients": (),
     },
 }
 #: The metrics that have Kafka's names although `millrace_kafka_…` exist too.

@@ -10,6 +10,7 @@ from fastapi import FastAPI, Header, Query, Request
 from admin_api import errors
 from admin_api.kafka_clients import DOWNLOAD, TAIL, KafkaClients
 from admin_api.middleware import HEAD_KEY
+from admin_api.record_metrics import RecordMetrics
 from admin_api.records.cursors import Left
 from admin_api.records.queries import (
     PARTITIONS_MAX,
@@ -124,6 +125,9 @@ async def tail_records(
     if request.scope[HEAD_KEY]:
         return LastingResponse.empty(media_type=EVENTS, cache_control="no-store")
     client, held = await borrowed(_clients(request), TAIL)
+    metrics: RecordMetrics = request.app.state.record_metrics
+    metrics.tails.inc()
+    held.callback(metrics.tails.dec)
     formats = Formats(key_format, value_format)
     followed = Tail(client, topic_name, positions, newest, wanted, formats, read_committed=read_committed)
     return LastingResponse(followed.events(), held, media_type=EVENTS, cache_control="no-store")

@@ -11,6 +11,7 @@ from starlette.responses import Response
 from admin_api import errors
 from admin_api.answer_memory import AnswerTooLargeError
 from admin_api.kafka_clients import BROWSE, KafkaClients
+from admin_api.record_metrics import RecordMetrics
 from admin_api.records import cursors
 from admin_api.records.cursors import Left
 from admin_api.records.limits import Work
@@ -82,6 +83,8 @@ async def browse_records(
             work=work,
         )
         truncated = await page.run()
+    metrics: RecordMetrics = request.app.state.record_metrics
+    metrics.scanned.inc(work.scanned)
     left = [Left(each.partition, each.start, each.end) for each in page.ranges]
     cursor = cursors.encode(topic_name, newest_first, left) if left else None
     faults = [fault._asdict() for fault in page.faults]

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from admin_api.exporter import Snapshot, collect
 from admin_api.middleware import HttpMetrics
+from admin_api.record_metrics import RecordMetrics
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
@@ -56,6 +57,7 @@ def metric_rows() -> dict[str, list[MetricRow]]:
         storage, gateway = asyncio.run(_registries_of_broker(Path(folder)))
     http = CollectorRegistry()
     HttpMetrics(http)
+    RecordMetrics(http)
     admin = [*_rows(http), *_rows_of(collect(Snapshot()))]
     up = GaugeMetricFamily("millrace_storage_up", "1 if storage answered.")
     return {"gateway-svc": gateway, "storage-svc": storage, "admin-api": sorted([*admin, *_rows_of([up])])}
