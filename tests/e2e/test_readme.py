@@ -28,7 +28,6 @@ EXAMPLES = {
 }
 #: The lines that an example prints, where its page shows them.
 OUTPUTS = dict(re.findall(r"<!-- output: (\w+) -->\n```\n(.*?)```", README, flags=re.S))
-CLUSTER = re.search(r"^cluster=.*$", README, flags=re.M)
 
 
 def in_use(port: int) -> bool:
@@ -66,12 +65,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 def run(name: str, timeout: int = 60, folder: Path = ROOT) -> str:
     language, code = EXAMPLES[name]
-    if language == "bash":
-        assert CLUSTER is not None
-        prelude = "" if "cluster=" in code or "$cluster" not in code else CLUSTER[0] + "\n"
-        command = ["bash", "-euo", "pipefail", "-c", prelude + code]
-    else:
-        command = [sys.executable, "-c", code]
+    command = ["bash", "-euo", "pipefail", "-c", code] if language == "bash" else [sys.executable, "-c", code]
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     environment = {**os.environ, "PATH": path}
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=timeout, env=environment)
