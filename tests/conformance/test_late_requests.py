@@ -1,6 +1,6 @@
 """No late or repeated request tears a transaction of kafka-clients (transaction.version 2, KIP-890).
 
-A proxy delays Produce, EndTxn and AddOffsetsToTxn beyond the client's timeouts, loses answers and cuts connections. The
+A proxy delays Produce, EndTxn and InitProducerId beyond the client's timeouts, loses answers and cuts connections. The
 requests then arrive when the client has aborted, or has begun the next transaction. A read_committed consumer must see
 all records of a transaction or none of them, in order: all of each that was committed, none of each that was aborted.
 """
