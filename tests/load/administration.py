@@ -19,10 +19,13 @@ from pathlib import Path
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from millrace.running import RunningUp
+from raw import Connection, batch, produce_frame
 from table import Row, show
 
 TOPICS = 1000
 LISTS, COMMANDS = 30, 5
+#: A topic of 4 GB: batches of 1,000 records of 1 KB.
+LARGE, BATCHES = "large", 4000
 
 
 def fetch(url: str) -> bytes:
@@ -58,7 +61,18 @@ def listed_s(http: str) -> float:
     return time.perf_counter() - began
 
 
+def filled(up: RunningUp) -> None:
+    """Make a topic of 4 GB."""
+    admin = AdminClient({"bootstrap.servers": up.kafka})
+    admin.create_topics([NewTopic(LARGE, 1)])[LARGE].result(60)
+    connection = Connection(up.kafka, LARGE)
+    connection.send([produce_frame(LARGE, 0, 1, batch(1000, 1000))], BATCHES, 2)
+    connection.close()
+
+
 def measure(up: RunningUp, topics: int) -> list[Row]:
+    filled(up)
+    newest = timed_ms(LISTS, f"http://{up.http}/api/v1/topics/{LARGE}/records?limit=100")
     created = created_s(up.kafka, topics)
     api = f"http://{up.http}"
     cluster = json.loads(fetch(f"{api}/v3/clusters"))["data"][0]["cluster_id"]
@@ -71,6 +85,7 @@ def measure(up: RunningUp, topics: int) -> list[Row]:
     return [
         Row(f"{topics} topics created in one call of an AdminClient", "≤ 3 s", f"{created:.2f} s"),
         Row(f"list of {topics} topics over REST, p50", "≤ 50 ms", f"{statistics.median(listed):.0f} ms"),
+        Row("newest 100 records of a topic of 4 GB, p50", "≤ 200 ms", f"{statistics.median(newest):.0f} ms"),
         Row(f"millrace topic list, {topics} topics, p50", "≤ 0.4 s", f"{statistics.median(commands):.2f} s"),
         Row("memory of admin-api after all of it", "≤ 110 MB", f"{resident / 1e6:.0f} MB"),
     ]
