@@ -3,7 +3,16 @@ from pathlib import Path
 import millrace.variables
 from millrace.cli.reference import README_END, README_START, cli_page, readme_table
 from millrace.cli.tree import commands
-from millrace.reference import apis_page, groups_page, settings_page, settings_reference, variables_module
+from millrace.reference import (
+    APIS_END,
+    APIS_START,
+    apis_page,
+    groups_page,
+    readme_apis,
+    settings_page,
+    settings_reference,
+    variables_module,
+)
 from millrace.rest_page import REST_END, REST_START, readme_rest_table, rest_page
 
 DOCS = Path(__file__).parents[3] / "docs"
@@ -40,6 +49,12 @@ def test_cli_page_is_what_make_generate_writes():
 
 def test_the_readmes_commands_are_what_make_generate_writes():
     assert f"{README_START}{readme_table()}{README_END}" in (DOCS.parent / "README.md").read_text(encoding="utf-8")
+
+
+def test_the_readmes_apis_are_what_make_generate_writes():
+    listed = f"{APIS_START}{readme_apis()}{APIS_END}"
+    assert listed in (DOCS.parent / "README.md").read_text(encoding="utf-8")
+    assert "| 0 to 11 | Produce, Fetch, ListOffsets, Metadata," in listed
 
 
 def test_rest_page_is_what_make_generate_writes():
