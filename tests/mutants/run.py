@@ -26,7 +26,7 @@ TOP: Final = Path(__file__).parents[2]
 WORKERS: Final = 2
 TIMEOUT_S: Final = 120
 #: Seconds for the tests of all mutants together.
-ALL_TESTS_S: Final = 600
+ALL_TESTS_S: Final = 900
 _TESTS_FAILED: Final = 1
 _LEFT_OUT: Final = shutil.ignore_patterns(
     ".git", ".venv", "build", "*_cache", "__pycache__", ".hypothesis", "node_modules"
