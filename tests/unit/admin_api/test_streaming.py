@@ -85,7 +85,7 @@ def test_a_failure_in_the_middle_ends_the_answer_without_its_end(own_storage: Ow
         assert process.client.post(f"{cluster}/topics", json={"topic_name": f"t-{number:03}"}).status_code == 201
     with process.client.stream("GET", f"{cluster}/topics/-/configs") as answer:
         assert answer.status_code == 200
-        for _ in range(20):  # meanwhile the list fills the connection, and asks for no more pieces
+        for _ in range(20):  # the list fills the connection, and then asks for no more pieces
             assert httpx.get(f"{cluster}/topics/t-000", timeout=60).status_code == 200
         own_storage.stop()
         with pytest.raises(httpx.RemoteProtocolError):
