@@ -106,7 +106,7 @@ def test_confluent_kafka_commits_and_aborts_transactions_and_is_fenced(
     producer = transactional()
     for number in range(3):
         producer.begin_transaction()
-        producer.produce(topic, value=b"%d" % number)
+        producer.produce(topic, value=b"%d" % number, partition=0)
         if number == 1:
             producer.flush()
             producer.abort_transaction(TIMEOUT_S)

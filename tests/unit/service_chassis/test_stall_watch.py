@@ -129,3 +129,20 @@ def test_the_file_gets_a_line_a_stall(tmp_path: Path) -> None:
         (os.getpid(), 0.25, "a\nb\n"),
         (os.getpid(), 0.5, "c\n"),
     ]
+
+
+def test_watches_that_come_and_go_leave_one_callback_among_those_of_the_collector() -> None:
+    def callbacks() -> list[object]:
+        return [
+            each for each in gc.callbacks if type(getattr(each, "__self__", None)).__module__ == stall_watch.__name__
+        ]
+
+    seen = []
+    for _ in range(3):
+        loop = asyncio.new_event_loop()
+        watch = StallWatch(loop, print)
+        seen.append(callbacks())
+        watch.close()
+        loop.close()
+        seen.append(callbacks())
+    assert [len(each) for each in seen] == [1] * 6

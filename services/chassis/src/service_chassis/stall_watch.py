@@ -18,10 +18,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import gc
 import inspect
 import json
-import math
 import os
 import sys
 import threading
@@ -64,6 +64,39 @@ class _Times(NamedTuple):
     wanted: bool = False
 
 
+class _Collections:
+    """The length of the garbage collections of each thread of the process.
+
+    It stays among gc.callbacks: a watch that took itself out of that list while Python went through it would make
+    Python pass over the watch after it.
+    """
+
+    def __init__(self) -> None:
+        self._collected_s: dict[int, float] = {}
+        self._since: tuple[int, float] | None = None
+        gc.callbacks.append(self._note)
+
+    def _note(self, phase: str, _: dict[str, int]) -> None:
+        """Note the beginning or the end of a collection, in the thread that does it; there is one at a time."""
+        now, thread = time.monotonic(), threading.get_ident()
+        if phase == "start":
+            self._since = thread, now
+        elif self._since is not None:
+            self._collected_s[thread] = self._collected_s.get(thread, 0.0) + now - self._since[1]
+            self._since = None
+
+    def of(self, thread: int) -> float:
+        """Return the length of a thread's collections so far, in seconds."""
+        since = self._since
+        unfinished = time.monotonic() - since[1] if since is not None and since[0] == thread else 0.0
+        return self._collected_s.get(thread, 0.0) + unfinished
+
+
+@functools.cache
+def _collections() -> _Collections:
+    return _Collections()
+
+
 class StallWatch:
     """The watch over one event loop. `close` ends it, and so does the end of the loop."""
 
@@ -79,8 +112,7 @@ class StallWatch:
         self._thread = threading.get_ident(), threading.get_native_id()
         #: Seconds of every other thread on the run queue; those of threads that have ended count until the next probe.
         self._others_queued: dict[str, float] = {}
-        self._collected_s = 0.0
-        self._collecting_since = math.inf
+        self._collections = _collections()
         self._closed = threading.Event()
         self._watcher = threading.Thread(target=self._watch, name="stall-watch", daemon=True)
         self._watcher.start()
@@ -91,16 +123,12 @@ class StallWatch:
         self._watcher.join()
 
     def _watch(self) -> None:
-        gc.callbacks.append(self._note_collection)
-        try:
-            while not self._closed.wait(PROBE_S) and (loop := self._loop()) is not None and not loop.is_closed():
-                if loop.is_running():
-                    # The loop was closed in between, or the process has no descriptor left to look at its threads.
-                    with contextlib.suppress(RuntimeError, OSError):
-                        self._probe(loop)
-                del loop
-        finally:
-            gc.callbacks.remove(self._note_collection)
+        while not self._closed.wait(PROBE_S) and (loop := self._loop()) is not None and not loop.is_closed():
+            if loop.is_running():
+                # The loop was closed in between, or the process has no descriptor left to look at its threads.
+                with contextlib.suppress(RuntimeError, OSError):
+                    self._probe(loop)
+            del loop
 
     def _probe(self, loop: asyncio.AbstractEventLoop) -> None:
         turned = threading.Event()
@@ -110,7 +138,7 @@ class StallWatch:
             turned.set()
 
         self._others_queued.clear()
-        seen, collected_s, blocked_s = self._times(), self._collected, 0.0
+        seen, collected_s, blocked_s = self._times(), self._collections.of(self._thread[0]), 0.0
         loop.call_soon_threadsafe(turn)
         while not turned.wait(self._limit_s / 8):
             frame = sys._current_frames().get(self._thread[0])
@@ -118,26 +146,12 @@ class StallWatch:
             blocked_s += _blocked_s(before, seen)
             if turned.is_set() or self._closed.is_set() or not loop.is_running():
                 return
-            if blocked_s - (self._collected - collected_s) >= self._limit_s and frame is not None:
+            collected = self._collections.of(self._thread[0]) - collected_s
+            if blocked_s - collected >= self._limit_s and frame is not None:
                 self._report(Stall(blocked_s, _stack(frame)))
                 while not (turned.wait(self._limit_s) or self._closed.is_set()) and loop.is_running():
                     pass
                 return
-
-    def _note_collection(self, phase: str, _: dict[str, int]) -> None:
-        """Note the beginning or the end of a garbage collection, in the thread that does it."""
-        if threading.get_ident() != self._thread[0]:
-            return
-        if phase == "start":
-            self._collecting_since = time.monotonic()
-        else:
-            self._collected_s += time.monotonic() - self._collecting_since
-            self._collecting_since = math.inf
-
-    @property
-    def _collected(self) -> float:
-        """The length of the loop's thread's garbage collections so far, in seconds."""
-        return self._collected_s + max(0.0, time.monotonic() - self._collecting_since)
 
     def _times(self, *, look: bool = False) -> _Times:
         """Return the times until now; with `look`, whether a thread wants a processor, too."""
