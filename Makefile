@@ -1,9 +1,9 @@
 # make setup        .venv with millrace-broker in editable form
 # make demo         set-up + the whole path on real flights (Java 17)
 # make test         set-up + the checks that every change must pass; needs Python 3.11+, Java 17 and make
-# make faults       power cuts, kills, damage and full disks at length; FAULTS_SCALE=0.2 runs a fifth
+# make faults       power cuts, kills, damage and full disks at length; FAULTS_SCALE=0.1 runs a tenth
 # make shapes       the worst shapes of every API in every version at 1 MB: steps of the event loop, and memory (half an hour)
-# make mutants      breaks each guarantee of the log and of groups once; fails unless a test notices
+# make mutants      breaks each guarantee of the log and of groups once; fails unless a test notices; MUTANTS_PART=2/3: a third
 # make conformance  stock clients in other languages, where their toolchains exist; the same requests to Apache Kafka
 # make fuzz         hostile input for every decoder, guided by coverage; FUZZ_RUNS inputs for each (Linux on x86-64)
 # make bench        compares with Apache Kafka (Java 17): docs/benchmarks, within 30 minutes; QUICK=1: build, within 5
@@ -55,8 +55,10 @@ faults: setup
 shapes: setup
 	$(BIN)/pytest -q -m slow tests/wire/test_bounded_requests.py
 
+# Every mutant, or a part: 2/3 is every third from the second on.
+MUTANTS_PART ?= 1/1
 mutants: setup
-	$(BIN)/python tests/mutants/run.py
+	$(BIN)/python tests/mutants/run.py --part $(MUTANTS_PART)
 
 conformance: jars
 	$(BIN)/pytest -q -m conformance tests

@@ -4,11 +4,14 @@ Each mutant of mutants.toml names the guarantee, the file, the text that is repl
 `times`) and the tests that must fail then. All of these tests must pass on the source as it is. A mutant whose tests
 pass survives, and one whose text is not there any more does not apply; both fail the run.
 
-    .venv/bin/python tests/mutants/run.py [PART_OF_A_NAME…]
+    .venv/bin/python tests/mutants/run.py [--part 2/3] [PART_OF_A_NAME…]
+
+A part, as `2/3`, is every third mutant from the second on.
 """
 
 from __future__ import annotations
 
+import argparse
 import os
 import shutil
 import subprocess
@@ -88,9 +91,26 @@ def verdict(mutant: Mutant, top: Path) -> str:
     return "SURVIVED" if code == 0 else f"TESTS DID NOT RUN (exit code {code})\n{output[-2000:]}"
 
 
-def main(wanted: list[str]) -> int:
+def part(text: str) -> slice:
+    """Return the slice that `NUMBER/OF` means. Raises ValueError if it means none."""
+    number, of = map(int, text.split("/"))
+    if not 1 <= number <= of:
+        raise ValueError(text)
+    return slice(number - 1, None, of)
+
+
+def chosen(arguments: list[str]) -> list[Mutant]:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--part", type=part, default=part("1/1"))
+    parser.add_argument("names", nargs="*")
+    options = parser.parse_args(arguments)
     described = tomllib.loads((TOP / "tests/mutants/mutants.toml").read_text())["mutant"]
-    mutants = [Mutant(**each) for each in described if not wanted or any(part in each["name"] for part in wanted)]
+    named = [each for each in described if not options.names or any(name in each["name"] for name in options.names)]
+    return [Mutant(**each) for each in named[options.part]]
+
+
+def main(arguments: list[str]) -> int:
+    mutants = chosen(arguments)
     started = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="millrace-mutants-") as folder:
         copies: SimpleQueue[Path] = SimpleQueue()
