@@ -5,16 +5,19 @@
 A list of any length thus costs the memory of one piece, and other requests run between two pieces. `metadata` is last,
 because the last piece says whether there is a next page. Storage may fail after the first piece: then the connection
 closes within the list, and the client sees that the answer has no end.
+
+The time limit of a request covers the first piece. Each later call of storage has its own limit, and the connection
+ends when its client receives nothing for too long.
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack
 from typing import TypeVar
 
-from starlette.responses import StreamingResponse
-
 from admin_api.paging import Rows
+from admin_api.records.streams import LastingResponse
 from admin_api.schemas.resources import CollectionMetadata, Resource
 
 __all__ = ["streamed"]
@@ -27,7 +30,7 @@ async def streamed(
     pieces: AsyncIterator[Rows[Row]],
     resource: Callable[[Row], Resource],
     metadata: Callable[[str | None], CollectionMetadata],
-) -> StreamingResponse:
+) -> LastingResponse:
     """Return the answer of a list of this kind, with its first piece already asked of storage.
 
     Raises:
@@ -49,4 +52,4 @@ async def streamed(
                 before = part
         yield b'],"metadata":%s}' % metadata(next_query).model_dump_json(by_alias=True).encode()
 
-    return StreamingResponse(parts(), media_type="application/json")
+    return LastingResponse(parts(), AsyncExitStack(), media_type="application/json")

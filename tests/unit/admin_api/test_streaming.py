@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -14,7 +15,11 @@ import httpx
 import pytest
 from admin_api import paging
 from admin_api.errors import ApiError
+from admin_api.middleware import LASTING_KEY
 from admin_api.paging import Paging
+from admin_api.schemas.resources import CollectionMetadata, Resource
+from admin_api.streaming import streamed
+from starlette.types import Message
 
 from tests.unit.admin_api.conftest import until_ready
 
@@ -92,6 +97,27 @@ def test_a_failure_in_the_middle_ends_the_answer_without_its_end(own_storage: Ow
             answer.read()
     refused = process.client.get(f"{cluster}/topics/-/configs")
     assert (refused.status_code, refused.json()["error_code"]) == (503, 50302)
+
+
+async def test_the_time_limit_of_a_request_ends_when_the_list_begins() -> None:
+    async def pieces() -> AsyncIterator[paging.Rows[Resource]]:
+        yield paging.Rows([], None)
+
+    sent: list[Message] = []
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    async def receive() -> Message:
+        return await asyncio.Future()
+
+    answer = await streamed(
+        "Kind", pieces(), lambda row: row, lambda _: CollectionMetadata(self_url="http://x", next=None)
+    )
+    await answer({"type": "http", "asgi": {"spec_version": "2.4"}}, receive, send)
+    assert sent[0][LASTING_KEY] is True
+    body = json.loads(b"".join(message["body"] for message in sent[1:]))
+    assert body == {"kind": "Kind", "data": [], "metadata": {"self": "http://x", "next": None}}
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4, 5, 7, None])
