@@ -212,8 +212,11 @@ class InternalLog:
             self._in_order(partition, partial(self._write, partition, listed, done, may_compress), done)
 
     def mark(self, partition: int, marker: Marker, done: Done) -> None:
-        """Append the marker that ends a producer's transaction, after all that was written before; `done` as above."""
-        if self._target(partition) is None:
+        """Append the marker that ends a producer's transaction, after all that was written before; `done` as above.
+
+        Without a log nothing needs a marker, unless writes wait until it is made.
+        """
+        if self._target(partition) is None and not self._waiting.holds(partition):
             done(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             return
         if partition in self._gathered:

@@ -52,11 +52,10 @@ class LogMarkerWriter:
     def write(self, partition: TopicPartition, marker: Marker, done: Done) -> None:
         """Write a marker, as `transaction_seams.MarkerWriter` states."""
         topic, index = partition
-        log = self._logs.get(partition)
-        if log is None:
-            done(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        elif topic == OFFSETS_TOPIC:
+        if topic == OFFSETS_TOPIC:  # writes may wait for its logs to be made
             self._end_in_groups(index, marker, done)
+        elif (log := self._logs.get(partition)) is None:
+            done(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         else:
             self._write(log, marker, done)
 

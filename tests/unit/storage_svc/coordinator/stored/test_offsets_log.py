@@ -8,6 +8,7 @@ from protocol_lib.errors import ErrorCode
 from protocol_lib.records.batch import read_batches
 from protocol_lib.records.record import write_tail
 from storage_svc.coordinator.stored.internal_log import GATHERED_BYTES
+from storage_svc.transaction_seams import Marker
 
 from tests.unit.storage_svc.coordinator.conftest import Node
 
@@ -100,3 +101,26 @@ async def test_a_disk_that_refuses_fails_the_callers_of_its_partition_only(node:
     writes.gather("b")
     assert await node.commit("g", ("orders", 0, 1)) == [0]  # in partition 3
     assert writes.outcomes == {"a": ErrorCode.KAFKA_STORAGE_ERROR, "b": ErrorCode.KAFKA_STORAGE_ERROR}
+
+
+async def test_a_marker_waits_with_its_transaction_for_the_topic_to_be_made(node: Node) -> None:
+    outcomes: list[tuple[str, int]] = []
+    over = asyncio.Event()
+
+    def marked(code: int) -> None:
+        outcomes.append(("marker", code))
+        over.set()
+
+    log = node.offsets_log
+    log.write(3, [(b"k", b"v")], NOW_MS, lambda code: outcomes.append(("offset", code)), producer=(7, 0))
+    log.mark(3, Marker(7, 0, commit=True, coordinator_epoch=0), marked)
+    async with asyncio.timeout(10):
+        await over.wait()
+    assert outcomes == [("offset", 0), ("marker", 0)]
+    assert not log.is_open(3, 7, 0)
+
+
+async def test_a_topic_that_nobody_makes_needs_no_marker(node: Node) -> None:
+    codes: list[int] = []
+    node.offsets_log.mark(3, Marker(7, 0, commit=True, coordinator_epoch=0), codes.append)
+    assert codes == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
