@@ -43,6 +43,8 @@ _FINAL: Final = frozenset(
 class _Delivery:
     transactional_id: str
     marker: Marker
+    #: The number of partitions that are not settled.
+    left: int
     #: Partitions that are settled, and that the coordinator does not know of yet.
     settled: list[TopicPartition] = field(default_factory=list)
     is_over: bool = False
@@ -61,12 +63,16 @@ class MarkerDelivery:
         self._under_way = 0
         self._is_scheduled = False
 
+    def __len__(self) -> int:
+        """Return the number of transactional ids with markers under way."""
+        return len(self._by_id)
+
     def start(self, writer: MarkerWriter) -> None:
         self._writer = writer
 
     def begin(self, transactional_id: str, marker: Marker, partitions: frozenset[TopicPartition]) -> None:
         """Write the marker to the partitions, from the next turn on."""
-        delivery = self._by_id[transactional_id] = _Delivery(transactional_id, marker)
+        delivery = self._by_id[transactional_id] = _Delivery(transactional_id, marker, len(partitions))
         self._waiting.extend((delivery, each) for each in sorted(partitions))
         self._schedule()
 
@@ -129,6 +135,7 @@ class MarkerDelivery:
         if not delivery.settled:
             self._loop.call_soon(self._report, delivery)
         delivery.settled.append(partition)
+        delivery.left -= 1
 
     def _again(self, delivery: _Delivery, partition: TopicPartition) -> None:
         self._waiting.append((delivery, partition))
@@ -136,5 +143,8 @@ class MarkerDelivery:
 
     def _report(self, delivery: _Delivery) -> None:
         settled, delivery.settled = frozenset(delivery.settled), []
-        if not delivery.is_over:
-            self._settled(delivery.transactional_id, settled)
+        if delivery.is_over:
+            return
+        if not delivery.left:
+            self.forget(delivery.transactional_id)
+        self._settled(delivery.transactional_id, settled)

@@ -166,6 +166,14 @@ async def test_markers_are_written_again_until_each_partition_has_one(host: Host
     assert sorted(written[3:]) == [ORDERS[0], ORDERS[2]]
 
 
+async def test_nothing_is_kept_of_markers_that_are_written(host: Host) -> None:
+    host.markers.codes = [E.NOT_LEADER_OR_FOLLOWER]
+    await host.commit(await host.begin())
+    assert len(host.coordinator._delivery) == 1
+    await host.until(S.COMPLETE_COMMIT)
+    assert len(host.coordinator._delivery) == 0
+
+
 async def test_what_is_under_way_is_described(host: Host) -> None:
     host.markers.hang = True
     await host.commit(await host.begin())
