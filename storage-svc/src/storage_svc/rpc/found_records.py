@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Final
+
 from broker_contract.data import ReadResult, Slice
 from protocol_lib.errors import ErrorCode
 from service_chassis import logs as service_logs
@@ -13,6 +16,12 @@ from storage_svc.log.partition.reading import Span
 #: The outcome of a look at one partition: the result without its records, the place of these, and their size. A plain
 #: tuple: a class with names costs each read a tenth.
 Found = tuple[ReadResult, list[Span], int]
+
+#: Bytes of an answer's limit that each aborted transaction in it stands for: gateway and client keep an object of it,
+#: and the event loop encodes it.
+ABORTED_BYTES: Final = 8 << 10
+#: Aborted transactions of a partition that fit any limit, so that readers with a small one get on.
+ABORTED_MIN: Final = 500
 
 _log = service_logs.get(__name__)
 
@@ -33,6 +42,30 @@ def offset_error(log: PartitionLog, offset: int) -> int:
     if offset > log.log_end_offset:
         return ErrorCode.OFFSET_OUT_OF_RANGE
     return 0 if log.offline is None else ErrorCode.KAFKA_STORAGE_ERROR
+
+
+def aborted_max(left: int) -> int:
+    """Return the number of aborted transactions that a partition's answer may list, with these bytes left of the
+    limit of the whole answer."""
+    return max(ABORTED_MIN, left // ABORTED_BYTES)
+
+
+def spent(found: Found) -> int:
+    """Return the bytes of an answer's limit that a partition has used up."""
+    return found[2] + ABORTED_BYTES * len(found[0].aborted or ())
+
+
+def find(
+    log: PartitionLog, offset: int, most: int, *, is_committed: bool
+) -> tuple[list[Span], Sequence[tuple[int, int]]]:
+    """Return the batches of one partition that a read gets, at most `most` bytes, and the aborted transactions there.
+
+    Raises:
+        StorageFailure: the disk did not answer.
+    """
+    if is_committed:
+        return log.transactions.read(offset, most, aborted_max(most), min_one=True)
+    return log.spans(offset, most, min_one=True), ()
 
 
 def note_failure(found: Found, error: StorageFailure) -> None:

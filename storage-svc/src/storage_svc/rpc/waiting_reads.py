@@ -43,6 +43,7 @@ from storage_svc.log.errors import StorageFailure
 from storage_svc.log.folder.data_folder import DataFolder
 from storage_svc.log.partition.partition_log import PartitionLog
 from storage_svc.log.partition.reading import Span, awaited_bytes, next_offset
+from storage_svc.rpc import found_records
 from storage_svc.rpc.cold_reads import ColdReads, Outcome, read_spans
 from storage_svc.rpc.found_records import Found, epoch_error, first_of, note_failure, offset_error, size_of, slices_of
 from storage_svc.rpc.long_reads import PIECE, LongReads
@@ -304,7 +305,7 @@ class WaitingReads:
             found.append(each)
             result, _, size = each
             if size:
-                left = max(0, left - size)
+                left = max(0, left - (found_records.spent(each) if result.aborted else size))
                 total += size
             elif result.error_code:
                 failed = True
@@ -318,7 +319,8 @@ class WaitingReads:
             if begin:
                 yield
             piece = request.partitions[begin : begin + PIECE]
-            more, size, has_failed = self._collect(request, piece, max(0, most - total), total)
+            left = max(0, most - sum(map(found_records.spent, found)))
+            more, size, has_failed = self._collect(request, piece, left, total)
             found += more
             total += size
             failed = failed or has_failed
@@ -414,9 +416,12 @@ class WaitingReads:
         if error or offset >= high_watermark:
             return result, [], 0
         try:
-            spans = log.spans(offset, min(left, max(0, wanted.max_bytes)), min_one=min_one, committed=committed)
+            bytes_max = min(left, max(0, wanted.max_bytes))
             if committed:
-                result.aborted = log.transactions.aborted(offset, spans)
+                aborted_max = found_records.aborted_max(left)
+                spans, result.aborted = log.transactions.read(offset, bytes_max, aborted_max, min_one=min_one)
+            else:
+                spans = log.spans(offset, bytes_max, min_one=min_one)
         except StorageFailure as error:
             _log.error("read failed", log=log.folder, offset=offset, reason=str(error))
             result.error_code = ErrorCode.KAFKA_STORAGE_ERROR
@@ -434,20 +439,21 @@ class WaitingReads:
         log = self._log_of(wanted.topic_partition)
         if self._closed or not isinstance(log, PartitionLog) or log.withheld:
             return AheadResponse()
-        offset, committed = wanted.fetch_offset, read.isolation_level == _READ_COMMITTED
+        offset, is_committed = wanted.fetch_offset, read.isolation_level == _READ_COMMITTED
         if epoch_error(wanted.leader_epoch, log.leader_epoch) or offset < log.log_start_offset:
             return AheadResponse()
         most = min(max(0, read.max_bytes), self._bytes_max, max(0, wanted.max_bytes))
         offsets = log.high_watermark, log.last_stable_offset, log.log_start_offset
         reads: list[AheadRead] = []
         try:
-            spans = log.spans(offset, most, min_one=True, committed=committed)
+            spans, _ = found_records.find(log, offset, most, is_committed=is_committed)
             while spans and len(reads) < min(request.count, AHEAD_READS_MAX):
                 following = next_offset(log, spans)
                 if following is None:
                     break
-                offset, spans = following, log.spans(following, most, min_one=True, committed=committed)
-                if not spans or (committed and log.transactions.aborted(offset, spans)):
+                offset = following
+                spans, aborted = found_records.find(log, offset, most, is_committed=is_committed)
+                if not spans or aborted:
                     break
                 if read.max_wait_ms > 0 and size_of(spans) < read.min_bytes:
                     following_read = replace(wanted, fetch_offset=offset)

@@ -17,6 +17,7 @@ from storage_svc.log.folder.data_folder import DataFolder
 from storage_svc.log.partition.partition_log import PartitionLog
 from storage_svc.log.segment.segment import Segment
 from storage_svc.rpc.data import DataService
+from storage_svc.rpc.found_records import ABORTED_BYTES, ABORTED_MIN
 from storage_svc.rpc.long_reads import PIECE
 from storage_svc.rpc.waiting_reads import INLINE_BYTES_A_TURN, INLINE_BYTES_MAX, WaitingReads
 from support.scripted_transactions import NoTransactions
@@ -656,3 +657,23 @@ async def test_aborted_transactions_are_not_read_ahead(bench):
     log.append(BATCH)
     assert [each for each, _ in positions(ahead(bench, at(0, max_bytes=1), isolation=0))] == [2, 3, 4]
     assert ahead(bench, at(0, max_bytes=1), isolation=1) == AheadResponse()
+
+
+async def test_an_answer_lists_some_thousand_aborted_transactions_at_most(bench):
+    """Each counts for as many bytes of the answer's limit as the gateway needs for it."""
+    for log in bench.logs[:2]:
+        for number in range(520):
+            batch = build_batch(
+                [Record(0, 1, b"k", b"v")],
+                producer_id=7,
+                producer_epoch=0,
+                base_sequence=number,
+                transactional=True,
+            )
+            assert log.append(batch).error_code == 0
+            assert log.transactions.end(7, 0, commit=False, coordinator_epoch=0).error_code == 0
+    lists = []
+    for max_bytes in (1 << 20, 510 * ABORTED_BYTES + 1, 1 << 30):
+        bench.read(at(0), at(0, 1), at(0, 2), max_bytes=max_bytes, isolation=1)
+        lists.append([len(each.aborted) for each in bench.answer().partitions])
+    assert lists == [[ABORTED_MIN, 0, 0], [510, 0, 0], [520, 520, 0]]

@@ -11,6 +11,7 @@ such readers learn which producers' batches to leave out (`aborted`).
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 
 from protocol_lib.errors import ErrorCode
@@ -20,7 +21,7 @@ from storage_svc.log.batch.header import headers
 from storage_svc.log.errors import StorageFailure
 from storage_svc.log.partition.batch_writer import BatchWriter
 from storage_svc.log.partition.outcome import Appended, Origin
-from storage_svc.log.partition.reading import Span
+from storage_svc.log.partition.reading import Span, find_spans
 from storage_svc.log.partition.state import LogActions, LogState
 from storage_svc.log.segment.segment import Segment
 from storage_svc.log.segment.transaction_index import AbortedTransaction
@@ -115,10 +116,29 @@ class Transactions:
         if offset == readable.offset:
             return offset, readable.segment, readable.position
         if self._stable is None or self._stable[0] != offset or self._stable[1] not in self._state.segments:
-            segment = self._state.segments.starting_with(offset)[0]
-            located = segment.locate(offset)
-            self._stable = offset, segment, segment.size if located is None else located[0]
+            self._stable = offset, *self._place(offset)
         return self._stable
+
+    def read(
+        self, offset: int, max_bytes: int, most: int, *, min_one: bool
+    ) -> tuple[list[Span], list[tuple[int, int]]]:
+        """Return the batches that a reader of committed records gets from the offset on, and (producer id, first
+        offset) of the aborted transactions among them.
+
+        With more than `most` of those there are fewer batches, but always one if `min_one` promises one. So the list is
+        longer only where that number of transactions were open at the offset.
+
+        Raises:
+            StorageFailure: the disk did not answer.
+        """
+        stable_offset, segment, position = self.stable_end()
+        if offset >= stable_offset:
+            return [], []
+        spans = find_spans(self._state, offset, max_bytes, segment, position, min_one=min_one)
+        found, end = self._aborted(offset, spans, most)
+        if end is not None:
+            spans = find_spans(self._state, offset, max_bytes, *self._place(end), min_one=True)
+        return spans, found
 
     def aborted(self, offset: int, spans: Sequence[Span]) -> list[tuple[int, int]]:
         """Return (producer id, first offset) of the aborted transactions with batches in the spans, which begin at the
@@ -127,20 +147,36 @@ class Transactions:
         Raises:
             StorageFailure: the disk did not answer.
         """
+        return self._aborted(offset, spans, sys.maxsize)[0]
+
+    def _aborted(self, offset: int, spans: Sequence[Span], most: int) -> tuple[list[tuple[int, int]], int | None]:
+        """Return the aborted transactions, and the end of the batches that they are all of; None for that of the
+        spans."""
         found: list[tuple[int, int]] = []
         if not spans:
-            return found
-        end = -1
+            return found, None
+        whole_end = end = -1
         for segment in self._state.segments.starting_with(offset):
             if not len(segment.transaction_index):
                 continue
             if end < 0:
-                end = self._end_offset(spans[-1])
-            some, complete = segment.transaction_index.find(offset, end)
+                whole_end = end = self._end_offset(spans[-1])
+            some, end, complete = segment.transaction_index.find(offset, end, most - len(found))
             found += some
             if complete:
                 break
-        return found
+        found = [each for each in found if each[1] < end]  # a later segment may have ended the search early
+        if len(found) > most and (later := sorted(first for _, first in found if first > offset)):
+            end = later[max(0, most - len(found) + len(later))]
+        if end == whole_end:
+            return found, None
+        return [each for each in found if each[1] < end], end
+
+    def _place(self, offset: int) -> tuple[Segment, int]:
+        """Return the segment and the position in it at which the batches below the offset end."""
+        segment = self._state.segments.starting_with(offset)[0]
+        located = segment.locate(offset)
+        return segment, segment.size if located is None else located[0]
 
     def _end_offset(self, span: Span) -> int:
         """Return the offset after the last batch of a span."""

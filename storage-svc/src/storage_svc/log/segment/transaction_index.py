@@ -170,10 +170,11 @@ class TransactionIndex:
             self.file.release()
             self.known = False
 
-    def find(self, start: int, end: int) -> tuple[list[tuple[int, int]], bool]:
+    def find(self, start: int, end: int, most: int) -> tuple[list[tuple[int, int]], int, bool]:
         """Return (producer id, first offset) of every transaction here that touches the offsets in [start, end).
 
-        The second value is whether later segments cannot have more.
+        Where there are more than `most` of them the search may end early: the second value is the end of the offsets
+        that it has covered, always after the start. The last value is whether later segments cannot have more.
         """
         file = self._entries()
         found: list[tuple[int, int]] = []
@@ -182,5 +183,7 @@ class TransactionIndex:
             if first_offset < end:
                 found.append((producer_id, first_offset))
             if stable_offset >= end:
-                return found, True
-        return found, False
+                return found, end, True
+            if len(found) > most and stable_offset > start:
+                return [each for each in found if each[1] < stable_offset], stable_offset, True
+        return found, end, False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import shutil
 import struct
 
@@ -302,3 +303,69 @@ def test_any_flip_in_a_transaction_index_is_found_or_harmless(tmp_path, folders,
             log = directory.create("t", 0, bytes(16), small)
             assert committed(log) == wanted[3], (name, at)
             folders.crash(directory)
+
+
+def visible(log, most, max_bytes):
+    """Read the whole log as a read_committed consumer; return the records' offsets and the longest list it got."""
+    offset, offsets, longest = 0, [], 0
+    while offset < log.last_stable_offset:
+        spans, aborted = log.transactions.read(offset, max_bytes, most, min_one=True)
+        assert spans, f"no progress at {offset}"
+        longest = max(longest, len(aborted))
+        waiting, left_out = sorted(aborted, key=lambda each: each[1]), set()
+        data = b"".join(segment.read(position, length) for segment, position, length in spans)
+        for header, batch in read_batches(data):
+            while waiting and waiting[0][1] <= header.last_offset:
+                left_out.add(waiting.pop(0)[0])
+            if header.is_control:
+                left_out.discard(header.producer_id)
+            elif header.last_offset >= offset and header.producer_id not in left_out:
+                offsets += [each.offset for each in read_records(batch) if each.offset >= offset]
+            end = header.last_offset + 1
+        offset = end
+    return offsets, longest
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_short_list_of_aborted_transactions_hides_the_same_records(tmp_path, folders, produce, make_batch, seed):
+    draw = random.Random(seed)
+    log = folders.open(tmp_path).create("t", 0, bytes(16), LogConfig(segment_bytes=3000))
+    sequences, is_open, committed_offsets, own = dict.fromkeys(range(8), 0), set(), [], {}
+    for _ in range(300):
+        producer = draw.randrange(8)
+        if producer in is_open and draw.random() < 0.4:
+            commit = draw.random() < 0.3
+            assert end(log, producer, commit=commit)[0] == 0
+            is_open.discard(producer)
+            committed_offsets += own.pop(producer) if commit else []
+            own.pop(producer, None)
+        else:
+            code, base = produce(log, producer, sequences[producer], count := draw.randint(1, 3))
+            assert code == 0
+            sequences[producer] += count
+            is_open.add(producer)
+            own.setdefault(producer, []).extend(range(base, base + count))
+    for producer in is_open:
+        end(log, producer, commit=False)
+    expected = sorted(committed_offsets)
+    assert visible(log, 1 << 20, 1 << 20)[0] == expected
+    for most in (0, 1, 3, 10):
+        offsets, longest = visible(log, most, 1 << 20)
+        assert offsets == expected
+        assert longest <= max(most, 7) + 1  # all producers but one may be open at an offset
+    assert visible(log, 2, 1)[0] == expected  # a batch at a time
+
+
+def test_a_list_of_aborted_transactions_is_as_long_as_it_may_be(log, produce):
+    assert produce(log, 1, 0) == (0, 0)  # it holds back the last stable offset of all entries
+    for number in range(10):
+        assert produce(log, 2, number)[0] == 0
+        assert end(log, 2, commit=False)[0] == 0
+    assert end(log, 1, commit=True)[0] == 0
+    for number in range(10):
+        assert produce(log, 2, 10 + number)[0] == 0
+        assert end(log, 2, commit=False)[0] == 0
+    assert [len(log.transactions.read(offset, 1 << 20, 4, min_one=True)[1]) for offset in (0, 1, 22, 30)] == [4] * 4
+    assert log.transactions.read(0, 1 << 20, 4, min_one=True)[1] == [(2, 1), (2, 3), (2, 5), (2, 7)]
+    assert len(log.transactions.read(0, 1 << 20, 20, min_one=True)[1]) == 20
+    assert log.transactions.read(0, 0, 4, min_one=False) == ([], [])
