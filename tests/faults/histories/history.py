@@ -84,10 +84,10 @@ class Recorder:
         """Write that each of the values is sent by itself; return the ids."""
         at = time.monotonic_ns()
         head = {"at": at, "process": process, "event": "invoke", "kind": SEND}
-        events = [{**head, "id": number, "sends": [send]} for number, send in enumerate(sends, self._last + 1)]
-        self._last += len(events)
-        self.write(events)
-        return [event["id"] for event in events]
+        numbered = list(enumerate(sends, self._last + 1))
+        self._last += len(numbered)
+        self.write({**head, "id": number, "sends": [send]} for number, send in numbered)
+        return [number for number, _ in numbered]
 
 
 def read_history(folder: Path) -> list[Operation]:
@@ -112,8 +112,8 @@ def operations_of(events: Iterable[dict[str, Any]]) -> list[Operation]:
     for event in events:
         place = event["process"], event["id"]
         if event["event"] == "invoke":
-            sends = [(key, value, None) for key, value in event["sends"]]
-            operation = Operation(event["process"], event["kind"], event["at"], sends=sends)
+            operation = Operation(event["process"], event["kind"], event["at"])
+            operation.sends = [(key, value, None) for key, value in event["sends"]]
             operation.final = event.get("final", False)
             found[place] = operation
         elif event["event"] == "commit":

@@ -1,0 +1,165 @@
+"""Random operations of stock clients under random faults: their history has no anomaly.
+
+`histories/roles.py` has the clients, `histories/nemesis.py` the faults, and `histories/checker.py` the anomalies.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import statistics
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, KafkaError, TopicPartition
+from millrace.running import RunningUp
+
+from tests.faults.histories.checker import check
+from tests.faults.histories.clients import KEYS, PARTITIONS, SOURCE, TARGET, place, polled, received
+from tests.faults.histories.history import OK, POLL, SEND, TRANSACTION, Operation, Recorder, read_history
+from tests.faults.histories.nemesis import Fault, Nemesis, Program, until
+from tests.faults.histories.roles import ROLES
+
+TOPICS = ("--topics", f"{SOURCE}:{PARTITIONS},{TARGET}:{PARTITIONS}")
+ANY_PORTS = ("--kafka-port", "0", "--http-port", "0")
+ENVIRONMENT = {
+    "MILLRACE_GROUP_INITIAL_REBALANCE_DELAY_MS": "0",
+    "MILLRACE_TRANSACTION_ABORT_TIMED_OUT_TRANSACTION_CLEANUP_INTERVAL_MS": "1000",
+    "MILLRACE_TRANSACTION_STATE_LOG_SEGMENT_BYTES": str(1 << 20),
+    "MILLRACE_LOG_SEGMENT_BYTES": str(1 << 20),
+}
+LAYOUTS = [((), ("broker",)), (("--processes",), ("storage-svc", "gateway-svc"))]
+
+
+def ends(bootstrap_servers: str, isolation_level: str) -> dict[str, int]:
+    """Return the offset after the last record of each key, or the last stable offset if read_committed."""
+    consumer = Consumer(
+        {"bootstrap.servers": bootstrap_servers, "group.id": "ends", "isolation.level": isolation_level}
+    )
+    try:
+        return {key: consumer.get_watermark_offsets(TopicPartition(*place(key)), timeout=30)[1] for key in KEYS}
+    finally:
+        consumer.close()
+
+
+def read_to_the_end(bootstrap_servers: str, folder: Path) -> None:
+    """Read all keys with a new consumer, once no transaction is open, as the history's final operation."""
+    wanted = ends(bootstrap_servers, "read_uncommitted")
+    until(lambda: ends(bootstrap_servers, "read_committed") == wanted, lambda: "a transaction stays open")
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap_servers,
+            "group.id": "final",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "isolation.level": "read_committed",
+            "auto.offset.reset": "error",
+        }
+    )
+    consumer.assign([TopicPartition(*place(key), 0) for key in KEYS])
+    recorder = Recorder(folder / "final.jsonl")
+    number = recorder.invoke("final", POLL, final=True)
+    polls, reached = [], dict.fromkeys(KEYS, 0)
+    while any(reached[key] < wanted[key] for key in KEYS):
+        records = []
+        for message in consumer.consume(10_000, 0.5):
+            if (error := message.error()) is None or error.code() != KafkaError._PARTITION_EOF:
+                records.append(received(message))
+            else:
+                reached[f"{message.topic()}/{message.partition()}"] = message.offset() or 0
+        polls.append(polled(records))
+    recorder.event("final", number, OK, polls=polls)
+    consumer.close()
+
+
+def is_back_after_s(history: Sequence[Operation], fault: Fault, kind: str) -> float:
+    """Return the seconds from a fault to the first acknowledgement of an operation that was invoked after it."""
+    ends = [each.ended for each in history if each.kind == kind and each.outcome == OK and each.invoked > fault.over]
+    return (min(ends) - fault.over) / 1e9 if ends else math.inf
+
+
+def every_value_is_transformed_once_in_order(history: Sequence[Operation]) -> int:
+    """Assert that `target` has a value for each value of `source` up to the transformer's position; return them."""
+    values: dict[str, list[str]] = defaultdict(list)
+    for operation in history:
+        for _, records in operation.polls if operation.final else ():
+            for key, found in records.items():
+                values[key] += [value for _, value in found]
+    count = 0
+    for partition in range(PARTITIONS):
+        origins = [value.partition("<")[2] for value in values[f"{TARGET}/{partition}"] if "<" in value]
+        assert origins == values[f"{SOURCE}/{partition}"][: len(origins)]
+        count += len(origins)
+    return count
+
+
+def run_clients(up: RunningUp, services: Sequence[str], duration_s: float, folder: Path) -> list[Fault]:
+    """Let all roles run while a nemesis does faults; return the faults. The history lies in `folder`."""
+    with contextlib.ExitStack() as held:
+        programs = []
+        for role in ROLES:
+
+            def arguments(life: int, role: str = role) -> Sequence[str]:
+                return role, f"{role}-{life}", up.kafka, str(folder)
+
+            log_path = folder / f"{role}.log"
+            programs.append(held.enter_context(Program(role, "tests.faults.histories.roles", arguments, log_path)))
+        until(lambda: len(list(folder.glob("*.jsonl"))) >= len(ROLES), lambda: "a client does not start")
+        nemesis = Nemesis(up, services, programs, seed=7)
+        nemesis.run(duration_s)
+        for program in programs:
+            program.stop()
+    return nemesis.faults
+
+
+def acknowledged(history: Sequence[Operation]) -> Counter[str]:
+    """Return the number of acknowledged sends, transactions and polls, and of values in them."""
+    count: Counter[str] = Counter()
+    for operation in history:
+        if operation.outcome == OK and operation.kind in (SEND, TRANSACTION, POLL):
+            count[operation.kind] += 1
+            count["values"] += len(operation.sends)
+    return count
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(("arguments", "services"), LAYOUTS, ids=["combined", "separate"])
+def test_a_history_under_faults_has_no_anomaly(
+    tmp_path: Path,
+    arguments: tuple[str, ...],
+    services: tuple[str, ...],
+    figures: Any,
+    scaled: Callable[[int], int],
+) -> None:
+    folder = tmp_path / "history"
+    folder.mkdir()
+    duration_s = scaled(300)
+    data = ("--data-dir", str(tmp_path / "data"))
+    with RunningUp(*ANY_PORTS, *TOPICS, *data, *arguments, environment=ENVIRONMENT) as up:
+        faults = run_clients(up, services, duration_s, folder)
+        read_to_the_end(up.kafka, folder)
+    began = time.process_time()
+    history = read_history(folder)
+    anomalies = check(history)
+    checked_s = time.process_time() - began
+    assert [str(anomaly) for anomaly in anomalies[:20]] == []
+    transformed = every_value_is_transformed_once_in_order(history)
+    of_services = [fault for fault in faults if fault.hits_service]
+    back = {kind: [is_back_after_s(history, fault, kind) for fault in of_services] for kind in (SEND, TRANSACTION)}
+    count = acknowledged(history)
+    figures(
+        f"{duration_s} s, {count['values']} values acknowledged in {count[SEND]} sends and {count[TRANSACTION]} "
+        f"transactions, {count[POLL]} polls, {transformed} values transformed; {len(faults)} faults, "
+        f"{len(of_services)} of services: {dict(Counter(fault.name for fault in faults))}; back after "
+        + "; ".join(
+            f"{kind}: {statistics.median(times):.2f} s (longest {max(times):.2f} s)" for kind, times in back.items()
+        )
+        + f"; 0 anomalies, found in {checked_s:.1f} s of the processor"
+    )
+    assert count["values"] > 10 * len(faults) > 0
+    assert of_services
