@@ -1,11 +1,12 @@
-"""Programs of other languages' clients, built outside of the sources."""
+"""Programs of other languages' clients, built outside of the sources: each folder once in a session."""
 
 from __future__ import annotations
 
+import fcntl
+import functools
 import shutil
 import subprocess
 import time
-from collections.abc import Sequence
 from pathlib import Path
 
 HERE = Path(__file__).parent
@@ -13,15 +14,35 @@ BUILD = HERE.parent.parent / "build" / "conformance"
 #: Number of tries of a build, which fetches the packages of a program: a server may not answer, or break off.
 TRIES = 3
 
+_MAVEN = ("mvn", "--quiet", "--batch-mode", "process-classes")
+#: Each program gets the name of its folder.
+_GO = ("go", "build", "-mod=readonly", "-o", "bin/", "./...")
+_NPM = ("npm", "ci", "--no-audit", "--no-fund", "--ignore-scripts")
 
-def built(source: str, name: str, command: Sequence[str]) -> Path:
-    """Return the folder `name` with the output of the command on a copy of the folder `source`."""
+#: What builds all programs of a folder.
+_COMMANDS = {"java": _MAVEN, "streams": _MAVEN, "franz-go": _GO, "sarama": _GO, "kafkajs": _NPM}
+#: What a folder's programs need to be built and run.
+TOOLS = {
+    "java": ("java", "javac", "mvn"),
+    "streams": ("java", "javac", "mvn"),
+    "franz-go": ("go",),
+    "sarama": ("go",),
+    "kafkajs": ("node", "npm"),
+}
+
+
+@functools.cache
+def built(name: str) -> Path:
+    """Return the built copy of the folder `name`."""
     folder = BUILD / name
-    shutil.copytree(HERE / source, folder, dirs_exist_ok=True)
-    for attempt in range(TRIES):
-        time.sleep(5 * attempt)
-        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=500)
-        if done.returncode == 0:
-            break
-    assert done.returncode == 0, f"{' '.join(command)} failed:\n{done.stdout[-3000:]}{done.stderr[-3000:]}"
+    BUILD.mkdir(parents=True, exist_ok=True)
+    with (BUILD / f"{name}.lock").open("w") as lock:  # processes of one session share the folder
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        shutil.copytree(HERE / name, folder, dirs_exist_ok=True)
+        for attempt in range(TRIES):
+            time.sleep(5 * attempt)
+            done = subprocess.run(_COMMANDS[name], cwd=folder, capture_output=True, text=True, timeout=500)
+            if done.returncode == 0:
+                break
+    assert done.returncode == 0, f"{name} was not built:\n{done.stdout[-3000:]}{done.stderr[-3000:]}"
     return folder

@@ -152,13 +152,13 @@ class JavaConsumerProtocolMember(JavaMember):
 class FranzGoMember(RemoteMember):
     title = "franz-go, classic"
     folder = "franz-go"
-    command = ("./group-member",)
+    command = ("bin/member",)
 
 
 class SaramaMember(RemoteMember):
     title = "sarama, classic"
     folder = "sarama"
-    command = ("./group-member",)
+    command = ("bin/member",)
     lacks: ClassVar[Mapping[str, str]] = {
         "cooperative": "sarama's assignors (range, round-robin, sticky) are all eager",
         "seek": "sarama's groups cannot move a claim. They can only reset the committed offset for the next claim",
@@ -175,11 +175,10 @@ class KafkaJSMember(RemoteMember):
     }
 
 
-#: Each with the tools that it needs and the commands that build it.
-REMOTE_MEMBERS: dict[type[RemoteMember], tuple[tuple[str, ...], tuple[str, ...]]] = {
-    JavaMember: (("java", "javac", "mvn"), ("mvn", "--quiet", "--batch-mode", "process-classes")),
-    JavaConsumerProtocolMember: (("java", "javac", "mvn"), ("mvn", "--quiet", "--batch-mode", "process-classes")),
-    FranzGoMember: (("go",), ("go", "build", "-mod=readonly", "-o", "group-member", "./member")),
-    SaramaMember: (("go",), ("go", "build", "-mod=readonly", "-o", "group-member", ".")),
-    KafkaJSMember: (("node", "npm"), ("npm", "ci", "--no-audit", "--no-fund", "--ignore-scripts")),
-}
+REMOTE_MEMBERS: tuple[type[RemoteMember], ...] = (
+    JavaMember,
+    JavaConsumerProtocolMember,
+    FranzGoMember,
+    SaramaMember,
+    KafkaJSMember,
+)

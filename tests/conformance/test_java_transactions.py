@@ -6,12 +6,11 @@ import subprocess
 from collections.abc import Callable
 
 import pytest
-from conformance.building import built
+from conformance.building import TOOLS, built
 from support.kafka_broker import ApacheKafka
 
 pytestmark = [pytest.mark.conformance, pytest.mark.timeout(600)]
 
-BUILD = ("mvn", "--quiet", "--batch-mode", "process-classes")
 RUN = (
     "java",
     "-XX:TieredStopAtLevel=1",
@@ -42,9 +41,8 @@ consumer copy: [[0, 2, 4], [1, 3, 5]]
 
 
 def outcomes(bootstrap: str, prefix: str, need: Callable[..., None]) -> str:
-    need("java", "javac", "mvn")
-    folder = built("java", "java", BUILD)
-    done = subprocess.run([*RUN, bootstrap, prefix], cwd=folder, capture_output=True, text=True, timeout=180)
+    need(*TOOLS["java"])
+    done = subprocess.run([*RUN, bootstrap, prefix], cwd=built("java"), capture_output=True, text=True, timeout=180)
     assert done.returncode == 0, done.stdout + done.stderr[-3000:]
     return done.stdout
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import pytest
-from conformance.building import built
+from conformance.building import TOOLS, built
 
 pytestmark = [pytest.mark.conformance, pytest.mark.timeout(600)]
 
@@ -24,8 +24,6 @@ class Client:
     name: str
     version: str
     codecs: tuple[str, ...]
-    tools: tuple[str, ...]
-    build: tuple[str, ...]
     run: tuple[str, ...]
 
 
@@ -34,16 +32,12 @@ CLIENTS = (
         name="kafkajs",
         version="kafkajs 2.2.4",
         codecs=("none", "gzip"),
-        tools=("node", "npm"),
-        build=("npm", "ci", "--no-audit", "--no-fund", "--ignore-scripts"),
         run=("node", "conformance.js"),
     ),
     Client(
         name="java",
         version="kafka-clients 4.3.0",
         codecs=ALL_CODECS,
-        tools=("java", "javac", "mvn"),
-        build=("mvn", "--quiet", "--batch-mode", "process-classes"),
         run=(
             "java",
             "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
@@ -56,9 +50,7 @@ CLIENTS = (
         name="franz-go",
         version="franz-go 1.22.2",
         codecs=ALL_CODECS,
-        tools=("go",),
-        build=("go", "build", "-mod=readonly", "-o", "conformance", "."),
-        run=("./conformance",),
+        run=("bin/conformance",),
     ),
 )
 
@@ -67,8 +59,8 @@ CLIENTS = (
 def test_a_stock_client_produces_consumes_as_a_group_and_resumes(
     client: Client, bootstrap: str, layout: str, need: Callable[..., None]
 ) -> None:
-    need(*client.tools)
-    folder = built(client.name, client.name, client.build)
+    need(*TOOLS[client.name])
+    folder = built(client.name)
 
     done = subprocess.run(
         [*client.run, bootstrap, f"{client.name}-{layout}", str(RECORDS)],

@@ -17,7 +17,7 @@ import confluent_kafka.admin
 import pytest
 from clients.disturbances import disturbed
 from clients.proxy import KafkaProxy
-from conformance.building import built
+from conformance.building import TOOLS, built
 from protocol_lib.api import ApiKey
 
 pytestmark = [pytest.mark.conformance, pytest.mark.timeout(300)]
@@ -26,7 +26,6 @@ pytestmark = [pytest.mark.conformance, pytest.mark.timeout(300)]
 COMMITS = 20
 TIMEOUT_S = 90
 LATE = {ApiKey.PRODUCE, ApiKey.END_TXN, ApiKey.INIT_PRODUCER_ID}
-BUILD = ("mvn", "--quiet", "--batch-mode", "process-classes")
 RUN = (
     "java",
     "-XX:TieredStopAtLevel=1",
@@ -82,8 +81,8 @@ async def run(bootstrap: str, topic: str, folder: str, seed: int) -> tuple[dict[
 
 
 async def test_late_requests_tear_no_transaction(bootstrap: str, layout: str, need: Callable[..., None]) -> None:
-    need("java", "javac", "mvn")
-    folder = await asyncio.to_thread(built, "java", "java", BUILD)
+    need(*TOOLS["java"])
+    folder = await asyncio.to_thread(built, "java")
     topic = f"late-{layout}"
     admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": bootstrap})
     admin.create_topics([confluent_kafka.admin.NewTopic(topic, 2)])[topic].result(30)

@@ -168,7 +168,6 @@ def java_pattern(bootstrap: str, topic: str) -> str:
 
 def member(
     folder: str,
-    build: tuple[str, ...],
     command: tuple[str, ...],
     version: str,
     protocol: str = "range",
@@ -179,7 +178,7 @@ def member(
     def run(bootstrap: str, topic: str) -> str:
         arguments = [*command, bootstrap, topic, topic, "", protocol]
         process = subprocess.Popen(
-            arguments, cwd=built(folder, folder, build), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            arguments, cwd=built(folder), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
         assert process.stdin is not None
         assert process.stdout is not None
@@ -199,13 +198,13 @@ def member(
     return run
 
 
-def program(folder: str, build: tuple[str, ...], command: tuple[str, ...]) -> Callable[[str, str], str]:
+def program(folder: str, command: tuple[str, ...]) -> Callable[[str, str], str]:
     """Return a run of a client's conformance program with few records."""
 
     def run(bootstrap: str, topic: str) -> str:
         done = subprocess.run(
             [*command, bootstrap, topic, "20"],
-            cwd=built(folder, folder, build),
+            cwd=built(folder),
             capture_output=True,
             text=True,
             timeout=180,
@@ -217,9 +216,6 @@ def program(folder: str, build: tuple[str, ...], command: tuple[str, ...]) -> Ca
     return run
 
 
-_NPM = ("npm", "ci", "--no-audit", "--no-fund", "--ignore-scripts")
-_MAVEN = ("mvn", "--quiet", "--batch-mode", "process-classes")
-_GO = ("go", "build", "-mod=readonly", "-o", "group-member")
 _JAVA = ("java", "-XX:TieredStopAtLevel=1", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error", "-cp")
 _MEMBER = (*_JAVA, "target/classes:target/lib/*", "GroupMember")
 #: The program asks for the ends of three partitions.
@@ -237,17 +233,14 @@ RUNS: dict[str, tuple[Callable[[str, str], str], set[ApiKey] | None]] = {
     ),
     "kcat": (kcat, None),
     "java-tools": (java_tools, None),
-    "java": (member("java", _MAVEN, _MEMBER, "kafka-clients 4.3.0", orders=_NO_LAG), None),
-    "java-consumer": (member("java", _MAVEN, _MEMBER, "kafka-clients 4.3.0", "consumer", _NO_LAG), None),
+    "java": (member("java", _MEMBER, "kafka-clients 4.3.0", orders=_NO_LAG), None),
+    "java-consumer": (member("java", _MEMBER, "kafka-clients 4.3.0", "consumer", _NO_LAG), None),
     "java-pattern": (java_pattern, None),
-    "franz-go": (member("franz-go", (*_GO, "./member"), ("./group-member",), "franz-go 1.22.2"), None),
-    "sarama": (member("sarama", (*_GO, "."), ("./group-member",), "sarama 1.61.1"), None),
-    "kafkajs": (member("kafkajs", _NPM, ("node", "member.js"), "kafkajs 2.2.4"), None),
-    "kafkajs-producer": (program("kafkajs", _NPM, ("node", "conformance.js")), NO_GROUPS),
-    "franz-go-producer": (
-        program("franz-go", ("go", "build", "-mod=readonly", "-o", "conformance", "."), ("./conformance",)),
-        NO_GROUPS,
-    ),
+    "franz-go": (member("franz-go", ("bin/member",), "franz-go 1.22.2"), None),
+    "sarama": (member("sarama", ("bin/member",), "sarama 1.61.1"), None),
+    "kafkajs": (member("kafkajs", ("node", "member.js"), "kafkajs 2.2.4"), None),
+    "kafkajs-producer": (program("kafkajs", ("node", "conformance.js")), NO_GROUPS),
+    "franz-go-producer": (program("franz-go", ("bin/conformance",)), NO_GROUPS),
 }
 
 if __name__ == "__main__":
