@@ -71,7 +71,9 @@ class RunningBroker:
 
 @pytest.fixture(scope="session")
 def millrace() -> Iterator[RunningBroker]:
-    with Broker(group_min_session_timeout_ms=1_000) as broker:
+    with Broker(
+        group_min_session_timeout_ms=1_000, transaction_abort_timed_out_transaction_cleanup_interval_ms=200
+    ) as broker:
         yield RunningBroker("Millrace", broker.bootstrap_servers, session_timeout_min_ms=1_000)
 
 

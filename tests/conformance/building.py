@@ -19,9 +19,9 @@ _MAVEN = ("mvn", "--quiet", "--batch-mode", "process-classes")
 _GO = ("go", "build", "-mod=readonly", "-o", "bin/", "./...")
 _NPM = ("npm", "ci", "--no-audit", "--no-fund", "--ignore-scripts")
 
-#: What builds all programs of a folder.
+#: Commands that build all programs of a folder.
 _COMMANDS = {"java": _MAVEN, "streams": _MAVEN, "franz-go": _GO, "sarama": _GO, "kafkajs": _NPM}
-#: What a folder's programs need to be built and run.
+#: Tools of a folder's programs, to be built and to be run.
 TOOLS = {
     "java": ("java", "javac", "mvn"),
     "streams": ("java", "javac", "mvn"),

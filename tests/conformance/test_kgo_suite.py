@@ -1,6 +1,6 @@
-"""franz-go's tests of its client, run against a broker: groups, their balancers, offsets, pauses, patterns.
+"""franz-go's tests of its client, run against a broker: groups, transactions, offsets, patterns.
 
-They come from the Go module cache with the module that the program in franz-go/ uses. Everything in the package runs,
+They come from the Go module cache with the module that the programs in franz-go/ use. Everything in the package runs,
 except the tests that are named here.
 """
 
@@ -20,7 +20,6 @@ BUILD = MODULE.parent.parent.parent / "build" / "conformance" / "kgo"
 
 #: Tests that are not run.
 LEFT_OUT = {
-    "TestTxnEtl": "transactions",
     "TestConsumeRegexShareSkipsInternal": "share groups",
     "TestShareGroup": "share groups",
     "TestShareGroupETL": "share groups",
@@ -35,8 +34,20 @@ NOT_ASKED_FOR = {
     "TestIssueProduceBrokerTooOldFailsRecords": "needs a broker older than Kafka 0.11",
 }
 
-#: Number of records that the tests of whole pipelines move through their chains of groups.
+#: The test of pipelines of groups with transactions runs by itself, with fewer records.
+TRANSACTIONS = "TestTxnEtl"
+#: Number of records that pipelines move through their chains of groups.
 RECORDS = 100_000
+RECORDS_IN_TRANSACTIONS = 20_000
+#: Balancers of the chains.
+CHAINS = {
+    "range",
+    "cooperative-sticky",
+    "cooperative-sticky/static",
+    "range/848",
+    "sticky/848",
+    "sticky/848/static",
+}
 
 
 def outcomes(output: str, word: str) -> set[str]:
@@ -45,34 +56,37 @@ def outcomes(output: str, word: str) -> set[str]:
     return {words[2] for words in lines if words[:2] == ["---", f"{word}:"]}
 
 
-def test_the_clients_own_tests_pass(bootstrap: str, need: Callable[..., None]) -> None:
-    need("go")
+def run(bootstrap: str, records: int, name: str, choice: str) -> str:
+    """Run the tests that an option of `go test` chooses; return the output, which has no failure."""
     BUILD.mkdir(parents=True, exist_ok=True)
-    for name in ("go.mod", "go.sum"):
-        shutil.copy(MODULE / name, BUILD)
-    skip = "^(" + "|".join(LEFT_OUT) + ")$"
+    for each in ("go.mod", "go.sum"):
+        shutil.copy(MODULE / each, BUILD)
     done = subprocess.run(
-        ["go", "test", "-mod=readonly", "-count=1", "-v", "-timeout=8m", f"-skip={skip}", PACKAGE],
+        ["go", "test", "-mod=readonly", "-count=1", "-v", "-timeout=8m", choice, PACKAGE],
         cwd=BUILD,
         env=os.environ
-        | {"KGO_SEEDS": bootstrap, "KGO_TEST_RF": "1", "KGO_TEST_RECORDS": str(RECORDS), "KGO_LOG_LEVEL": "none"},
+        | {"KGO_SEEDS": bootstrap, "KGO_TEST_RF": "1", "KGO_TEST_RECORDS": str(records), "KGO_LOG_LEVEL": "none"},
         capture_output=True,
         text=True,
         timeout=800,
     )
-    (BUILD / "output.txt").write_text(done.stdout + done.stderr)
-
-    assert outcomes(done.stdout, "FAIL") == set(), f"see {BUILD / 'output.txt'}"
+    path = BUILD / f"{name}.txt"
+    path.write_text(done.stdout + done.stderr)
+    assert outcomes(done.stdout, "FAIL") == set(), f"see {path}"
     assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
-    assert outcomes(done.stdout, "SKIP") == NOT_ASKED_FOR.keys()
-    passed = outcomes(done.stdout, "PASS")
-    chains = {
-        "range",
-        "cooperative-sticky",
-        "cooperative-sticky/static",
-        "range/848",
-        "sticky/848",
-        "sticky/848/static",
-    }
+    return done.stdout
+
+
+def test_the_clients_own_tests_pass(bootstrap: str, layout: str, need: Callable[..., None]) -> None:
+    need("go")
+    skip = "^(" + "|".join([*LEFT_OUT, TRANSACTIONS]) + ")$"
+    output = run(bootstrap, RECORDS, layout, f"-skip={skip}")
+    assert outcomes(output, "SKIP") == NOT_ASKED_FOR.keys()
     others = {"TestGroupSimple/classic", "TestGroupSimple/848", "TestConsumeRegex", "Test848RegexBrokerResolves"}
-    assert passed >= {f"TestGroupETL/{chain}" for chain in chains} | others
+    assert outcomes(output, "PASS") >= {f"TestGroupETL/{chain}" for chain in CHAINS} | others
+
+
+def test_the_clients_own_tests_of_transactions_pass(bootstrap: str, layout: str, need: Callable[..., None]) -> None:
+    need("go")
+    output = run(bootstrap, RECORDS_IN_TRANSACTIONS, f"{layout}-transactions", f"-run=^{TRANSACTIONS}$")
+    assert outcomes(output, "PASS") == {TRANSACTIONS} | {f"{TRANSACTIONS}/{chain}" for chain in CHAINS}

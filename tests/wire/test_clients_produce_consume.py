@@ -95,47 +95,6 @@ def test_confluent_kafka(
     consumer.close()
 
 
-def test_confluent_kafka_commits_and_aborts_transactions_and_is_fenced(
-    module_broker: SynchronousBroker, topic: str, group: str
-) -> None:
-    def transactional() -> confluent_kafka.Producer:
-        made = confluent_kafka.Producer(librdkafka_config(module_broker, transactional_id=f"of {topic}"))
-        made.init_transactions(TIMEOUT_S)
-        return made
-
-    producer = transactional()
-    for number in range(3):
-        producer.begin_transaction()
-        producer.produce(topic, value=b"%d" % number, partition=0)
-        if number == 1:
-            producer.flush()
-            producer.abort_transaction(TIMEOUT_S)
-        else:
-            producer.commit_transaction(TIMEOUT_S)
-    config = librdkafka_config(module_broker, group_id=group, auto_offset_reset="earliest", enable_auto_commit=False)
-    consumer = confluent_kafka.Consumer(config)
-    consumer.subscribe([topic])
-    seen: list[bytes | None] = []
-    for _ in until(lambda: len(seen) == 2):
-        record = consumer.poll(1.0)
-        if record is not None:
-            assert record.error() is None
-            seen.append(record.value())
-    assert seen == [b"0", b"2"]
-    producer.begin_transaction()
-    read = [confluent_kafka.TopicPartition(topic, 0, 5)]
-    producer.send_offsets_to_transaction(read, consumer.consumer_group_metadata(), TIMEOUT_S)
-    producer.commit_transaction(TIMEOUT_S)
-    assert [each.offset for each in consumer.committed(read, TIMEOUT_S)] == [5]
-    consumer.close()
-    producer.begin_transaction()
-    producer.produce(topic, value=b"of a zombie")
-    transactional()
-    with pytest.raises(confluent_kafka.KafkaException) as raised:
-        producer.commit_transaction(TIMEOUT_S)
-    assert raised.value.args[0].code() == confluent_kafka.KafkaError._FENCED
-
-
 def test_confluent_kafka_creates_topics_by_using_them(module_broker: SynchronousBroker) -> None:
     delivered: list[object] = []
     producer = confluent_kafka.Producer(librdkafka_config(module_broker))
