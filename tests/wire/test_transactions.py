@@ -21,6 +21,7 @@ from protocol_lib.messages.end_txn import EndTxnRequest
 from protocol_lib.messages.find_coordinator import FindCoordinatorRequest
 from protocol_lib.messages.init_producer_id import InitProducerIdRequest
 from protocol_lib.messages.list_transactions import ListTransactionsRequest
+from protocol_lib.messages.write_txn_markers import WritableTxnMarker, WritableTxnMarkerTopic, WriteTxnMarkersRequest
 from protocol_lib.records.batch import read_batches
 from protocol_lib.records.control import ControlType, read_marker
 from protocol_lib.records.record import read_records
@@ -344,3 +345,25 @@ async def test_list_filters(wire: Wire) -> None:
     assert await listed(wire, 2, transactional_id_pattern="") == everything
     request = ListTransactionsRequest(state_filters=(), producer_id_filters=(), transactional_id_pattern="(")
     assert (await wire.call(ApiKey.LIST_TRANSACTIONS, 2, request)).error_code == E.INVALID_REGULAR_EXPRESSION
+
+
+async def test_a_long_name_does_not_hold_up_the_broker(wire: Wire) -> None:
+    """The hash of one takes milliseconds, and took seconds for a thousand partitions."""
+    assert await verify(wire, "x" * 32_000, (1, 0), *([0] * 1000)) == [E.INVALID_PRODUCER_ID_MAPPING]
+
+
+@pytest.mark.parametrize("producer", [(-1, 0), (1, -1)])
+async def test_no_marker_is_written_for_a_producer_that_cannot_be(
+    running: Running, wire: Wire, producer: tuple[int, int]
+) -> None:
+    topic = WritableTxnMarkerTopic(name="orders", partition_indexes=(0,))
+    marker = WritableTxnMarker(
+        producer_id=producer[0],
+        producer_epoch=producer[1],
+        transaction_result=False,
+        topics=(topic,),
+        coordinator_epoch=0,
+    )
+    response = await wire.call(ApiKey.WRITE_TXN_MARKERS, 1, WriteTxnMarkersRequest(markers=(marker,)))
+    assert [each.error_code for each in response.markers[0].topics[0].partitions] == [E.UNKNOWN_SERVER_ERROR]
+    assert running.core.logs.logs["orders", 0].log_end_offset == 0

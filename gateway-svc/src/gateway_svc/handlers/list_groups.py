@@ -9,6 +9,7 @@ from protocol_lib.messages.list_groups import ListedGroup, ListGroupsRequest, Li
 from gateway_svc.requests.call import Call
 from gateway_svc.requests.handler import NOTHING, Handler, with_error
 from gateway_svc.requests.services import Services
+from gateway_svc.requests.turns import in_turns
 
 
 async def handle(call: Call, request: ListGroupsRequest, services: Services) -> tuple[ListGroupsResponse, int]:
@@ -17,13 +18,15 @@ async def handle(call: Call, request: ListGroupsRequest, services: Services) -> 
             correlation_id=call.correlation_id, states=request.states_filter, types=request.types_filter
         )
     )
-    groups = tuple(
-        ListedGroup(
-            group_id=each.group_id, protocol_type=each.protocol_type, group_state=each.state, group_type=each.type
-        )
-        for each in answer.groups
-    )
-    return ListGroupsResponse(error_code=answer.error_code, groups=groups), answer.error_code
+    groups: list[ListedGroup] = []
+    async for piece in in_turns(answer.groups):
+        groups += [
+            ListedGroup(
+                group_id=each.group_id, protocol_type=each.protocol_type, group_state=each.state, group_type=each.type
+            )
+            for each in piece
+        ]
+    return ListGroupsResponse(error_code=answer.error_code, groups=tuple(groups)), answer.error_code
 
 
 #: Nothing is refused in Kafka: groups that the client may not describe are left out of the answer.

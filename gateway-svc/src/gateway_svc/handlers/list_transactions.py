@@ -19,10 +19,11 @@ from protocol_lib.messages.list_transactions import (
 from gateway_svc.requests.call import Call
 from gateway_svc.requests.handler import NOTHING, Handler, with_error
 from gateway_svc.requests.services import Services
-from gateway_svc.requests.turns import AnswerMemory
+from gateway_svc.requests.turns import AnswerMemory, in_turns
 
-#: Bytes of memory that a transactional id takes in the answer, without its name.
+#: Bytes of memory that a transactional id takes in the answer, with a name of usual length.
 _ROW_BYTES: Final = 300
+_USUAL_LENGTH: Final = 100
 
 
 async def handle(
@@ -37,17 +38,21 @@ async def handle(
             pattern=request.transactional_id_pattern or "",
         )
     )
-    AnswerMemory(call.size).take(len(answer.transactions) * _ROW_BYTES)
+    memory = AnswerMemory(call.size)
+    rows: list[TransactionState] = []
+    async for piece in in_turns(answer.transactions):
+        rows += [
+            TransactionState(
+                transactional_id=each.transactional_id, producer_id=each.producer_id, transaction_state=each.state
+            )
+            for each in piece
+        ]
+        memory.take(sum(_ROW_BYTES + max(0, len(each.transactional_id) - _USUAL_LENGTH) for each in piece))
     response = ListTransactionsResponse(
         throttle_time_ms=0,
         error_code=answer.error_code,
         unknown_state_filters=tuple(answer.unknown_states),
-        transaction_states=tuple(
-            TransactionState(
-                transactional_id=each.transactional_id, producer_id=each.producer_id, transaction_state=each.state
-            )
-            for each in answer.transactions
-        ),
+        transaction_states=tuple(rows),
     )
     return response, answer.error_code
 

@@ -1,6 +1,6 @@
 """TxnOffsetCommit: offsets that a group gets if the transaction they are part of commits (KIP-98, 447, 890).
 
-Order of checks: the group's id and partition, topics and partitions, the transaction, the group, the metadata. The
+Order of checks: topics and partitions, the group's id and partition, the transaction, the group, the metadata. The
 partition of the group in `__consumer_offsets` has to be in the transaction; from version 5 on it is added first. The
 coordinator is asked in the step in which the records are handed to the log, so that a marker always follows them.
 
@@ -81,15 +81,16 @@ class TransactionalOffsets:
 
     def commit(self, request: CommitRequest, of: OfTransaction, done: Done) -> None:
         """Commit offsets; `done` gets one code per offset, in order, once the accepted ones are durable."""
-        if error := self._group_fault(request.group_id):
-            done([error] * len(request.offsets))
-            return
         exists = [self._partition_exists(each.topic, each.partition) for each in request.offsets]
         errors = [ErrorCode.NONE if each else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION for each in exists]
         if not any(exists):
             done(errors)
             return
         target = self._offsets_log.partition_of(request.group_id)
+        epoch_error = self._offsets_log.epoch_error(target, of.producer_id, of.producer_epoch)
+        if error := self._group_fault(request.group_id) or epoch_error:
+            done([each or error for each in errors])
+            return
         is_open = self._offsets_log.is_open(target, of.producer_id, of.producer_epoch)
         if is_open or of.version < _ADDING_VERSION:
             self._added(request, of, errors, done, ErrorCode.NONE)

@@ -20,6 +20,8 @@ from storage_svc.transaction_seams import Marker, MarkerWriter
 
 #: Partitions, transactional ids, or characters of ids to match, that are looked at without a turn for others.
 _PIECE: Final = 500
+#: Bytes of transactional ids in one list. No client is sent a longer one.
+_LISTED_BYTES_MAX: Final = 64 << 20
 
 
 class TransactionsService:
@@ -67,7 +69,7 @@ class TransactionsService:
         transactional_id, producer_id = transaction.transactional_id, transaction.producer_id
         epoch = transaction.producer_epoch
         if transaction.verify_only:
-            return [self._coordinator.fault(transactional_id, producer_id, epoch, each) for each in partitions]
+            return self._coordinator.faults(transactional_id, producer_id, epoch, partitions)
         add = AddPartitions(producer_id, epoch, frozenset(partitions), client_version)
         return [await self._coordinator.add_partitions(transactional_id, add)] * len(partitions)
 
@@ -96,6 +98,11 @@ class TransactionsService:
         loop = asyncio.get_running_loop()
         written: list[asyncio.Future[ErrorCode]] = []
         for each in request.markers:
+            future: asyncio.Future[ErrorCode] = loop.create_future()
+            written.append(future)
+            if min(each.producer_id, each.producer_epoch) < 0:  # no batch is in a transaction of such a producer
+                future.set_result(ErrorCode.UNKNOWN_SERVER_ERROR)
+                continue
             marker = Marker(
                 producer_id=each.producer_id,
                 producer_epoch=each.producer_epoch,
@@ -103,9 +110,7 @@ class TransactionsService:
                 coordinator_epoch=each.coordinator_epoch,
                 transaction_version=each.transaction_version,
             )
-            future: asyncio.Future[ErrorCode] = loop.create_future()
             self._markers.write((each.topic, each.partition), marker, _setting(future))
-            written.append(future)
         return pb.WriteMarkersResponse(error_codes=await asyncio.gather(*written))
 
     # --- descriptions ---------------------------------------------------------------------------------------------
@@ -141,7 +146,7 @@ class TransactionsService:
             return pb.ListTransactionsResponse(error_code=ErrorCode.INVALID_REGULAR_EXPRESSION)
         states, producer_ids = frozenset(request.states), frozenset(request.producer_ids)
         turns, now_ms = shared_turns(asyncio.get_running_loop()), self._now_ms()
-        work = 0
+        work = listed_bytes = 0
         for transactional_id in list(self._coordinator.entries):
             work += 1 if pattern is None else len(transactional_id)
             if work > _PIECE:
@@ -160,6 +165,9 @@ class TransactionsService:
                     producer_id=found.producer_id,
                     state=STATE_NAMES[found.state],
                 )
+                listed_bytes += len(transactional_id)
+                if listed_bytes > _LISTED_BYTES_MAX:  # the gateway refuses it
+                    break
         return response
 
 

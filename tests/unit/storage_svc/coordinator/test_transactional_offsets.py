@@ -79,6 +79,21 @@ async def test_the_groups_partition_must_be_in_the_transaction(node: Node, versi
     assert await node.commit_open("g", ("orders", 0, 2), version=version) == [E.NONE]  # it is open in the log
 
 
+@pytest.mark.parametrize("version", [3, 4, 5])
+async def test_an_epoch_that_the_log_knows_as_an_old_one_is_not_asked_for(node: Node, version: int) -> None:
+    node.begin("g", producer=(7, 1))
+    assert await node.commit_open("g", ("orders", 0, 1), producer=(7, 1)) == [E.NONE]
+    offsets = ("orders", 0, 1), ("nowhere", 0, 1)
+    answered = await node.commit_open("g", *offsets, producer=(7, 0), version=version, transactional_id="another")
+    assert answered == [E.INVALID_PRODUCER_EPOCH, E.UNKNOWN_TOPIC_OR_PARTITION]
+    assert node.transactions.added == []
+
+
+async def test_topics_are_judged_before_the_groups_name(node: Node) -> None:
+    answered = await node.commit_open("", ("orders", 0, 1), ("nowhere", 0, 1))
+    assert answered == [E.INVALID_GROUP_ID, E.UNKNOWN_TOPIC_OR_PARTITION]
+
+
 async def test_version_5_adds_the_groups_partition(node: Node) -> None:
     for offset in (1, 2):
         assert await node.commit_open("g", ("orders", 0, offset), version=5) == [E.NONE]

@@ -92,9 +92,22 @@ async def test_the_coordinator_is_asked_once_a_transaction_and_partition(bench: 
     assert bench.transactions.asked == [("t", 1)]
     bench.logs[1].transactions.end(PRODUCER, EPOCH, commit=True, coordinator_epoch=0)
     bench.transactions.ongoing.clear()
-    assert await bench.codes(9, (1, batch(3))) == [(0, 3)]  # a repetition
+    assert await bench.codes(9, (1, batch(3))) == [(INVALID_TXN_STATE, -1)]  # a repetition, as Kafka answers it
     assert await bench.codes(9, (1, batch(4))) == [(INVALID_TXN_STATE, -1)]
-    assert bench.transactions.asked == [("t", 1), ("t", 1)]
+    assert bench.transactions.asked == [("t", 1)] * 3
+
+
+async def test_the_transaction_is_judged_before_the_sequence(bench: Bench) -> None:
+    bench.transactions.begin("x", PRODUCER, EPOCH, ("t", 1))
+    assert await bench.codes(9, (1, batch())) == [(0, 0)]
+    bench.logs[1].transactions.end(PRODUCER, EPOCH, commit=True, coordinator_epoch=0)
+    bench.transactions.ongoing.clear()
+    for version, code in ((9, INVALID_TXN_STATE), (11, ABORTABLE)):
+        assert await bench.codes(version, (1, batch(5))) == [(code, -1)]
+        assert await bench.codes(version, (1, batch(5, epoch=EPOCH + 1))) == [(code, -1)]
+    bench.transactions.begin("x", PRODUCER, EPOCH, ("t", 1))
+    assert await bench.codes(9, (1, batch(5))) == [(OUT_OF_ORDER, -1)]
+    assert await bench.codes(9, (1, batch())) == [(0, 0)]  # a repetition
 
 
 @pytest.mark.parametrize("version", [12, 13])

@@ -235,6 +235,11 @@ class InternalLog:
         target = self._target(partition)
         return target is not None and target.producers.is_open(producer_id, epoch)
 
+    def epoch_error(self, partition: int, producer_id: int, epoch: int) -> ErrorCode:
+        """Return INVALID_PRODUCER_EPOCH if a newer epoch of this producer has written to the partition."""
+        target = self._target(partition)
+        return ErrorCode.NONE if target is None else ErrorCode(target.producers.check_epoch(producer_id, epoch))
+
     def _write(self, partition: int, listed: list[Record], done: Done, may_compress: bool) -> None:
         batch = build_batch(listed)
         if may_compress and (target := self._target(partition)) is not None:

@@ -122,7 +122,7 @@ class TransactionCoordinator:
         for each in logs:
             try:
                 loaded = await load(each)
-                self._install(loaded)
+                await self._install(loaded)
             except Exception as error:
                 self._partitions.unreadable(each.partition, str(error))
                 log.error(
@@ -136,10 +136,13 @@ class TransactionCoordinator:
         if logs:
             log.info("transactions loaded", transactional_ids=len(self._entries), partitions=len(logs))
 
-    def _install(self, loaded: LoadedTransactions) -> None:
-        for transactional_id, transaction in loaded.transactions.items():
-            self._set(transactional_id, Entry(transaction))
-            self._send(transactional_id, Recover())
+    async def _install(self, loaded: LoadedTransactions) -> None:
+        """Hold the transactional ids of a partition, some in a turn."""
+        for piece in _pieces(list(loaded.transactions)):
+            for transactional_id in piece:
+                self._set(transactional_id, Entry(loaded.transactions[transactional_id]))
+                self._send(transactional_id, Recover())
+            await asyncio.sleep(0)
 
     def _on_offline(self, partition: int, reason: str) -> None:
         """Stop serving the ids of a partition: nobody knows which of its last records are on the disk."""
@@ -187,6 +190,15 @@ class TransactionCoordinator:
             return error
         return machine.fault(entry, producer_id, producer_epoch, partition)
 
+    def faults(
+        self, transactional_id: str, producer_id: int, producer_epoch: int, partitions: Sequence[TopicPartition]
+    ) -> list[ErrorCode]:
+        """Return the `fault` of each partition."""
+        if error := self._id_fault(transactional_id):
+            return [error] * len(partitions)
+        entry = self._entries.get(transactional_id)
+        return [machine.fault(entry, producer_id, producer_epoch, each) for each in partitions]
+
     def add(
         self,
         transactional_id: str,
@@ -225,7 +237,8 @@ class TransactionCoordinator:
             return ErrorCode.NOT_COORDINATOR
         if not transactional_id or len(transactional_id.encode(errors="surrogatepass")) > STRING_BYTES_MAX:
             return ErrorCode.INVALID_REQUEST
-        return self._partitions.error(self._log.partition_of(transactional_id))
+        # The hash of a long id takes milliseconds.
+        return self._partitions.error(self._log.partition_of(transactional_id)) if self._partitions else ErrorCode.NONE
 
     async def _answered(self, transactional_id: str, event: Event) -> Answer:
         answered: asyncio.Future[Answer] = self._loop.create_future()

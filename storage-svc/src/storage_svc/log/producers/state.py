@@ -117,13 +117,16 @@ class ProducerState:
     ) -> int | ProducedBatch:
         """Judge a client's batch: return an error code, 0 to accept it, or the batch that it repeats.
 
-        The code is UNVERIFIED if the batch is fit to begin a transaction, which the caller has not `verified`.
+        The code is UNVERIFIED if the batch belongs to a transaction that is not open here, and the caller has not
+        `verified` it. Its sequence is judged after that, as in Kafka.
         """
         producer = self.producers.get(producer_id)
+        if producer is not None and epoch < producer.epoch:
+            return ErrorCode.INVALID_PRODUCER_EPOCH
+        if transactional and not verified and not self.is_open(producer_id, epoch):
+            return UNVERIFIED
         if producer is not None:
             if epoch != producer.epoch:
-                if epoch < producer.epoch:
-                    return ErrorCode.INVALID_PRODUCER_EPOCH
                 if first_sequence != 0:
                     return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
             else:
@@ -131,7 +134,7 @@ class ProducerState:
                 if first_sequence != ((batches[-1].last_sequence + 1) & _SEQUENCE_MASK if batches else 0):
                     return self._repeated(producer, first_sequence, delta)
         if transactional:
-            return NO_ERROR if verified or self.is_open(producer_id, epoch) else UNVERIFIED
+            return NO_ERROR
         return NO_ERROR if producer is None or producer.transaction_first_offset < 0 else ErrorCode.INVALID_TXN_STATE
 
     @staticmethod

@@ -21,6 +21,7 @@ from storage_svc.coordinator.transactions.events import (
     Expire,
     InitProducer,
 )
+from storage_svc.coordinator.transactions.loading import LoadedTransactions
 from storage_svc.coordinator.transactions.settings import TransactionSettings
 from storage_svc.log.config import LogConfig, LogSettings
 from storage_svc.log.folder.data_folder import DataFolder
@@ -272,3 +273,29 @@ async def test_a_record_that_cannot_be_read_is_skipped(host: Host) -> None:
 async def test_names_that_no_record_can_hold(host: Host, name: str) -> None:
     assert await host.coordinator.init_producer(name, INIT) == Answer(E.INVALID_REQUEST)
     assert host.coordinator.fault(name, 0, 0, ORDERS[0]) is E.INVALID_REQUEST
+
+
+async def test_a_partition_of_very_many_ids_is_held_in_turns(host: Host) -> None:
+    await host.begin()
+    _, transaction = host.coordinator.find("t")
+    assert transaction is not None
+    loaded = LoadedTransactions({f"t{number}": transaction for number in range(1000)})
+    counts: list[int] = []
+    holding = asyncio.create_task(host.coordinator._install(loaded))
+    while not holding.done():
+        counts.append(len(host.coordinator.entries) - 1)
+        await asyncio.sleep(0)
+    assert counts[:6] == [0, 200, 400, 600, 800, 1000]
+
+
+async def test_a_name_is_hashed_only_while_partitions_are_not_served(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hashed: list[str] = []
+    monkeypatch.setattr(InternalLog, "partition_of", lambda _, name: hashed.append(name) or 0)
+    assert host.coordinator.faults("x", 0, 0, ORDERS) == [E.INVALID_PRODUCER_ID_MAPPING] * 3
+    assert host.coordinator.find("x") == (0, None)
+    assert hashed == []
+    host.coordinator._partitions.lost(0, "test")
+    assert host.coordinator.faults("x", 0, 0, ORDERS) == [E.NOT_COORDINATOR] * 3
+    assert hashed == ["x"]

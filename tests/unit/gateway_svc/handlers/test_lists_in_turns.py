@@ -1,0 +1,68 @@
+"""Lists of everything a broker has are made in turns: others are served while thousands of rows are made."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from broker_contract import groups_pb2, transactions_pb2
+from gateway_svc.errors import AnswerTooLarge
+from gateway_svc.handlers import list_groups, list_transactions
+from protocol_lib.messages.list_groups import ListGroupsRequest
+from protocol_lib.messages.list_transactions import ListTransactionsRequest
+
+COUNT = 5000
+#: Rows of one turn are 500.
+TURNS = COUNT // 500
+
+
+def answering(answer: Any) -> Any:
+    """Return services whose storage has this answer to both lists."""
+
+    async def listed(_request: Any) -> Any:
+        return answer
+
+    calls = SimpleNamespace(list_groups=listed, list_transactions=listed)
+    return SimpleNamespace(storage=SimpleNamespace(groups=calls, transactions=calls))
+
+
+async def turns_of(handling: Any) -> tuple[Any, int]:
+    """Return the response, and the turns of the event loop until it was made."""
+    task, turns = asyncio.create_task(handling), 0
+    while not task.done():
+        await asyncio.sleep(0)
+        turns += 1
+    return task.result()[0], turns
+
+
+async def test_transactional_ids_are_listed_in_turns() -> None:
+    rows = [
+        transactions_pb2.ListTransactionsResponse.Listed(transactional_id=f"t{number}", producer_id=number)
+        for number in range(COUNT)
+    ]
+    services = answering(transactions_pb2.ListTransactionsResponse(transactions=rows))
+    request = ListTransactionsRequest(state_filters=(), producer_id_filters=())
+    call: Any = SimpleNamespace(correlation_id=1, size=100)
+    response, turns = await turns_of(list_transactions.handle(call, request, services))
+    assert [each.transactional_id for each in response.transaction_states] == [f"t{n}" for n in range(COUNT)]
+    assert turns >= TURNS
+
+
+async def test_groups_are_listed_in_turns() -> None:
+    rows = [groups_pb2.ListGroupsResponse.Group(group_id=f"g{number}") for number in range(COUNT)]
+    services = answering(groups_pb2.ListGroupsResponse(groups=rows))
+    call: Any = SimpleNamespace(correlation_id=1, size=100)
+    response, turns = await turns_of(list_groups.handle(call, ListGroupsRequest(), services))
+    assert [each.group_id for each in response.groups] == [f"g{number}" for number in range(COUNT)]
+    assert turns >= TURNS
+
+
+async def test_long_names_count_for_the_memory_of_a_list() -> None:
+    rows = [transactions_pb2.ListTransactionsResponse.Listed(transactional_id="x" * 30_000) for _ in range(2000)]
+    services = answering(transactions_pb2.ListTransactionsResponse(transactions=rows))
+    request = ListTransactionsRequest(state_filters=(), producer_id_filters=())
+    call: Any = SimpleNamespace(correlation_id=1, size=100)
+    with pytest.raises(AnswerTooLarge):
+        await list_transactions.handle(call, request, services)
