@@ -14,6 +14,9 @@ from millrace.broker import Broker
 from protocol_lib.errors import ErrorCode
 from protocol_lib.messages import alter_configs, incremental_alter_configs
 from protocol_lib.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from protocol_lib.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from protocol_lib.records.batch import build_batch
+from protocol_lib.records.record import Record
 from service_chassis import logs
 
 from tests.wire.conftest import Wire
@@ -102,6 +105,27 @@ def shown(broker: Broker, kind: int, name: str, *keys: str) -> Any:
     request = DescribeConfigsRequest(resources=(resource,), include_synonyms=True, include_documentation=True)
     (answer,) = ask(broker, 32, 4, request)
     return answer.results[0]
+
+
+def test_transactions_are_verified_until_a_client_alters_that(broker: Broker) -> None:
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    config = "transaction.partition.verification.enable"
+    batch = build_batch([Record(0, 0, None, b"v")], producer_id=7, base_sequence=0, transactional=True)
+    data = TopicProduceData(name="orders", partition_data=(PartitionProduceData(index=0, records=batch),))
+    request = ProduceRequest(transactional_id="t", acks=-1, timeout_ms=10_000, topic_data=(data,))
+    assert described(admin, ResourceType.BROKER, "1", config) == ("true", 5)
+    assert produced(broker, request) == ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    altered(admin, "1", config, "false")
+    assert produced(broker, request) == ErrorCode.NONE
+    altered(admin, "1", config, None)
+    assert described(admin, ResourceType.BROKER, "1", config) == ("true", 5)
+
+
+def produced(broker: Broker, request: ProduceRequest) -> int:
+    """Return the code of a Produce 9 of one batch."""
+    (answer,) = ask(broker, 0, 9, request)
+    code: int = answer.responses[0].partition_responses[0].error_code
+    return code
 
 
 def test_topics_follow_at_once_and_after_a_restart(tmp_path: Path) -> None:

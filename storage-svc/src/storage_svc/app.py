@@ -116,7 +116,8 @@ class Storage:
         self.topic_registry.on_deleted.append(lambda _: self.coordinator.offsets.topic_deleted())
         self.leases = Leases(catalog)
         self.group_configs = GroupConfigs(catalog, broker.number, self.coordinator.configure)
-        self._applied = AppliedSettings(broker, self.topic_registry, self.maintenance, self.coordinator)
+        self.data = DataService(logs, self.topic_registry.name_of, transactions)
+        self._applied = AppliedSettings(broker, self.topic_registry, self.maintenance, self.coordinator, self.data)
         self._applied.apply_to_services()
         configs = ConfigDescriptions(broker, self._own_configs, self.group_configs.own, self.leases.is_known)
         alterations = ConfigAlterations(
@@ -125,8 +126,6 @@ class Storage:
             settings.groups_max,
             BrokerAlterations(broker, self.leases.is_known, self._applied.apply),
         )
-        verifies = settings.transaction_partition_verification_enable
-        self.data = DataService(logs, self.topic_registry.name_of, transactions, verifies=verifies)
         self.offsets = OffsetsService(logs)
         self.log_service = LogsService(logs)
         self.topics = TopicsService(
@@ -299,6 +298,10 @@ class _CoreMetrics(Collector):
         for reason, count in self._storage.coordinator.rebalances().items():
             rebalances.add_metric([reason], count)
         yield rebalances
+        pending = self._storage.coordinator.pending_offsets_bytes
+        yield GaugeMetricFamily(
+            "millrace_pending_offsets_memory_bytes", "Bytes of offsets that open transactions have committed.", pending
+        )
         ids = GaugeMetricFamily("millrace_transactional_ids", "Transactional ids by state.", labels=["state"])
         for state, count in self._storage.transaction_coordinator.counts().items():
             ids.add_metric([state], count)

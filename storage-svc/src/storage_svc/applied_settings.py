@@ -1,7 +1,7 @@
 """The settings that each part of storage obeys: from the service's settings, and from the configs altered since.
 
 `Storage` builds its parts with the functions here. After an alteration `AppliedSettings` gives the new values to every
-part that has them: the logs of topics without an own value, the cleaner, the expiry of producers, groups.
+part that has them: the logs of topics without an own value, the cleaner, the expiry of producers, groups, transactions.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from storage_svc.coordinator.limits import CoordinatorSettings
 from storage_svc.coordinator.transactions.settings import TransactionSettings
 from storage_svc.log.config import LogConfig, LogSettings
 from storage_svc.log.folder.maintenance import Maintenance
+from storage_svc.rpc.data import DataService
 from storage_svc.settings import StorageSettings, parse_assignors
 from storage_svc.topics.broker_configs import STORAGE_CONFIGS
 from storage_svc.topics.broker_settings import BrokerSettings, StaticValue
@@ -90,6 +91,7 @@ def coordinator_settings(settings: StorageSettings) -> CoordinatorSettings:
         offsets_commit_timeout_ms=settings.offsets_commit_timeout_ms,
         offsets_retention_ms=settings.offsets_retention_minutes * 60_000,
         retention_check_interval_ms=settings.offsets_retention_check_interval_ms,
+        pending_offsets_bytes_max=settings.pending_offsets_bytes_max,
         verifies_transactions=settings.transaction_partition_verification_enable,
         consumer=ConsumerGroupSettings(
             session_timeout_ms=settings.group_consumer_session_timeout_ms,
@@ -122,11 +124,13 @@ class AppliedSettings:
         registry: TopicRegistry[LogConfig],
         maintenance: Maintenance,
         coordinator: GroupCoordinator,
+        data: DataService,
     ) -> None:
         self._broker = broker
         self._registry = registry
         self._maintenance = maintenance
         self._coordinator = coordinator
+        self._data = data
 
     async def apply(self) -> None:
         """Give every part the values that are in force, while the event loop goes on in between."""
@@ -154,4 +158,7 @@ class AppliedSettings:
                 cleaner_io_bytes_per_second=0 if rate >= _UNLIMITED_FROM else max(0, int(rate)),
             )
         )
+        verifies = broker.value("transaction.partition.verification.enable") == "true"
+        self._data.set_verification(verifies=verifies)
+        self._coordinator.set_verification(verifies=verifies)
         self._coordinator.set_assignment_interval(broker.number("group.consumer.assignment.interval.ms"))

@@ -246,6 +246,9 @@ class StorageSettings(ServiceSettings):
         7 * _DAY_MS, ge=1, le=_INT_MAX, description="Time after which an unused transactional id is forgotten."
     )
     transactional_ids_max: int = Field(100_000, ge=1, description="Largest number of transactional ids.")
+    pending_offsets_bytes_max: int = Field(
+        64 << 20, ge=0, description="Memory of offsets that open transactions have committed; more are refused."
+    )
     groups_max: int = Field(100_000, ge=1, description="Largest number of groups.")
 
     @field_validator("log_cleanup_policy")

@@ -71,7 +71,13 @@ class GroupCoordinator:
         limits = GroupLimits(
             initial_rebalance_delay_ms=settings.initial_rebalance_delay_ms, size_max=settings.group_size_max
         )
-        self._hosted = HostedGroups(offsets_log, limits, wall_clock_ms, settings.offsets_commit_timeout_ms)
+        self._hosted = HostedGroups(
+            offsets_log,
+            limits,
+            wall_clock_ms,
+            settings.offsets_commit_timeout_ms,
+            settings.pending_offsets_bytes_max,
+        )
         self.topics = topics
         self._performer = self._hosted.performer
         self._classic = ClassicHost(self._hosted, wall_clock_ms)
@@ -128,6 +134,15 @@ class GroupCoordinator:
         """Let consumer groups wait this long between two assignments, but for those with a config."""
         self._consumer.set_assignment_interval(interval_ms)
         self._hosted.end_promises()
+
+    def set_verification(self, *, verifies: bool) -> None:
+        """Let transactional commits find their partition in the transaction, or not (before TxnOffsetCommit 5)."""
+        self.transactional_offsets.verifies = verifies
+
+    @property
+    def pending_offsets_bytes(self) -> int:
+        """Bytes of offsets that open transactions have committed."""
+        return self._hosted.pending.used
 
     # --- life -----------------------------------------------------------------------------------------------------
 

@@ -35,6 +35,8 @@ class CoordinatorSettings:
     offsets_commit_timeout_ms: int = 5000
     offsets_retention_ms: int = 7 * 86_400_000
     retention_check_interval_ms: int = 600_000
+    #: Bytes of offsets that open transactions have committed.
+    pending_offsets_bytes_max: int = 64 << 20
     #: Transactional commits that do not add their partition to the transaction must find it there.
     verifies_transactions: bool = True
     consumer: ConsumerGroupSettings = field(default_factory=ConsumerGroupSettings)

@@ -9,6 +9,9 @@ coordinator is asked in the step in which the records are handed to the log, so 
     4         120 TRANSACTION_ABORTABLE           22
     5         added                               22
 
+When the offsets of open transactions have used up their memory, a client aborts (120) or, before version 4, commits
+again later (15). Offsets of transactions that end make room.
+
 A member is checked only if the request names one (from version 3 on). Unlike other commits these are accepted while a
 group rebalances, and do not prolong a member's session.
 """
@@ -21,6 +24,7 @@ from functools import partial
 from typing import Final
 
 from protocol_lib.errors import ErrorCode
+from service_chassis import logs as service_logs
 
 from storage_svc.coordinator.consumer.group import ConsumerGroup, Topics
 from storage_svc.coordinator.consumer.offset_rules import commit_fault
@@ -33,6 +37,8 @@ from storage_svc.coordinator.stored.offsets_log import OffsetsLog
 from storage_svc.coordinator.stored.records import group_error
 from storage_svc.topics.names import OFFSETS_TOPIC
 from storage_svc.transaction_seams import Marker, OngoingTransactions
+
+log = service_logs.get(__name__)
 
 _ABORTABLE_VERSION: Final = 4
 _ADDING_VERSION: Final = 5
@@ -71,6 +77,8 @@ class TransactionalOffsets:
         self._offsets_log = offsets_log
         self._classic = classic
         self._settings = settings
+        #: Whether commits before version 5 must find their partition in the transaction.
+        self.verifies = settings.verifies_transactions
         self._topics = topics
         self._transactions = transactions
         self._partition_exists = partition_exists
@@ -107,6 +115,7 @@ class TransactionalOffsets:
             self._group_fault(request.group_id)
             or _client_code(code, of.version)
             or self._transaction_fault(request.group_id, of)
+            or self._memory_fault(request, of.version)
         )
         hosted = None
         if not error:
@@ -134,11 +143,21 @@ class TransactionalOffsets:
         target = self._offsets_log.partition_of(group_id)
         if self._offsets_log.is_open(target, of.producer_id, of.producer_epoch):
             return ErrorCode.NONE
-        if of.version < _ADDING_VERSION and not self._settings.verifies_transactions:
+        if of.version < _ADDING_VERSION and not self.verifies:
             return ErrorCode.NONE
         partition = OFFSETS_TOPIC, target
         code = self._transactions.fault(of.transactional_id, of.producer_id, of.producer_epoch, partition)
         return _client_code(code, of.version)
+
+    def _memory_fault(self, request: CommitRequest, version: int) -> ErrorCode:
+        if self._hosted.pending.has_room(request.group_id, ((each.topic, each.metadata) for each in request.offsets)):
+            return ErrorCode.NONE
+        log.warning(
+            "transaction's offsets refused: those of open transactions have used up their memory",
+            group=request.group_id,
+            bytes=self._hosted.pending.used,
+        )
+        return ErrorCode.TRANSACTION_ABORTABLE if version >= _ABORTABLE_VERSION else ErrorCode.COORDINATOR_NOT_AVAILABLE
 
     def _host(self, request: CommitRequest) -> tuple[HostedGroup | None, ErrorCode]:
         """Return the group, which a commit by no member makes; or the error."""

@@ -134,6 +134,10 @@ class DataService:
         #: Seconds in which the batches of a turn were checked and written, counted for each of its calls.
         self.append_durations = Buckets()
 
+    def set_verification(self, *, verifies: bool) -> None:
+        """Verify transactional batches of requests before version 12, or not."""
+        self._transactional.verifies = verifies
+
     @property
     def parked_read_count(self) -> int:
         return self._reads.parked_count

@@ -88,7 +88,7 @@ class TransactionalAppends:
         self._transactions = transactions
         self._log_of = log_of
         self._append = append
-        self._verifies = verifies
+        self.verifies = verifies
         self._queues: dict[str, _Queue] = {}
         #: The request being appended that has waited, and the coordinator's code for its partitions.
         self._passing: tuple[Append, ErrorCode] | None = None
@@ -210,7 +210,7 @@ class TransactionalAppends:
         code = ErrorCode.NONE
         if self._passing is not None and self._passing[0] is request:
             code = self._passing[1]
-        if not code and (adds or self._verifies):
+        if not code and (adds or self.verifies):
             partition = log.topic, log.partition
             code = self._transactions.fault(request.transactional_id or "", producer_id, epoch, partition)
         is_known = producer_id in log.producers.producers

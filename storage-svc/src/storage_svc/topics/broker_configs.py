@@ -131,7 +131,7 @@ _TABLE: Final = (
     BrokerConfig("producer.id.expiration.ms", _T.INT, at_least(1)),
     BrokerConfig("transaction.abort.timed.out.transaction.cleanup.interval.ms", _T.INT),
     BrokerConfig("transaction.max.timeout.ms", _T.INT),
-    BrokerConfig("transaction.partition.verification.enable", _T.BOOLEAN),
+    BrokerConfig("transaction.partition.verification.enable", _T.BOOLEAN, any_value),
     BrokerConfig("transaction.remove.expired.transaction.cleanup.interval.ms", _T.INT),
     BrokerConfig("transaction.state.log.num.partitions", _T.INT),
     BrokerConfig("transaction.state.log.segment.bytes", _T.INT),

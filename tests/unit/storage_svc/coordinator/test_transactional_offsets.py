@@ -287,3 +287,30 @@ async def test_a_reader_may_require_stable_offsets(node: Node, require_stable: b
     last = (2, -1, E.UNSTABLE_OFFSET_COMMIT) if require_stable else (2, -1, E.NONE)
     assert named == [first, (1, 6, E.NONE), last]
     assert known == [first, (1, 6, E.NONE)]
+
+
+@pytest.mark.parametrize(("version", "code"), [(0, 15), (3, 15), (4, 120), (5, 120)])
+async def test_offsets_beyond_the_memory_of_open_transactions_are_refused(node: Node, version: int, code: int) -> None:
+    pending = node.coordinator._hosted.pending
+    node.begin("g")
+    node.begin("h", OTHER, "y")
+    assert await node.commit_open("g", ("orders", 0, 1), ("orders", 1, 1)) == [E.NONE] * 2
+    pending.bytes_max = node.coordinator.pending_offsets_bytes
+    refused = ("orders", 0, 5)
+    codes = await node.commit_open("h", refused, producer=OTHER, transactional_id="y", version=version)
+    assert codes == [code]
+    assert (node.fetched("h"), node.unstable("h")) == ({}, set())
+    assert "h" not in node.coordinator.groups
+    assert await node.commit("g", ("orders", 2, 3)) == [E.NONE]  # outside of transactions
+    await node.restart()
+    pending = node.coordinator._hosted.pending
+    assert 2000 < pending.used < 3000
+    pending.bytes_max = pending.used
+    node.begin("h", OTHER, "y")
+    assert (await node.commit_open("h", refused, producer=OTHER, transactional_id="y", version=version)) == [code]
+    assert await node.end("g", commit=True) == E.NONE
+    assert pending.used == 0
+    node.begin("h", OTHER, "y")
+    assert await node.commit_open("h", refused, producer=OTHER, transactional_id="y", version=version) == [E.NONE]
+    assert await node.end("h", commit=True, producer=OTHER) == E.NONE
+    assert node.fetched("h") == {ORDERS: 5}

@@ -207,6 +207,10 @@ class TransactionalOffsetsModel(RuleBasedStateMachine):
         assert offsets == {key: offset for key, (_, offset) in self.acknowledged.offsets.items()}
         pending = {key for each in found.pending.values() for key in each}
         assert pending == {key for each in self.acknowledged.pending.values() for key in each}
+        hosted = self.node.coordinator._hosted
+        for each in hosted._opened.values():
+            each.check_invariants()
+        assert hosted.pending.used == sum(each._bytes for each in hosted._opened.values())
         for group in ("g", "h"):
             assert self.node.fetched(group) == {key: offset for (name, key), offset in offsets.items() if name == group}
             assert self.node.unstable(group) == {key for name, key in pending if name == group}

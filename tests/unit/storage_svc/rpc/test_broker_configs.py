@@ -71,8 +71,13 @@ async def test_parts_of_storage_follow(peer: Peer) -> None:
         "log_cleaner_dedupe_buffer_size": "1048577",
         "log_cleaner_io_max_bytes_per_second": "9.5e3",
         "group_consumer_assignment_interval_ms": "10",
+        "transaction_partition_verification_enable": "FALSE",
     }
+    storage = peer.storage
+    parts = (storage.data._transactional, storage.coordinator.transactional_offsets)
+    assert [each.verifies for each in parts] == [True, True]
     assert await alter(peer, "", **values) == (0, "")
+    assert [each.verifies for each in parts] == [False, False]
     maintenance = peer.storage.maintenance
     for settings in (maintenance.settings, maintenance.cleaner._settings):
         assert (settings.producer_id_expiration_ms, settings.cleaner_backoff_ms) == (7, 8)

@@ -268,5 +268,6 @@ def test_kafkas_dynamic_keys_are_dynamic_here() -> None:
         "message.max.bytes",
         "min.insync.replicas",
         "producer.id.expiration.ms",
+        "transaction.partition.verification.enable",
     }
     assert {"log.retention.hours", "log.retention.minutes", "log.roll.hours", "num.partitions"} <= static

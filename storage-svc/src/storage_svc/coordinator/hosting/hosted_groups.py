@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 from protocol_lib.errors import ErrorCode
 from protocol_lib.internal.group_metadata import GroupMetadataValue
@@ -23,7 +24,7 @@ from storage_svc.coordinator.hosting.performer import Performer
 from storage_svc.coordinator.machine.events import Installed, Removed
 from storage_svc.coordinator.stored.committed_offsets import CommittedOffsets
 from storage_svc.coordinator.stored.offsets_log import LoadedPartition, OffsetsLog
-from storage_svc.coordinator.stored.open_commits import OpenCommits
+from storage_svc.coordinator.stored.open_commits import OpenCommits, PendingMemory
 from storage_svc.coordinator.stored.records import encode, encode_group_key, encode_offset_key, encode_offset_value
 from storage_svc.topic_partition import TopicPartition
 from storage_svc.transaction_seams import Marker
@@ -40,14 +41,17 @@ class HostedGroups:
         limits: GroupLimits,
         wall_clock_ms: Callable[[], int],
         offsets_commit_timeout_ms: int,
+        pending_bytes_max: int,
     ) -> None:
+        """Build it; open transactions may hold `pending_bytes_max` bytes of offsets."""
         self._offsets_log = offsets_log
         self._limits = limits
         self._now_ms = wall_clock_ms
         self._deadlines = CommitDeadlines(asyncio.get_running_loop(), offsets_commit_timeout_ms)
         self.by_id: dict[str, HostedGroup] = {}
         #: The offsets of open transactions, by partition of the offsets topic.
-        self._opened: defaultdict[int, OpenCommits] = defaultdict(OpenCommits)
+        self.pending = PendingMemory(pending_bytes_max)
+        self._opened: defaultdict[int, OpenCommits] = defaultdict(partial(OpenCommits, self.pending))
         self.performer = Performer(self.by_id, offsets_log, wall_clock_ms)
 
     def host(self, group_id: str) -> HostedGroup:
@@ -72,6 +76,7 @@ class HostedGroups:
             stored = loaded.groups.get(group_id, _NO_GROUP)
             groups[group_id] = Group.restore(group_id, stored, self._limits, self._now_ms())
         opened = self._opened[partition] = loaded.opened
+        opened.count_in(self.pending)
         for group_id, group in groups.items():
             offsets = CommittedOffsets(loaded.offsets.get(group_id, {}), group_id, opened)
             hosted = HostedGroup(group, partition, offsets)
@@ -83,7 +88,8 @@ class HostedGroups:
 
         Every parked call is answered NOT_COORDINATOR: its client looks for the coordinator.
         """
-        self._opened.pop(partition, None)
+        if (opened := self._opened.pop(partition, None)) is not None:
+            opened.count_in(PendingMemory())
         gone = [hosted for hosted in self.by_id.values() if hosted.partition == partition]
         for hosted in gone:
             del self.by_id[hosted.group.group_id]

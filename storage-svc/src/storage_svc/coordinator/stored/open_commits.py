@@ -8,12 +8,15 @@ record counts, whichever transaction ends first (Kafka's OffsetMetadataManager).
     offset 8   no producer  t-0: 150           applies
     offset 9   producer 4   COMMIT             100 is older than 150: nothing changes
 
+All partitions share one limit of their memory (`PendingMemory`). Commits that a start has read may be beyond it.
+
 Until its marker an outdated commit still makes the offset unstable for readers that require a stable one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import sys
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from protocol_lib.internal.offset_commit import OffsetCommitValue
@@ -26,12 +29,39 @@ Committed = tuple[str, TopicPartition]
 OpenCommit = tuple[int, OffsetCommitValue | None]
 
 _NONE: Final[Mapping[TopicPartition, int]] = {}
+#: Bytes of a waiting commit, at most, without its strings: both indexes, one transaction and one group.
+_COMMIT_BYTES: Final = 1000
+
+
+class PendingMemory:
+    """The bytes of all waiting commits of a coordinator, and their limit. Owned by the hosted groups."""
+
+    __slots__ = ("bytes_max", "used")
+
+    def __init__(self, bytes_max: int = sys.maxsize) -> None:
+        self.bytes_max = bytes_max
+        self.used = 0
+
+    def has_room(self, group_id: str, offsets: Iterable[tuple[str, str | None]]) -> bool:
+        """Return whether commits of a group fit. `offsets`: the topic and the metadata of each."""
+        needed = sum(_size(group_id, topic, metadata) for topic, metadata in offsets)
+        return self.used + needed <= self.bytes_max
+
+
+def _size(group_id: str, topic: str, metadata: str | None) -> int:
+    return _COMMIT_BYTES + sys.getsizeof(group_id) + sys.getsizeof(topic) + sys.getsizeof(metadata)
+
+
+def _size_of(committed: Committed, commit: OpenCommit) -> int:
+    (group_id, (topic, _)), (_, value) = committed, commit
+    return _size(group_id, topic, None if value is None else value.metadata)
 
 
 class OpenCommits:
     """The waiting commits of one partition, owned by its LoadedPartition and then by the hosted groups."""
 
-    def __init__(self) -> None:
+    def __init__(self, memory: PendingMemory | None = None) -> None:
+        self._memory = PendingMemory() if memory is None else memory
         self._of_producers: dict[int, dict[Committed, OpenCommit]] = {}
         #: Group -> partition -> the number of transactions that have committed its offset. Never empty inside.
         self._of_groups: dict[str, dict[TopicPartition, int]] = {}
@@ -67,12 +97,28 @@ class OpenCommits:
         """Hold back a commit, and return the one of the same producer that it replaces."""
         waiting = self._of_producers.setdefault(producer_id, {})
         before = waiting.get(committed)
-        waiting[committed] = order, value
+        self._put(waiting, committed, (order, value))
         if before is None:
             group, partition = committed
             counts = self._of_groups.setdefault(group, {})
             counts[partition] = counts.get(partition, 0) + 1
         return before
+
+    def _put(self, waiting: dict[Committed, OpenCommit], committed: Committed, commit: OpenCommit) -> None:
+        before = waiting.get(committed)
+        freed = 0 if before is None else _size_of(committed, before)
+        self._memory.used += _size_of(committed, commit) - freed
+        waiting[committed] = commit
+
+    def count_in(self, memory: PendingMemory) -> None:
+        """Count the commits there from now on."""
+        self._memory.used -= self._bytes
+        self._memory = memory
+        memory.used += self._bytes
+
+    @property
+    def _bytes(self) -> int:
+        return sum(_size_of(*each) for waiting in self._of_producers.values() for each in waiting.items())
 
     def take_back(self, producer_id: int, committed: Committed, order: int, before: OpenCommit | None) -> None:
         """Undo an `add` whose record was not written, unless another has followed."""
@@ -90,7 +136,7 @@ class OpenCommits:
             return
         for waiting in self._of_producers.values():
             if committed in waiting and waiting[committed][0] < order:
-                waiting[committed] = waiting[committed][0], None
+                self._put(waiting, committed, (waiting[committed][0], None))
 
     def drop(self, committed: Committed) -> None:
         """Drop the commits of an offset that a tombstone deletes."""
@@ -111,7 +157,7 @@ class OpenCommits:
 
     def _remove(self, producer_id: int, committed: Committed) -> None:
         waiting = self._of_producers[producer_id]
-        del waiting[committed]
+        self._memory.used -= _size_of(committed, waiting.pop(committed))
         if not waiting:
             del self._of_producers[producer_id]
         group, partition = committed
@@ -123,7 +169,8 @@ class OpenCommits:
                 del self._of_groups[group]
 
     def check_invariants(self) -> None:
-        """Raise AssertionError unless both indexes agree. For tests."""
+        """Raise AssertionError unless both indexes agree, and nothing is forgotten in the count. For tests."""
+        assert self._memory.used >= self._bytes
         counts: dict[str, dict[TopicPartition, int]] = {}
         for waiting in self._of_producers.values():
             assert waiting

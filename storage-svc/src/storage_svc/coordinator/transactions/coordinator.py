@@ -22,6 +22,7 @@ from service_chassis import logs as service_logs
 
 from storage_svc.coordinator.hosting.served_partitions import ServedPartitions
 from storage_svc.coordinator.stored.internal_log import InternalLog
+from storage_svc.coordinator.stored.loading import load
 from storage_svc.coordinator.stored.records import STRING_BYTES_MAX, group_error
 from storage_svc.coordinator.transactions import machine
 from storage_svc.coordinator.transactions.events import (
@@ -37,7 +38,7 @@ from storage_svc.coordinator.transactions.events import (
     Recover,
     Stored,
 )
-from storage_svc.coordinator.transactions.loading import LoadedTransactions, load
+from storage_svc.coordinator.transactions.loading import LoadedTransactions
 from storage_svc.coordinator.transactions.marker_delivery import RETRY_S, MarkerDelivery
 from storage_svc.coordinator.transactions.records import encode_key, encode_value
 from storage_svc.coordinator.transactions.settings import TransactionSettings
@@ -121,7 +122,7 @@ class TransactionCoordinator:
     async def _load(self, logs: Sequence[PartitionLog]) -> None:
         for each in logs:
             try:
-                loaded = await load(each)
+                loaded = await load(each, LoadedTransactions())
                 await self._install(loaded)
             except Exception as error:
                 self._partitions.unreadable(each.partition, str(error))

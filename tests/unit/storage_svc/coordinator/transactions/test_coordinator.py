@@ -257,6 +257,29 @@ async def test_a_partition_that_goes_offline_is_not_served(host: Host) -> None:
     assert host.state() in (S.ONGOING, S.PREPARE_COMMIT, S.COMPLETE_COMMIT)
 
 
+async def test_a_fence_that_the_log_refuses_is_no_fence(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kafka's coordinator of transaction.version 2 keeps the epoch, too: no client got the next one."""
+    producer = await host.begin()
+    gather = host.coordinator._log.gather
+
+    def refuse(_partition: int, _tails: object, _now_ms: int, done: Callable[[int], None]) -> None:
+        done(E.NOT_ENOUGH_REPLICAS)
+
+    monkeypatch.setattr(host.coordinator._log, "gather", refuse)
+    assert await host.coordinator.init_producer("t", INIT) == Answer(E.COORDINATOR_NOT_AVAILABLE)
+    host.now_ms += 60_001
+    await host.coordinator.sweep(["t"], AbortTimedOut())
+    assert host.state() is S.ONGOING
+    assert [host.coordinator.fault("t", 0, 0, each) for each in ORDERS] == [0, 0, 0]
+    monkeypatch.setattr(host.coordinator._log, "gather", gather)
+    assert await host.coordinator.init_producer("t", INIT) == Answer(E.CONCURRENT_TRANSACTIONS)
+    await host.until(S.COMPLETE_ABORT)
+    assert [(marker.producer_epoch, marker.commit) for _, marker in host.markers.written] == [(1, False)] * 3
+    add = AddPartitions(producer.producer_id, producer.producer_epoch, frozenset(ORDERS), 2)
+    assert await host.coordinator.add_partitions("t", add) is E.PRODUCER_FENCED
+    assert await host.coordinator.init_producer("t", INIT) == Answer(producer_id=0, producer_epoch=2)
+
+
 async def test_a_record_that_cannot_be_read_is_skipped(host: Host) -> None:
     await host.begin("good")
     log = next(each for each in host.logs.logs.values() if each.log_end_offset)
