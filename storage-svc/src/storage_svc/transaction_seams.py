@@ -55,6 +55,8 @@ class Marker:
     coordinator_epoch: int
     #: The transaction.version of the client: from 2 on the epoch is newer than that of the transaction's batches.
     transaction_version: int = 0
+    #: Whether it is our own coordinator's. No other one is newer, but markers from outside may have any epoch.
+    is_own: bool = False
 
 
 class MarkerWriter(Protocol):

@@ -25,12 +25,18 @@ _log = service_logs.get(__name__)
 
 
 def write_marker(log: PartitionLog, marker: Marker) -> Appended:
-    """Write a marker to a log; the result may be MUST_WAIT."""
+    """Write a marker to a log; the result may be MUST_WAIT.
+
+    One of our own coordinator has at least the coordinator epoch of the producer's last one.
+    """
+    coordinator_epoch = marker.coordinator_epoch
+    if marker.is_own and (producer := log.producers.producers.get(marker.producer_id)) is not None:
+        coordinator_epoch = max(coordinator_epoch, producer.coordinator_epoch)
     return log.transactions.end(
         marker.producer_id,
         marker.producer_epoch,
         commit=marker.commit,
-        coordinator_epoch=marker.coordinator_epoch,
+        coordinator_epoch=coordinator_epoch,
         transaction_version=marker.transaction_version,
         may_wait=True,
     )

@@ -307,6 +307,7 @@ class TransactionCoordinator:
             commit=stored.state is TransactionState.PREPARE_COMMIT,
             coordinator_epoch=self._log.leader_epoch(self._log.partition_of(transactional_id)),
             transaction_version=stored.client_version,
+            is_own=True,
         )
         self._delivery.begin(transactional_id, marker, outcome.markers)
 

@@ -46,8 +46,16 @@ class Bench:
         self.in_groups.append((partition, marker))
         done(E.NONE)
 
-    async def write(self, *, epoch: int = 0, commit: bool = True, coordinator_epoch: int = 0, topic: str = "t") -> int:
-        marker = Marker(7, epoch, commit, coordinator_epoch)
+    async def write(
+        self,
+        *,
+        epoch: int = 0,
+        commit: bool = True,
+        coordinator_epoch: int = 0,
+        topic: str = "t",
+        is_own: bool = False,
+    ) -> int:
+        marker = Marker(7, epoch, commit, coordinator_epoch, is_own=is_own)
         code: int = await answered(self.writer.write, (topic, 0), marker)
         return code
 
@@ -130,3 +138,15 @@ async def test_markers_of_offsets_go_to_the_groups(bench: Bench) -> None:
     bench.directory.create("__consumer_offsets", 0, bytes(16), LogConfig())
     assert await bench.write(topic="__consumer_offsets", epoch=3) == E.NONE
     assert bench.in_groups == [(0, Marker(7, 3, True, 0))]
+
+
+async def test_a_marker_from_outside_does_not_fence_the_coordinator(bench: Bench) -> None:
+    """Nobody else ends the next transaction: it would stay open, although its client knows it as committed."""
+    assert bench.produce() == 0
+    assert await bench.write(commit=False, coordinator_epoch=5) == E.NONE
+    assert bench.produce(epoch=1) == 0
+    assert await bench.write(epoch=1) == E.TRANSACTION_COORDINATOR_FENCED
+    assert bench.log.last_stable_offset == 2
+    assert await bench.write(epoch=1, is_own=True) == E.NONE
+    assert bench.log.last_stable_offset == bench.log.log_end_offset == 4
+    assert bench.log.producers.producers[7].coordinator_epoch == 5

@@ -134,7 +134,7 @@ async def test_a_commit_writes_every_marker_once_and_completes(host: Host) -> No
     producer = await host.begin()
     assert await host.commit(producer) == Answer(producer_id=0, producer_epoch=1)
     await host.until(S.COMPLETE_COMMIT)
-    marker = Marker(0, 1, commit=True, coordinator_epoch=0, transaction_version=2)
+    marker = Marker(0, 1, commit=True, coordinator_epoch=0, transaction_version=2, is_own=True)
     assert host.markers.written == [(each, marker) for each in ORDERS]
 
 
@@ -145,7 +145,7 @@ async def test_prepare_is_durable_before_the_answer_and_markers_follow_after_a_c
     assert host.state() is S.PREPARE_COMMIT
     await host.restart()
     await host.until(S.COMPLETE_COMMIT)
-    marker = Marker(0, 1, commit=True, coordinator_epoch=0, transaction_version=2)
+    marker = Marker(0, 1, commit=True, coordinator_epoch=0, transaction_version=2, is_own=True)
     assert host.markers.written == [(each, marker) for each in ORDERS]
     assert await host.commit(producer) == Answer(producer_id=0, producer_epoch=1)  # its answer was lost
 
