@@ -124,6 +124,12 @@ class InternalLog:
             self._waiting.go_on_all()
         return ErrorCode.NONE
 
+    async def durable(self) -> None:
+        """Wait until all that is appended so far is durable, or never will be."""
+        for partition in range(self.partition_count):
+            if (target := self._target(partition)) is not None:
+                await target.durable(target.log_end_offset)
+
     async def finish(self) -> None:
         """Wait until no write waits any more."""
         await self._waiting.finish()

@@ -359,14 +359,17 @@ class TransactionCoordinator:
             await self.sweep(list(self._entries), Expire(self._settings.id_expiration_ms))
 
     async def sweep(self, transactional_ids: Sequence[str], event: Event) -> None:
-        """Send an event to these transactional ids, some in a turn."""
+        """Send an event to these transactional ids, some at a time: the next ones when the records of these are
+        durable. One step does all that follows the records of a sync.
+        """
         for piece in _pieces(transactional_ids):
             for each in piece:
                 try:
                     self._send(each, event)
                 except Exception:  # of one; the others must be swept
                     log.exception("sweep failed", transactional_id=each)
-            await asyncio.sleep(0)
+            await asyncio.sleep(0)  # their records are appended when this turn is over
+            await self._log.durable()
 
 
 def _pieces(items: Sequence[str]) -> Iterator[Sequence[str]]:

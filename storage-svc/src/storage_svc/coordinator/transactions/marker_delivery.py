@@ -26,8 +26,8 @@ log = service_logs.get(__name__)
 RETRY_S: Final = 0.5
 #: Markers begun in one turn of the event loop: some milliseconds of work.
 _STEP: Final = 50
-#: Markers under way at a time.
-_UNDER_WAY_MAX: Final = 1000
+#: Markers under way at a time. One sync may end all of them, and the last one of a transaction completes it.
+_UNDER_WAY_MAX: Final = 300
 #: Codes after which the partition needs the marker no more.
 _FINAL: Final = frozenset(
     (

@@ -322,3 +322,19 @@ async def test_a_name_is_hashed_only_while_partitions_are_not_served(
     host.coordinator._partitions.lost(0, "test")
     assert host.coordinator.faults("x", 0, 0, ORDERS) == [E.NOT_COORDINATOR] * 3
     assert hashed == ["x"]
+
+
+async def test_a_sweep_waits_for_the_records_that_it_writes(host: Host) -> None:
+    names = [f"t{number}" for number in range(1000)]
+    for begin in range(0, len(names), 100):
+        await asyncio.gather(*map(host.begin, names[begin : begin + 100]))
+    host.now_ms += 60_001
+    sweep = asyncio.create_task(host.coordinator.sweep(names, AbortTimedOut()))
+    most = 0
+    while not sweep.done():
+        pending = [each.pending.state for each in host.coordinator.entries.values() if each.pending is not None]
+        most = max(most, pending.count(S.PREPARE_ABORT))
+        await asyncio.sleep(0)
+    assert 0 < most <= 200
+    for name in names:
+        await host.until(S.COMPLETE_ABORT, name)
