@@ -61,7 +61,12 @@ class TransactionsService:
 
     async def _add(self, transaction: pb.AddPartitionsRequest.Transaction, client_version: int) -> list[ErrorCode]:
         """Return the code of each partition. If one does not exist, none is added (Kafka)."""
-        partitions = [(topic.name, index) for topic in transaction.topics for index in topic.partitions]
+        partitions = [
+            (name, index)  # one string for all partitions of a topic: each access to the message makes one
+            for topic in transaction.topics
+            for name in (topic.name,)
+            for index in topic.partitions
+        ]
         exists = await self._existing(partitions)
         if not all(exists):
             unknown, other = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.OPERATION_NOT_ATTEMPTED

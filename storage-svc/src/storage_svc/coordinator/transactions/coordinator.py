@@ -51,6 +51,8 @@ from storage_svc.transaction_seams import Marker, MarkerWriter
 
 log = service_logs.get(__name__)
 
+#: Partitions in all transactions together: each takes some 150 bytes of memory until it has its marker.
+_PARTITIONS_MAX: Final = 1_000_000
 #: Transactional ids that a sweep looks at without a turn for others.
 _SWEPT_PIECE: Final = 200
 
@@ -78,6 +80,8 @@ class TransactionCoordinator:
         self._entries: dict[str, Entry] = {}
         #: Transactional ids with an ongoing transaction.
         self._ongoing: set[str] = set()
+        #: The number of partitions in all transactions.
+        self._partition_count = 0
         self._delivery = MarkerDelivery(self._markers_written)
         self._additions = WaitingAdditions()
         self._partitions = ServedPartitions(transactions_log.topic)
@@ -256,6 +260,10 @@ class TransactionCoordinator:
         if error := self._id_fault(transactional_id):
             done(Answer(error))
             return
+        if isinstance(event, AddPartitions) and self._partition_count + len(event.partitions) > _PARTITIONS_MAX:
+            log.warning("too many partitions in transactions", partitions=self._partition_count)
+            done(Answer(ErrorCode.POLICY_VIOLATION))
+            return
 
         def answer(found: Answer) -> None:
             entry = self._entries.get(transactional_id)
@@ -337,6 +345,7 @@ class TransactionCoordinator:
             self._ask(transactional_id, event, partial(_call_all, callers))
 
     def _set(self, transactional_id: str, entry: Entry | None) -> None:
+        self._partition_count += _held(entry) - _held(self._entries.get(transactional_id))
         if entry is None:
             self._entries.pop(transactional_id, None)
         else:
@@ -375,6 +384,11 @@ class TransactionCoordinator:
 def _pieces(items: Sequence[str]) -> Iterator[Sequence[str]]:
     for start in range(0, len(items), _SWEPT_PIECE):
         yield items[start : start + _SWEPT_PIECE]
+
+
+def _held(entry: Entry | None) -> int:
+    """Return the number of partitions in a transaction."""
+    return 0 if entry is None or entry.stored is None else len(entry.stored.partitions)
 
 
 def _call_all(callers: Sequence[Done], answer: Answer) -> None:

@@ -338,3 +338,20 @@ async def test_a_sweep_waits_for_the_records_that_it_writes(host: Host) -> None:
     assert 0 < most <= 200
     for name in names:
         await host.until(S.COMPLETE_ABORT, name)
+
+
+async def test_the_partitions_of_all_transactions_are_bounded(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("storage_svc.coordinator.transactions.coordinator._PARTITIONS_MAX", 5)
+    producer = await host.begin()
+    other = await host.coordinator.init_producer("u", INIT)
+    three = AddPartitions(other.producer_id, other.producer_epoch, frozenset(ORDERS))
+    two = AddPartitions(other.producer_id, other.producer_epoch, frozenset(ORDERS[:2]))
+    assert await host.coordinator.add_partitions("u", three) is E.POLICY_VIOLATION
+    assert await host.coordinator.add_partitions("u", two) is E.NONE
+    await host.commit(producer)
+    await host.until(S.COMPLETE_COMMIT)
+    assert await host.coordinator.add_partitions("u", three) is E.NONE
+    await host.restart()
+    producer = await host.coordinator.init_producer("v", INIT)
+    more = AddPartitions(producer.producer_id, producer.producer_epoch, frozenset(ORDERS))
+    assert await host.coordinator.add_partitions("v", more) is E.POLICY_VIOLATION
