@@ -113,16 +113,19 @@ class Teller:
             {**CONSUMER_OPTIONS, **self._options, "group.id": self._name, "isolation.level": "read_committed"}
         )
         try:
-            (committed,) = consumer.committed([self._commands], CALL_TIMEOUT_S)
-            if committed.error is not None:
-                raise KafkaException(committed.error)
+            self._go_to_committed(consumer)
             self._accounts = balances(self._bootstrap_servers)
-            consumer.assign([TopicPartition(COMMANDS, self._commands.partition, max(0, committed.offset))])
             while not self._stopping.is_set():
                 if messages := consumer.consume(self._chance.randint(1, TRANSFERS_MAX), 0.05):
                     self._transact(producer, consumer, [received(message) for message in messages])
         finally:
             consumer.close()
+
+    def _go_to_committed(self, consumer: Consumer) -> None:
+        (committed,) = consumer.committed([self._commands], CALL_TIMEOUT_S)
+        if committed.error is not None:
+            raise KafkaException(committed.error)
+        consumer.assign([TopicPartition(COMMANDS, self._commands.partition, max(0, committed.offset))])
 
     def _transact(self, producer: Producer, consumer: Consumer, records: list[Received]) -> None:
         accounts = dict(self._accounts)
@@ -147,7 +150,7 @@ class Teller:
                 # An abort that overtakes its records leaves a gap in librdkafka's sequence numbers.
                 producer.flush(CALL_TIMEOUT_S)
                 patiently(lambda: producer.abort_transaction(CALL_TIMEOUT_S))
-                consumer.seek(TopicPartition(COMMANDS, self._commands.partition, first))
+                self._go_to_committed(consumer)
                 return
             patiently(lambda: producer.commit_transaction(CALL_TIMEOUT_S))
         except KafkaException as error:
