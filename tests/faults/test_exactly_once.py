@@ -15,7 +15,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -25,21 +24,14 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from millrace.running import RunningUp
 
+from tests.faults.histories.nemesis import BACK_TIMEOUT_S, until
+
 PARTITIONS = 3
 TOPICS = ("--topics", f"source:{PARTITIONS},copy:{PARTITIONS}")
 ANY_PORTS = ("--kafka-port", "0", "--http-port", "0")
 ENVIRONMENT = {"MILLRACE_GROUP_INITIAL_REBALANCE_DELAY_MS": "0"}
 PROGRAM = Path(__file__).with_name("transactional_copier.py")
 COPIER = "copier"
-#: A victim that comes back, and the copy that goes on, within this time.
-BACK_TIMEOUT_S = 60
-
-
-def until(condition: Callable[[], object], describe: Callable[[], object]) -> None:
-    deadline = time.monotonic() + BACK_TIMEOUT_S
-    while not condition():
-        assert time.monotonic() < deadline, describe()
-        time.sleep(0.02)
 
 
 class CopierProcess:
