@@ -25,6 +25,7 @@ BACK_TIMEOUT_S = 60.0
 QUIET_S = 4.0
 #: A client that stands still for this time finds its transaction aborted and its session ended.
 PAUSE_MAX_S = 7.0
+_ASSERTION = -signal.SIGABRT
 _ROOT = Path(__file__).parents[3]
 _RETURNED = '"event": "service is back"'
 
@@ -56,16 +57,23 @@ class Program:
     def pid(self) -> int:
         return self._process.pid
 
-    def kill(self) -> None:
-        """Kill it. Raises AssertionError if it has ended by itself."""
+    def has_ended(self) -> bool:
+        """Return whether it has ended by an assertion of librdkafka (docs/clients.md).
+
+        Raises AssertionError if it has ended otherwise.
+        """
         status = self._process.poll()
+        assert status in (None, _ASSERTION), f"{self.name} has ended with {status}"
+        return status is not None
+
+    def kill(self) -> None:
+        self.has_ended()
         self._process.kill()
         self._process.wait()
-        assert status is None, f"{self.name} has ended with {status}"
 
     def stop(self) -> None:
         """End it by SIGTERM. Raises AssertionError if it does not end, or fails."""
-        assert self._process.poll() is None, f"{self.name} has ended with {self._process.returncode}"
+        self.has_ended()
         self._process.terminate()
         try:
             status = self._process.wait(2 * BACK_TIMEOUT_S)
@@ -73,7 +81,7 @@ class Program:
             self._process.send_signal(signal.SIGUSR1)  # it writes where its threads are
             time.sleep(0.2)
             raise AssertionError(f"{self.name} does not end") from None
-        assert status == 0, f"{self.name} ends with {status}"
+        assert status in (0, _ASSERTION), f"{self.name} ends with {status}"
 
     def __enter__(self) -> Self:
         return self
@@ -103,9 +111,10 @@ def run_threads(targets: Mapping[str, Callable[[], None]]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One fault. `over` is the time, by the monotonic clock in nanoseconds, from which the service may recover."""
+    """One fault, with times of the monotonic clock in nanoseconds. Recovery may begin when it is over."""
 
     name: str
+    began: int
     over: int
     hits_service: bool
 
@@ -122,6 +131,8 @@ class Nemesis:
         self._programs = programs
         self._chance = random.Random(seed)
         self.faults: list[Fault] = []
+        #: Programs that an assertion of librdkafka ended.
+        self.client_assertions = 0
 
     def run(self, duration_s: float) -> None:
         """Do faults with short pauses, and none in the last seconds. All services and programs run afterwards."""
@@ -135,6 +146,10 @@ class Nemesis:
                 kinds += [self._pause_services, self._client]
                 self._chance.shuffle(kinds)
             kinds.pop()()
+            for program in self._programs:
+                if program.has_ended():
+                    program.start()
+                    self.client_assertions += 1
         time.sleep(max(QUIET_S / 2, end - time.monotonic()))
 
     def _kill_services(self, victims: Sequence[str]) -> None:
@@ -143,14 +158,15 @@ class Nemesis:
         killed_at = time.monotonic_ns()
         for service in victims:
             os.kill(running[service][0], signal.SIGKILL)
-        self.faults.append(Fault(f"kill {' and '.join(victims)}", killed_at, True))
+        self.faults.append(Fault(f"kill {' and '.join(victims)}", killed_at, killed_at, True))
         until(lambda: self._up.log().count(_RETURNED) >= returned + len(victims), self._up.log)
 
     def _pause_services(self) -> None:
         victims = self._chance.choice(self._victims)
         running = self._up.services()
+        began = time.monotonic_ns()
         self._pause([running[service][0] for service in victims], self._chance.uniform(0.3, 3))
-        self.faults.append(Fault(f"pause {' and '.join(victims)}", time.monotonic_ns(), True))
+        self.faults.append(Fault(f"pause {' and '.join(victims)}", began, time.monotonic_ns(), True))
 
     def _pause(self, pids: Sequence[int], duration_s: float) -> None:
         with contextlib.ExitStack() as stopped:
@@ -161,6 +177,7 @@ class Nemesis:
 
     def _client(self) -> None:
         program = self._chance.choice(self._programs)
+        began = time.monotonic_ns()
         if self._chance.random() < 0.6:
             program.kill()
             program.start()
@@ -168,4 +185,4 @@ class Nemesis:
         else:
             self._pause([program.pid], self._chance.choice([0.5, 1.5, PAUSE_MAX_S]))
             name = "pause"
-        self.faults.append(Fault(f"{name} {program.name}", time.monotonic_ns(), False))
+        self.faults.append(Fault(f"{name} {program.name}", began, time.monotonic_ns(), False))
