@@ -42,8 +42,8 @@ async def handle(
             )
         )
         for (_, index), found in zip(piece, answer.partitions, strict=True):
-            memory.take(len(found.producers) * _PRODUCER_BYTES)
-            rows.append(_partition(index, found))
+            memory.take(len(found.producers) * _PRODUCER_BYTES)  # before `zip` misses logs that storage left out
+            rows.append(await _partition(index, found))
     partitions = iter(rows)
     topics = tuple(
         TopicResponse(name=topic.name, partitions=tuple(islice(partitions, len(topic.partition_indexes))))
@@ -52,14 +52,15 @@ async def handle(
     return DescribeProducersResponse(throttle_time_ms=0, topics=topics), first_error(rows)
 
 
-def _partition(index: int, found: logs_pb2.DescribeProducersResponse.Partition) -> PartitionResponse:
-    return PartitionResponse(
-        partition_index=index, error_code=found.error_code, active_producers=_states(found.producers)
-    )
+async def _partition(index: int, found: logs_pb2.DescribeProducersResponse.Partition) -> PartitionResponse:
+    states: list[ProducerState] = []
+    async for piece in in_turns(found.producers):
+        states += _states(piece)
+    return PartitionResponse(partition_index=index, error_code=found.error_code, active_producers=tuple(states))
 
 
-def _states(producers: Sequence[logs_pb2.DescribeProducersResponse.Producer]) -> tuple[ProducerState, ...]:
-    return tuple(
+def _states(producers: Sequence[logs_pb2.DescribeProducersResponse.Producer]) -> list[ProducerState]:
+    return [
         ProducerState(
             producer_id=each.id,
             producer_epoch=each.epoch,
@@ -69,7 +70,7 @@ def _states(producers: Sequence[logs_pb2.DescribeProducersResponse.Producer]) ->
             current_txn_start_offset=each.transaction_first_offset,
         )
         for each in producers
-    )
+    ]
 
 
 def resources(_call: Call, request: DescribeProducersRequest, _services: Services) -> Iterable[Resource]:

@@ -19,6 +19,8 @@ log = service_logs.get(__name__)
 
 #: Logs or producers that are described before other work gets a turn.
 _STEP: Final = 2_000
+#: Producers of one answer. The gateway sends no client half of them, and needs no logs after these.
+_PRODUCERS_MAX: Final = 200_000
 
 
 class LogsService:
@@ -28,8 +30,8 @@ class LogsService:
         self._threads = Threads("log-dirs", 1)
 
     async def describe_producers(self, request: pb.DescribeProducersRequest) -> pb.DescribeProducersResponse:
-        """Return the producers of each log named, or why there are none."""
-        response = pb.DescribeProducersResponse()
+        """Return the producers of each log named, or why there are none; of fewer logs if there are too many."""
+        response, count = pb.DescribeProducersResponse(), 0
         for target in request.targets:
             found = self._directory.logs.get((target.topic, target.partition))
             if found is None:
@@ -37,7 +39,11 @@ class LogsService:
             elif found.withheld or found.offline is not None:
                 response.partitions.add(error_code=ErrorCode.KAFKA_STORAGE_ERROR)
             else:
-                response.partitions.append(await _producers(found))
+                described = await _producers(found)
+                response.partitions.append(described)
+                count += len(described.producers)
+                if count > _PRODUCERS_MAX:
+                    break
         return response
 
     async def describe_log_dirs(self, request: pb.DescribeLogDirsRequest) -> pb.DescribeLogDirsResponse:  # noqa: ARG002

@@ -7,9 +7,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from broker_contract import groups_pb2, transactions_pb2
+from broker_contract import groups_pb2, logs_pb2, transactions_pb2
 from gateway_svc.errors import AnswerTooLarge
-from gateway_svc.handlers import list_groups, list_transactions
+from gateway_svc.handlers import describe_producers, list_groups, list_transactions
+from protocol_lib.messages.describe_producers import DescribeProducersRequest, TopicRequest
 from protocol_lib.messages.list_groups import ListGroupsRequest
 from protocol_lib.messages.list_transactions import ListTransactionsRequest
 
@@ -19,13 +20,13 @@ TURNS = COUNT // 500
 
 
 def answering(answer: Any) -> Any:
-    """Return services whose storage has this answer to both lists."""
+    """Return services whose storage has this answer to all of them."""
 
     async def listed(_request: Any) -> Any:
         return answer
 
-    calls = SimpleNamespace(list_groups=listed, list_transactions=listed)
-    return SimpleNamespace(storage=SimpleNamespace(groups=calls, transactions=calls))
+    calls = SimpleNamespace(list_groups=listed, list_transactions=listed, describe_producers=listed)
+    return SimpleNamespace(storage=SimpleNamespace(groups=calls, transactions=calls, logs=calls))
 
 
 async def turns_of(handling: Any) -> tuple[Any, int]:
@@ -56,6 +57,18 @@ async def test_groups_are_listed_in_turns() -> None:
     call: Any = SimpleNamespace(correlation_id=1, size=100)
     response, turns = await turns_of(list_groups.handle(call, ListGroupsRequest(), services))
     assert [each.group_id for each in response.groups] == [f"g{number}" for number in range(COUNT)]
+    assert turns >= TURNS
+
+
+async def test_producers_are_described_in_turns() -> None:
+    producers = [logs_pb2.DescribeProducersResponse.Producer(id=number) for number in range(COUNT)]
+    partition = logs_pb2.DescribeProducersResponse.Partition(producers=producers)
+    services = answering(logs_pb2.DescribeProducersResponse(partitions=[partition]))
+    request = DescribeProducersRequest(topics=(TopicRequest(name="t", partition_indexes=(0,)),))
+    call: Any = SimpleNamespace(correlation_id=1, size=100)
+    response, turns = await turns_of(describe_producers.handle(call, request, services))
+    states = response.topics[0].partitions[0].active_producers
+    assert [each.producer_id for each in states] == list(range(COUNT))
     assert turns >= TURNS
 
 
