@@ -61,7 +61,7 @@ mutants: setup
 	$(BIN)/python tests/mutants/run.py --part $(MUTANTS_PART)
 
 conformance: jars
-	$(BIN)/pytest -q -m conformance tests
+	$(BIN)/pytest -q -n 2 -m conformance tests
 
 # Builds the wheel and uses it in an empty environment, as somebody else's project does.
 install-test: setup

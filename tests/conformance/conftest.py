@@ -5,24 +5,19 @@ MILLRACE_CONFORMANCE_BOOTSTRAP=HOST:PORT the same programs run against any broke
 missing toolchain skips a test with the reason; where CI=true it fails it.
 """
 
+import contextlib
+import functools
 import os
-import re
 import shutil
-import signal
-import subprocess
-import sys
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from conformance.log_folders import CLEAN, copy_as_killed, millrace, stop
 from conformance.log_rows import SEGMENT_BYTES, commit, create, produce, rows_of, write_topic
+from millrace.running import RunningUp
 from support.maven import need_java
 
-READY = re.compile(r"^ready kafka=(\S+) http=\S+$")
-START_TIMEOUT_S = 60
-STOP_TIMEOUT_S = 40
 #: Nobody waits for more members; members of the consumer protocol ask twice a second.
 QUICK_GROUPS = {
     "MILLRACE_GROUP_INITIAL_REBALANCE_DELAY_MS": "0",
@@ -34,20 +29,6 @@ QUICK_TRANSACTIONS = {"MILLRACE_TRANSACTION_ABORT_TIMED_OUT_TRANSACTION_CLEANUP_
 LAYOUTS = {"one-process": [], "processes": ["--processes"]}
 
 
-def _await_ready(process: subprocess.Popen[str]) -> str:
-    """Return the Kafka address of the ready line. The watchdog ends a broker that never prints it."""
-    assert process.stdout is not None
-    watchdog = threading.Timer(START_TIMEOUT_S, process.kill)
-    watchdog.start()
-    try:
-        for line in process.stdout:
-            if match := READY.match(line.strip()):
-                return match[1]
-    finally:
-        watchdog.cancel()
-    return ""
-
-
 @pytest.fixture(scope="session", params=LAYOUTS)
 def layout(request: pytest.FixtureRequest) -> str:
     if os.environ.get("MILLRACE_CONFORMANCE_BOOTSTRAP") and request.param != "one-process":
@@ -56,29 +37,24 @@ def layout(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="session")
-def bootstrap(layout: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    if foreign := os.environ.get("MILLRACE_CONFORMANCE_BOOTSTRAP"):
-        yield foreign
-        return
-    folder = tmp_path_factory.mktemp(layout)
-    millrace = Path(sys.executable).with_name("millrace")
-    command = [str(millrace), "up", "--data-dir", str(folder / "data"), "--kafka-port", "0", "--http-port", "0"]
-    environment = os.environ | QUICK_GROUPS | QUICK_TRANSACTIONS
-    with (folder / "broker.log").open("w") as log:
-        process = subprocess.Popen(
-            command + LAYOUTS[layout], stdout=subprocess.PIPE, stderr=log, text=True, env=environment
-        )
-        try:
-            address = _await_ready(process)
-            assert address, f"no ready line; the log ends with\n{(folder / 'broker.log').read_text()[-2000:]}"
-            yield address
-        finally:
-            process.send_signal(signal.SIGTERM)
-            try:
-                process.wait(STOP_TIMEOUT_S)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], str]]:
+    """`brokers(layout)` is the address of a broker that starts with the first call, and runs to the end."""
+    with contextlib.ExitStack() as at_end:
+
+        @functools.cache
+        def started(layout: str) -> str:
+            folder = tmp_path_factory.mktemp(layout)
+            options = ("--data-dir", str(folder / "data"), "--kafka-port", "0", "--http-port", "0", *LAYOUTS[layout])
+            environment = QUICK_GROUPS | QUICK_TRANSACTIONS
+            up = RunningUp(*options, environment=environment, log_path=folder / "broker.log")
+            return at_end.enter_context(up).kafka
+
+        yield started
+
+
+@pytest.fixture(scope="session")
+def bootstrap(layout: str, brokers: Callable[[str], str]) -> str:
+    return os.environ.get("MILLRACE_CONFORMANCE_BOOTSTRAP") or brokers(layout)
 
 
 @pytest.fixture(scope="session")

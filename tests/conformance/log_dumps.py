@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from conformance.log_rows import Row
-from support.kafka_broker import java
+from support.kafka_tools import tool
 
 # Words with which DumpLogSegments reports faults of files.
 COMPLAINTS = re.compile(
@@ -24,7 +24,7 @@ RECORD = re.compile(
 
 
 def dump(*files: Path, options: tuple[str, ...] = ()) -> str:
-    return java("org.apache.kafka.tools.DumpLogSegments", *options, "--files", ",".join(map(str, files)))
+    return tool("org.apache.kafka.tools.DumpLogSegments", *options, "--files", ",".join(map(str, files)))
 
 
 def sound(output: str, *, gaps: bool = False) -> str:

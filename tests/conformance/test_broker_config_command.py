@@ -9,7 +9,8 @@ from __future__ import annotations
 import re
 
 import pytest
-from support.kafka_broker import ApacheKafka, java
+from support.kafka_broker import ApacheKafka
+from support.kafka_tools import run_tool
 
 pytestmark = [pytest.mark.conformance, pytest.mark.timeout(400)]
 
@@ -40,14 +41,11 @@ COMMANDS = [
 
 def printed(bootstrap: str, *arguments: str) -> list[str]:
     """Return the lines of a command, of a failure too, that do not differ from broker to broker."""
-    try:
-        output = java("kafka.admin.ConfigCommand", "--bootstrap-server", bootstrap, *arguments)
-    except AssertionError as fault:
-        output = "FAILED\n" + str(fault).partition("\nassert ")[0]
-    output = output.replace(bootstrap, "HOST:PORT")
+    output, status = run_tool("kafka.admin.ConfigCommand", "--bootstrap-server", bootstrap, *arguments)
+    output = output.replace(bootstrap, "HOST:PORT") + f"\nstatus {status}"
     lines = [line.strip() for line in output.splitlines() if not re.match(r"\s+at ", line)]
     if arguments[1] == "broker-loggers" and "--describe" in arguments:
-        lines = [line for line in lines if line.startswith(("root", "Dynamic"))]
+        lines = [line for line in lines if line.startswith(("root", "Dynamic", "status"))]
     return [line for line in lines if line and not line.startswith("min.insync.replicas")]
 
 

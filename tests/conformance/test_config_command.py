@@ -1,7 +1,8 @@
 """Apache Kafka's kafka-configs.sh (its ConfigCommand) sets, shows and removes configs of groups."""
 
 import pytest
-from support.kafka_broker import java, need_java
+from support.kafka_tools import tool
+from support.maven import need_java
 
 pytestmark = [pytest.mark.conformance, pytest.mark.timeout(300)]
 
@@ -15,7 +16,7 @@ def test_configs_of_groups(bootstrap: str, layout: str) -> None:
     group = f"configured-{layout}"
 
     def command(*arguments: str) -> list[str]:
-        output = java(COMMAND, "--bootstrap-server", bootstrap, "--entity-type", "groups", *arguments)
+        output = tool(COMMAND, "--bootstrap-server", bootstrap, "--entity-type", "groups", *arguments)
         return [line.strip() for line in output.splitlines()]
 
     assert command("--describe", "--entity-name", group) == [

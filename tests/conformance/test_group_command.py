@@ -10,7 +10,9 @@ import confluent_kafka
 import confluent_kafka.admin
 import pytest
 from confluent_kafka import TopicPartition
-from support.kafka_broker import java, need_java
+from support.kafka_broker import java
+from support.kafka_tools import tool
+from support.maven import need_java
 
 from tests.wire.group_members import ConfluentConsumerProtocolMember, ConfluentMember
 
@@ -20,6 +22,7 @@ RECORDS = 10
 HOUR_S = 3600
 COMMAND = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
 CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
+OFFSETS = "__consumer_offsets"
 FORMATTERS = "org.apache.kafka.tools.consumer"
 
 
@@ -54,19 +57,41 @@ class Groups:
 
     def command(self, *arguments: str) -> list[list[str]]:
         """Return the words of each line that the tool writes."""
-        output = java(COMMAND, "--bootstrap-server", self.bootstrap, *arguments)
+        output = tool(COMMAND, "--bootstrap-server", self.bootstrap, *arguments)
         return [line.split() for line in output.splitlines() if line.strip()]
 
     def reset(self, group: str, *how: str) -> list[list[str]]:
         _, *rows = self.command("--reset-offsets", "--group", group, "--topic", self.topic, *how, "--execute")
         return rows
 
+    def _kept(self, group: str) -> tuple[int, int]:
+        """Return the partition of __consumer_offsets with a group's records, and the number of records in it."""
+        consumer = confluent_kafka.Consumer(
+            {"bootstrap.servers": self.bootstrap, "group.id": "kept", "enable.partition.eof": True}
+        )
+        partitions = consumer.list_topics(OFFSETS, 30).topics[OFFSETS].partitions
+        consumer.assign([TopicPartition(OFFSETS, each, 0) for each in partitions])
+        keys: dict[int, list[bytes]] = {each: [] for each in partitions}
+        open_ones = set(partitions)
+        while open_ones:
+            record = consumer.poll(30)
+            assert record is not None
+            if record.error() is None:
+                keys[record.partition()].append(record.key())
+            else:
+                open_ones.discard(record.partition())
+        consumer.close()
+        (found,) = (each for each in partitions if any(group.encode() in key for key in keys[each]))
+        return found, len(keys[found])
+
     def records(self, group: str, formatter: str) -> list[dict[str, object]]:
         """Return key's and value's data of the group's records in __consumer_offsets, as the tool prints them."""
+        partition, count = self._kept(group)
         output = java(
             CONSUMER,
-            *("--bootstrap-server", self.bootstrap, "--topic", "__consumer_offsets", "--from-beginning"),
-            *("--timeout-ms", "8000", "--formatter", f"{FORMATTERS}.{formatter}"),
+            *("--bootstrap-server", self.bootstrap, "--topic", OFFSETS, "--partition", str(partition)),
+            *("--offset", "earliest", "--max-messages", str(count), "--timeout-ms", "30000"),
+            *("--formatter", f"{FORMATTERS}.{formatter}"),
         )
         line = next((line for line in output.splitlines() if line.startswith('{"key"')), "")
         decoder, position, found = json.JSONDecoder(), 0, []

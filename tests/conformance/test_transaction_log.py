@@ -7,7 +7,7 @@ import confluent_kafka
 import pytest
 from conformance.log_dumps import dump, files_of, sound
 from millrace.broker import Broker
-from support.kafka_broker import java
+from support.kafka_tools import tool
 
 pytestmark = [pytest.mark.conformance, pytest.mark.timeout(600)]
 
@@ -25,15 +25,15 @@ def test_kafkas_tools_read_our_transactions(tmp_path: Path) -> None:
             producer.produce("orders", b"x", partition=0)
             producer.flush()
             getattr(producer, end)()
-        tool = "org.apache.kafka.tools.TransactionsCommand"
-        listed = java(tool, "--bootstrap-server", address, "list").split("\n")
+        command = "org.apache.kafka.tools.TransactionsCommand"
+        listed = tool(command, "--bootstrap-server", address, "list").split("\n")
         rows = sorted(line.split() for line in listed[1:] if line)
         assert [(row[0], row[1], row[3]) for row in rows] == [
             ("aborted", "1", "CompleteAbort"),
             ("committed", "1", "CompleteCommit"),
             ("open", "1", "Ongoing"),
         ]
-        described = java(tool, "--bootstrap-server", address, "describe", "--transactional-id", "open").split("\n")
+        described = tool(command, "--bootstrap-server", address, "describe", "--transactional-id", "open").split("\n")
         columns = described[1].split()
         assert (columns[1], columns[4], columns[5], columns[-1]) == ("open", "Ongoing", "60000", "orders-0")
     dumped = sound(dump(*files_of(tmp_path / "__transaction_state-0", ".log"), options=("--transaction-log-decoder",)))

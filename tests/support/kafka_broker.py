@@ -15,9 +15,11 @@ It needs only Java 17: maven.jars fetches the jars that kafka_broker.xml names.
 from __future__ import annotations
 
 import contextlib
+import functools
 import signal
 import socket
 import subprocess
+import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -196,25 +198,36 @@ class ApacheKafka(KafkaNode):
             folder,
             _PROPERTIES,
             LISTENERS,
-            settings={**self._certify(folder / "keystore.p12"), **_logins(), **(settings or {})},
+            settings={**_certified(folder / "keystore.p12", self.certificate), **_logins(), **(settings or {})},
             format_options=[word for each in scram for word in ("--add-scram", each)],
         )
 
-    def _certify(self, keystore: Path) -> dict[str, str]:
-        """Create a key and a self-signed certificate."""
+
+@functools.cache
+def _identity() -> tuple[bytes, bytes]:
+    """Create a key and a self-signed certificate, for all nodes; return the keystore and the certificate."""
+    with tempfile.TemporaryDirectory() as folder:
+        keystore, certificate = Path(folder, "keystore.p12"), Path(folder, "certificate.pem")
         store = ["-keystore", str(keystore), "-storetype", "PKCS12", "-storepass", _KEYSTORE_PASSWORD, "-alias", "node"]
         names = ["-dname", "CN=localhost", "-ext", "san=dns:localhost,ip:127.0.0.1", "-validity", "365"]
         for command in (
             ["-genkeypair", *store, *names, "-keyalg", "EC", "-groupname", "secp256r1"],
-            ["-exportcert", "-rfc", *store, "-file", str(self.certificate)],
+            ["-exportcert", "-rfc", *store, "-file", str(certificate)],
         ):
             subprocess.run(["keytool", *command], check=True, capture_output=True, timeout=60)
-        return {
-            "ssl.keystore.location": str(keystore),
-            "ssl.keystore.type": "PKCS12",
-            "ssl.keystore.password": _KEYSTORE_PASSWORD,
-            "ssl.key.password": _KEYSTORE_PASSWORD,
-        }
+        return keystore.read_bytes(), certificate.read_bytes()
+
+
+def _certified(keystore: Path, certificate: Path) -> dict[str, str]:
+    """Write the key and the certificate; return the settings that name them."""
+    for path, content in zip((keystore, certificate), _identity(), strict=True):
+        path.write_bytes(content)
+    return {
+        "ssl.keystore.location": str(keystore),
+        "ssl.keystore.type": "PKCS12",
+        "ssl.keystore.password": _KEYSTORE_PASSWORD,
+        "ssl.key.password": _KEYSTORE_PASSWORD,
+    }
 
 
 def _logins() -> dict[str, str]:
