@@ -1,6 +1,6 @@
 """Apache Kafka's command-line tools in one JVM, whose start takes longer than most tools do (`KafkaTools.java`).
 
-Tools that count in static fields, such as ConsoleConsumer, need a JVM of their own: `kafka_broker.java`.
+ConsoleConsumer counts in a static field: each of its runs needs another JVM, as `kafka_broker.java` starts.
 """
 
 from __future__ import annotations
