@@ -73,9 +73,11 @@ def produce_frame(topic: str, partition: int, acks: int, data: bytes) -> bytes:
     return frame(0, 7, head + struct.pack(">iii", 1, partition, len(data)) + data)
 
 
-def fetch_frame(topic: str, partition: int, offset: int, max_bytes: int, wait_ms: int = 500) -> bytes:
+def fetch_frame(
+    topic: str, partition: int, offset: int, max_bytes: int, wait_ms: int = 500, *, committed: bool = False
+) -> bytes:
     """Fetch v4 of one partition, without a session; it waits that long for one byte."""
-    body = struct.pack(">iiiib", -1, wait_ms, 1, max_bytes, 0) + struct.pack(">i", 1) + _string(topic)
+    body = struct.pack(">iiiib", -1, wait_ms, 1, max_bytes, committed) + struct.pack(">i", 1) + _string(topic)
     return frame(1, 4, body + struct.pack(">iiqi", 1, partition, offset, max_bytes))
 
 
@@ -193,7 +195,7 @@ class Connection:
         requests = len(latencies)
         return Figures(requests, requests * len(data), time.perf_counter() - begin, sorted(latencies))
 
-    def fetch(self, total_bytes: int, max_bytes: int, end: int | None = None) -> Figures:
+    def fetch(self, total_bytes: int, max_bytes: int, end: int | None = None, *, committed: bool = False) -> Figures:
         """Read from offset 0, again and again, until `total_bytes` of whole batches have come. All must be alike.
 
         `end` is the end of the log; without it, each pass waits there once for more.
@@ -201,7 +203,8 @@ class Connection:
         offset = received = requests = 0
         begin = time.perf_counter()
         while received < total_bytes:
-            self._socket.sendall(fetch_frame(self._name, self._partition, offset, max_bytes))
+            request = fetch_frame(self._name, self._partition, offset, max_bytes, committed=committed)
+            self._socket.sendall(request)
             head_bytes = 4 + 4 + 4 + 4 + len(self._topic) + 4 + 4 + 2 + 8 + 8 + 4 + 4
             head = self._receive(head_bytes)
             (error,) = struct.unpack_from(">h", head, head_bytes - 26)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from workload import Workload
 
-from workloads import decay, fetch, footprint, kafka_tools, latency, librdkafka, many_clients, produce
+from workloads import decay, fetch, footprint, kafka_tools, latency, librdkafka, many_clients, produce, transactions
 
-_MODULES = (produce, fetch, librdkafka, kafka_tools, latency, many_clients, decay, footprint)
+_MODULES = (produce, fetch, librdkafka, kafka_tools, latency, many_clients, transactions, decay, footprint)
 WORKLOADS: dict[str, Workload] = {each.name: each for module in _MODULES for each in module.WORKLOADS}
