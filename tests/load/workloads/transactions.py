@@ -70,6 +70,7 @@ class Cost(Workload):
     """The rate of a load as a share of the rate of the same requests without idempotence or transactions, in turns."""
 
     quick = False
+    rounds_max = 3
 
     def __init__(
         self, name: str, title: str, partitions: int, amount: int, *loads: Callable[[str, int], float]
@@ -112,6 +113,7 @@ class ReadCommitted(Workload):
     """Fetches of 1 MB from a log without transactions, with both isolation levels in turns."""
 
     name = "read_committed"
+    quick = False
     title = "fetch, 1 MB a request, read_committed, no transactions"
     amount = 100_000_000
     measures = (
@@ -154,7 +156,7 @@ def _cost_of_transactions(name: str, title: str, requests: int) -> Cost:
 
 WORKLOADS: list[Workload] = [
     Committed("transactions", "transactions, 1 producer", 1, 0.7, Durability.PAGE_CACHE),
-    Committed("transactions_x32", "transactions, 32 producers", 32, 0.7, Durability.PAGE_CACHE),
+    Committed("transactions_x32", "transactions, 32 producers", 32, 0.7, Durability.PAGE_CACHE, quick=False),
     Committed("synced_transactions", "transactions, 1 producer", 1, 2.0, Durability.SYNCED),
     Committed("synced_transactions_x32", "transactions, 32 producers", 32, 2.0, Durability.SYNCED, quick=False),
     _cost_of_idempotence(),
