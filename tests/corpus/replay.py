@@ -102,6 +102,7 @@ class Replay:
     async def run(self) -> list[Answer]:
         """Return (request, answer) of each frame in order; "closed" where the broker closed the connection."""
         pending: list[tuple[str, asyncio.Future[object]]] = []
+        newest: dict[int, asyncio.Future[object]] = {}
         for number, frame in self._recording.frames:
             header, position = decode_request_header(frame)
             api = APIS[header.api_key]
@@ -110,10 +111,13 @@ class Replay:
             connection = self._connections.get(number)
             if connection is None or connection.is_closed:
                 connection = self._connections[number] = await _Connection.open(self._address)
+            if number in newest:  # the client had this answer, and a slow broker's may have ids
+                await asyncio.wait([newest[number]], timeout=ANSWER_S)
             changed = self._with_ids(request, number, connection)
             data = frame if changed == request else _encoded(header, changed)
             answer = connection.ask(header, data, expects=not (name.startswith("Produce") and request.acks == 0))
             pending.append((name, asyncio.ensure_future(self._received(answer, header, request, number, connection))))
+            newest[number] = pending[-1][1]
             wait_s = PARKED_S if header.api_key in PARKED else ANSWER_S
             await asyncio.wait([pending[-1][1]], timeout=wait_s)
             if getattr(request, "subscribed_topic_regex", None):
