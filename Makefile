@@ -1,6 +1,7 @@
 # make setup        .venv with millrace-broker in editable form
 # make demo         set-up + the whole path on real flights (Java 17)
 # make test         set-up + the checks that every change must pass; needs Python 3.11+, Java 17 and make
+# make etl          the checks of the Spark ETL: everything that starts Spark (Java 17)
 # make faults       power cuts, kills, damage and full disks at length; FAULTS_SCALE=0.1 runs a tenth
 # make shapes       the worst shapes of every API in every version at 1 MB: steps of the event loop, and memory (half an hour)
 # make mutants      breaks each guarantee of the log and of groups once; fails unless a test notices; MUTANTS_PART=2/3: a third
@@ -18,7 +19,7 @@ BIN := .venv/bin
 PACKAGES := protocol-lib services/contract services/chassis storage-svc gateway-svc admin-api spark assembly/demo assembly/launcher
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: setup jars demo test lint faults shapes mutants fuzz conformance bench bench-check bench-against bench-parts profile install-test compose-test generate clean
+.PHONY: setup jars demo test lint etl faults shapes mutants fuzz conformance bench bench-check bench-against bench-parts profile install-test compose-test generate clean
 
 setup: .venv/ready
 
@@ -43,7 +44,11 @@ jars: setup
 	-$(BIN)/python tests/support/maven.py
 
 test: lint jars
-	$(BIN)/pytest -q -n 3 --no-loadscope-reorder -m "not compose and not conformance and not slow and not install" tests
+	$(BIN)/pytest -q -n 3 --no-loadscope-reorder -m "not etl and not compose and not conformance and not slow and not install" tests
+
+# One process: Spark needs both cores, and the tests share one session.
+etl: jars
+	$(BIN)/pytest -q -m "etl and not compose and not conformance and not slow and not install" tests
 
 # How much of the full suites `make faults` runs: docs/figures.md has the figures for 1.
 FAULTS_SCALE ?= 1

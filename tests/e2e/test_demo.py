@@ -20,7 +20,7 @@ def demo(*arguments: str | Path) -> list[str]:
     return [sys.executable, "-m", "millrace_demo", *map(str, arguments)]
 
 
-@pytest.mark.spark
+@pytest.mark.etl
 @pytest.mark.timeout(240)
 def test_the_main_job(tmp_path, jars, traces):
     chart = tmp_path / "charts" / "delays.png"
@@ -51,7 +51,7 @@ def test_the_main_job(tmp_path, jars, traces):
         ("starting the broker", signal.SIGINT),
         ("creating the topics", signal.SIGTERM),
         ("loading the flights", signal.SIGINT),
-        pytest.param("Spark ETL", signal.SIGINT, marks=pytest.mark.spark),
+        pytest.param("Spark ETL", signal.SIGINT, marks=pytest.mark.etl),
     ],
 )
 def test_a_signal_at_any_moment_cleans_up(tmp_path, jars, traces, moment, number):

@@ -23,7 +23,7 @@ from spark_etl.manifest import Manifest
 from spark_etl.session import opened
 from spark_etl.settings import EtlSettings
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.etl, pytest.mark.timeout(400)]
 
 PIPELINE = Path(__file__).parents[2] / "spark" / "pipelines" / "flights.yaml"
 FLIGHTS, MORE = 300, 40

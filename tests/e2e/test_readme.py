@@ -94,7 +94,7 @@ def test_lag(broker: None, curl: None) -> None:
     assert '"total_lag"' in run("lag")
 
 
-@pytest.mark.spark
+@pytest.mark.etl
 @pytest.mark.timeout(240)
 def test_spark(broker: None) -> None:
     out = run("spark", timeout=220)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.spark
+pytestmark = pytest.mark.etl
 
 from pyspark.sql import DataFrame, Row, SparkSession  # noqa: E402
 from pyspark.sql.types import StructType  # noqa: E402

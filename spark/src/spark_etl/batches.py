@@ -1,0 +1,59 @@
+"""The place of a batch in its query, and the marks that let a sink find an interrupted earlier try.
+
+    place = BatchPlace(query_id="8f2c1d0a-…", batch_id=7, pipeline="orders", app_id="etl/orders/8f2c1d0a-…")
+    begun_before = batches.begun(place)     # None: nobody has written anything of this batch yet
+    …                                       # every sink writes
+    batches.finished(place)
+
+Spark gives a batch the same number, offsets and rows at each try, until it has committed the batch's offsets.
+"""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from spark_etl.errors import OutputError
+from spark_etl.notes import Notes
+
+
+@dataclass(frozen=True, slots=True)
+class BatchPlace:
+    """The identity of one batch; equal at each try of it, different from each other batch of any pipeline."""
+
+    query_id: str  # Spark's, kept in the checkpoint
+    batch_id: int  # 0, 1, 2, …
+    pipeline: str
+    app_id: str  # Delta's txnAppId; its txnVersion is batch_id
+
+    @classmethod
+    def of(cls, pipeline: str, query_id: str, batch_id: int) -> "BatchPlace":
+        return cls(query_id, batch_id, pipeline, f"etl/{pipeline}/{query_id}")
+
+    @property
+    def name(self) -> str:
+        return f"{self.query_id}-{self.batch_id}"
+
+
+class Batches:
+    """Marks of the batches of one checkpoint that have begun and not finished."""
+
+    def __init__(self, notes: Notes) -> None:
+        self._notes = notes
+
+    def begun(self, place: BatchPlace) -> datetime | None:
+        """Mark a batch as begun; return the time at which an earlier try began it, None for the first one."""
+        document = self._notes.read(_note(place))
+        if document is None:
+            self._notes.write(_note(place), {"at": datetime.now(UTC).isoformat()})
+            return None
+        try:
+            return datetime.fromisoformat(str(document["at"]))
+        except (KeyError, ValueError) as error:
+            raise OutputError(f"the mark of batch {place.name} has no valid time: {document}") from error
+
+    def finished(self, place: BatchPlace) -> None:
+        """Remove the mark: every sink holds the batch."""
+        self._notes.remove(_note(place))
+
+
+def _note(place: BatchPlace) -> str:
+    return f"begun/{place.name}"

@@ -1,0 +1,82 @@
+"""Marks of begun batches, and the documents of a checkpoint that they are kept in."""
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from spark_etl import notes
+from spark_etl.batches import Batches, BatchPlace
+from spark_etl.errors import OutputError
+from spark_etl.notes import LocalNotes
+
+PLACE = BatchPlace.of("orders", "8f2c1d0a", 7)
+
+
+def test_the_place_names_pipeline_and_query():
+    assert (PLACE.query_id, PLACE.batch_id, PLACE.pipeline) == ("8f2c1d0a", 7, "orders")
+    assert PLACE.app_id == "etl/orders/8f2c1d0a"
+    assert PLACE.name == "8f2c1d0a-7"
+
+
+def test_the_second_try_learns_when_the_first_began(tmp_path):
+    before = datetime.now(UTC)
+    assert Batches(LocalNotes(tmp_path / "_etl")).begun(PLACE) is None
+    again = Batches(LocalNotes(tmp_path / "_etl"))  # another driver
+    first = again.begun(PLACE)
+    assert first is not None
+    assert before <= first <= datetime.now(UTC)
+    assert again.begun(PLACE) == first  # the time of the first try stays
+    assert again.begun(BatchPlace.of("orders", "8f2c1d0a", 8)) is None
+
+
+def test_a_finished_batch_leaves_no_file(tmp_path):
+    batches = Batches(LocalNotes(tmp_path / "_etl"))
+    batches.begun(PLACE)
+    assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["8f2c1d0a-7.json"]
+    batches.finished(PLACE)
+    batches.finished(PLACE)
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
+def test_a_damaged_mark_is_refused(tmp_path):
+    batches = Batches(LocalNotes(tmp_path / "_etl"))
+    batches.begun(PLACE)
+    path = tmp_path / "_etl" / "begun" / "8f2c1d0a-7.json"
+    path.write_text("{}")
+    with pytest.raises(OutputError, match="the mark of batch 8f2c1d0a-7 has no valid time"):
+        batches.begun(PLACE)
+    path.write_text("{")
+    with pytest.raises(OutputError, match=r"8f2c1d0a-7\.json: not JSON"):
+        batches.begun(PLACE)
+    path.write_text("[]")
+    with pytest.raises(OutputError, match=r"8f2c1d0a-7\.json: not an object"):
+        batches.begun(PLACE)
+
+
+def test_a_document_that_was_not_finished_does_not_count(tmp_path):
+    documents = LocalNotes(tmp_path / "_etl")
+    documents.write("identity", {"cluster": "a"})
+    (tmp_path / "_etl" / "identity.partial").write_text('{"clus')
+    assert documents.read("identity") == {"cluster": "a"}
+    assert json.loads((tmp_path / "_etl" / "identity.json").read_text()) == {"cluster": "a"}
+
+
+@pytest.mark.parametrize(
+    ("location", "expected"),
+    [
+        ("/data/x", Path("/data/x")),
+        ("file:/data/x", Path("/data/x")),
+        ("file:///data/x", Path("/data/x")),
+        ("s3a://bucket/x", None),
+        ("hdfs://host:9000/x", None),
+    ],
+)
+def test_locations(location, expected):
+    assert notes.local_path(location) == expected
+
+
+def test_a_relative_location_becomes_absolute_and_a_remote_one_stays(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert notes.absolute("build/x") == str(tmp_path / "build" / "x")
+    assert notes.absolute("s3a://bucket/x/") == "s3a://bucket/x"
