@@ -9,6 +9,7 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
+from spark_etl import session
 
 REPOSITORY = Path(__file__).parents[2]
 JARS = REPOSITORY / "build" / "demo" / "jars"  # where `make demo` keeps them
@@ -18,8 +19,8 @@ QUICK_SPARK = {"MILLRACE_ETL_JAVA_OPTIONS": "-XX:+UseSerialGC -XX:TieredStopAtLe
 
 @pytest.fixture(scope="session")
 def jars(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The Kafka connector for Spark: fetched once for a checkout."""
-    if not any(JARS.glob("spark-sql-kafka-*.jar")):
+    """The jars that Spark lacks: fetched once for a checkout."""
+    if not all(any(JARS.glob(pattern)) for pattern in session.JARS):
         JARS.parent.mkdir(parents=True, exist_ok=True)
         environment = {**os.environ, "MILLRACE_ETL_TEMP_DIR": str(tmp_path_factory.mktemp("ivy"))}
         command = [sys.executable, "-m", "spark_etl", "jars", str(JARS)]

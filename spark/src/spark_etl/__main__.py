@@ -2,7 +2,7 @@
 
 run   processes the records that the source has now, and ends. Exit status: 0 done, 1 failed, 2 the pipeline file or a
       setting is wrong, 128 + n stopped by signal n (the next run continues from there).
-jars  fetches the Kafka connector by Spark's Ivy into DIR, for MILLRACE_ETL_JARS_DIR.
+jars  fetches what Spark lacks (Kafka, Delta Lake, Avro, PostgreSQL) by Spark's Ivy into DIR, for MILLRACE_ETL_JARS_DIR.
 
 The last line on stdout is one JSON object with the totals of the run.
 """
@@ -138,7 +138,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True)
     run = commands.add_parser("run", help="run a pipeline once")
     run.add_argument("pipeline", type=Path)
-    jars = commands.add_parser("jars", help="fetch the Kafka connector's jars")
+    jars = commands.add_parser("jars", help="fetch the jars that Spark lacks")
     jars.add_argument("folder", type=Path)
     return parser
 

@@ -13,9 +13,13 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from spark_etl.errors import ConfigError
-from spark_etl.settings import CONNECTOR, EtlSettings
+from spark_etl.settings import PACKAGES, EtlSettings
 
-CONNECTOR_JAR = "*spark-sql-kafka-0-10*.jar"
+JARS = ("*spark-sql-kafka-0-10*.jar", "*delta-spark*.jar", "*spark-avro*.jar", "*postgresql*.jar")
+DELTA = {
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+}
 JVM_EXIT_SECONDS = 15.0
 
 
@@ -23,7 +27,7 @@ JVM_EXIT_SECONDS = 15.0
 def opened(settings: EtlSettings, name: str, *, kafka: bool = True) -> Iterator[SparkSession]:
     """Open a JVM and a session. At exit, the JVM ends and its temporary files are removed.
 
-    Without `kafka` the connector is not loaded (decoding can be tried on any frame).
+    Without `kafka` no further jars are loaded (decoding can be tried on any frame).
     """
     with TemporaryDirectory(prefix="spark-etl-", dir=settings.etl_temp_dir, ignore_cleanup_errors=True) as folder:
         configuration = _configuration(settings, Path(folder)) | (_connector(settings) if kafka else {})
@@ -89,18 +93,19 @@ def _configuration(settings: EtlSettings, temporary: Path) -> dict[str, str]:
 
 
 def _connector(settings: EtlSettings) -> dict[str, str]:
-    """Return the options that load the connector: from the jars folder, else by Spark's Ivy."""
+    """Return the options that load the jars, from the jars folder, else by Spark's Ivy; and those of Delta Lake."""
     jars = settings.etl_jars_dir
     if jars is not None:
-        if not any(jars.glob(CONNECTOR_JAR)):
-            raise ConfigError(f"MILLRACE_ETL_JARS_DIR: no {CONNECTOR_JAR} in {jars}")
-        return {"spark.driver.extraClassPath": f"{jars.absolute()}/*"}
+        absent = [pattern for pattern in JARS if not any(jars.glob(pattern))]
+        if absent:
+            raise ConfigError(f"MILLRACE_ETL_JARS_DIR: no {', '.join(absent)} in {jars}")
+        return {"spark.driver.extraClassPath": f"{jars.absolute()}/*", **DELTA}
     ivy = {"spark.jars.ivy": str(settings.etl_ivy_dir.absolute())} if settings.etl_ivy_dir is not None else {}
-    return {"spark.jars.packages": CONNECTOR, **ivy}
+    return {"spark.jars.packages": ",".join(PACKAGES), **ivy, **DELTA}
 
 
 def fetch_jars(settings: EtlSettings, target: Path) -> list[str]:
-    """Fetch the connector by Spark's Ivy and copy the jars that pyspark lacks into `target`, all or nothing."""
+    """Fetch the packages by Spark's Ivy and copy the jars that pyspark lacks into `target`, all or nothing."""
     import pyspark
 
     own = {jar.name for jar in (Path(pyspark.__file__).parent / "jars").iterdir()}

@@ -11,8 +11,13 @@ from typing import Literal
 from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-SPARK_VERSION = "4.0.0"  # the one place that names it, next to pyproject.toml; the connector must match exactly
-CONNECTOR = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{SPARK_VERSION}"
+SPARK_VERSION = "4.0.0"  # the one place that names it, next to pyproject.toml; its connectors must match exactly
+PACKAGES = (  # what Spark lacks: Maven coordinates
+    f"org.apache.spark:spark-sql-kafka-0-10_2.13:{SPARK_VERSION}",
+    f"org.apache.spark:spark-avro_2.13:{SPARK_VERSION}",
+    "io.delta:delta-spark_2.13:4.0.0",  # goes with Spark 4.0
+    "org.postgresql:postgresql:42.7.8",
+)
 
 
 class EtlSettings(BaseSettings):
@@ -30,7 +35,7 @@ class EtlSettings(BaseSettings):
     )
     etl_jars_dir: Path | None = Field(
         default=None,
-        description="Folder with the jars of the Kafka connector (`spark-etl jars DIR` fills one). "
+        description="Folder with the jars that Spark lacks: Kafka, Delta Lake, Avro, PostgreSQL (`spark-etl jars DIR` fills one). "
         "Empty: Spark's own Ivy fetches them at start.",
     )
     etl_ivy_dir: Path | None = Field(

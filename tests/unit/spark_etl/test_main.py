@@ -49,4 +49,7 @@ def test_a_jars_folder_without_the_connector(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MILLRACE_ETL_JARS_DIR", str(tmp_path))
     assert main(["run", str(FLIGHTS)]) == 2
-    assert "no *spark-sql-kafka-0-10*.jar in" in refusal(capsys)["reason"]
+    assert refusal(capsys)["reason"] == (
+        "MILLRACE_ETL_JARS_DIR: no *spark-sql-kafka-0-10*.jar, *delta-spark*.jar, *spark-avro*.jar, *postgresql*.jar "
+        f"in {tmp_path}"
+    )

@@ -62,7 +62,7 @@ def pipeline_file() -> Path:
 
 
 def has_jars(jars: Path) -> bool:
-    return any(jars.glob("spark-sql-kafka-*.jar"))
+    return all(any(jars.glob(pattern)) for pattern in ("spark-sql-kafka-*.jar", "delta-spark_*.jar"))
 
 
 def fetch_jars(household: Household, jars: Path) -> None:
