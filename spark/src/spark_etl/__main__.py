@@ -2,7 +2,7 @@
 
 run   processes the records that the source has now, and ends. Exit status: 0 done, 1 failed, 2 the pipeline file or a
       setting is wrong, 128 + n stopped by signal n (the next run continues from there).
-jars  fetches what Spark lacks (Kafka, Delta Lake, Avro, PostgreSQL) by Spark's Ivy into DIR, for MILLRACE_ETL_JARS_DIR.
+jars  fetches the jars of Kafka, Delta Lake, Avro and PostgreSQL by Spark's Ivy into DIR, for MILLRACE_ETL_JARS_DIR.
 
 The last line on stdout is one JSON object with the totals of the run.
 """

@@ -19,6 +19,7 @@ JARS = ("*spark-sql-kafka-0-10*.jar", "*delta-spark*.jar", "*spark-avro*.jar", "
 DELTA = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    "spark.databricks.delta.snapshotPartitions": "2",  # the default of 50 tasks costs seconds a batch
 }
 JVM_EXIT_SECONDS = 15.0
 

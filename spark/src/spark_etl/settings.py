@@ -35,8 +35,8 @@ class EtlSettings(BaseSettings):
     )
     etl_jars_dir: Path | None = Field(
         default=None,
-        description="Folder with the jars that Spark lacks: Kafka, Delta Lake, Avro, PostgreSQL (`spark-etl jars DIR` fills one). "
-        "Empty: Spark's own Ivy fetches them at start.",
+        description="Folder with the jars that Spark lacks (`spark-etl jars DIR` fills one): Kafka, Delta Lake, Avro, "
+        "PostgreSQL. Empty: Spark's own Ivy fetches them at start.",
     )
     etl_ivy_dir: Path | None = Field(
         default=None, description="Ivy's cache. Empty: Spark's default in the home folder."
