@@ -1,6 +1,6 @@
 """Settings of the Spark driver, from MILLRACE_* environment variables: the only place that reads the environment.
 
-The pipeline file (config.py) has the work of a pipeline. The settings have its addresses, folders and memory.
+The pipeline file (the package config) has the work of a pipeline. The settings have its addresses, folders and memory.
 """
 
 import tempfile

@@ -95,11 +95,14 @@ def dead_letters(refused: DataFrame, pipeline: str) -> DataFrame:
         **{name: F.col(f"_error.{name}") for name in ("stage", "rule", "message")},
     }
     reasons = F.array(*(_header(ERROR_PREFIX + name, values[name]) for name in ERROR_HEADERS))
-    original = F.coalesce("headers", F.array().cast(sources.COLUMNS["headers"]))
-    return refused.select("key", "value", F.concat(original, reasons).alias("headers"))
+    original = F.coalesce("_raw_headers", F.array().cast(sources.COLUMNS["headers"]))
+    return refused.select(
+        F.col("_raw_key").alias("key"), F.col("_raw_value").alias("value"), F.concat(original, reasons).alias("headers")
+    )
 
 
 def summary(rows: DataFrame, config: KafkaSinkConfig, pipeline: str, version: int) -> DataFrame:
+    assert config.aggregate is not None
     group = config.aggregate.group_by
     selected = [F.expr(expression).alias(name) for name, expression in config.aggregate.select.items()]
     summed = rows.groupBy(*group).agg(*selected)

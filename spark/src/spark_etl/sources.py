@@ -1,10 +1,11 @@
 """The Kafka topics a pipeline reads, as Spark frames of the stock connector."""
 
+from collections.abc import Mapping
 from datetime import datetime
 
 from pyspark.sql import DataFrame, SparkSession
 
-from spark_etl.config import Source
+from spark_etl.config import KafkaOptions, Source, StartOffsets, StartTimestamp
 
 COLUMNS = {  # of every frame here
     "key": "binary",
@@ -18,19 +19,43 @@ COLUMNS = {  # of every frame here
 }
 
 
-def stream(session: SparkSession, bootstrap_servers: str, source: Source) -> DataFrame:
-    """Return the source as a stream. The query's checkpoint has its position; `start` applies to the first run only."""
-    reader = (
-        session.readStream.format("kafka")
-        .option("kafka.bootstrap.servers", bootstrap_servers)
-        .option("subscribe", ",".join(source.topics))
-        .option("startingOffsets", source.start)
-        .option("failOnDataLoss", "true")
-        .option("includeHeaders", "true")
-    )
+def options(bootstrap_servers: str, source: Source, kafka: KafkaOptions) -> dict[str, str]:
+    """Return the connector's options for a pipeline's source. They hold secrets: never print them."""
+    chosen = {
+        **kafka.connector,
+        "kafka.bootstrap.servers": bootstrap_servers,
+        "kafka.isolation.level": source.isolation,
+        "failOnDataLoss": str(source.on_data_loss == "fail").lower(),
+        "includeHeaders": "true",
+        **_start(source),
+    }
+    if source.pattern is not None:
+        chosen["subscribePattern"] = source.pattern
+    else:
+        chosen["subscribe"] = ",".join(source.topics)
+    if source.min_partitions is not None:
+        chosen["minPartitions"] = str(source.min_partitions)
     if source.max_offsets_per_trigger is not None:
-        reader = reader.option("maxOffsetsPerTrigger", str(source.max_offsets_per_trigger))
-    return reader.load()
+        chosen["maxOffsetsPerTrigger"] = str(source.max_offsets_per_trigger)
+    return chosen
+
+
+def _start(source: Source) -> Mapping[str, str]:
+    match source.start:
+        case StartTimestamp(milliseconds=milliseconds):
+            return {"startingTimestamp": str(milliseconds), "startingOffsetsByTimestampStrategy": "latest"}
+        case StartOffsets(document=document):
+            return {"startingOffsets": document}
+        case name:
+            return {"startingOffsets": name}
+
+
+def stream(
+    session: SparkSession, bootstrap_servers: str, source: Source, kafka: KafkaOptions | None = None
+) -> DataFrame:
+    """Return the source as a stream. The query's checkpoint has its position; `start` applies to the first run only."""
+    reader = session.readStream.format("kafka")
+    return reader.options(**options(bootstrap_servers, source, kafka or KafkaOptions({}))).load()
 
 
 def since(session: SparkSession, bootstrap_servers: str, topic: str, start: datetime) -> DataFrame:

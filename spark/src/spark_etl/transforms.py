@@ -31,6 +31,8 @@ JSON_OPTIONS = {
     "allowUnquotedControlChars": "false",
 }
 MESSAGE_CHARACTERS_MAX = 500
+DECODE_CHECKS = ("null_value", "utf8", "json", "object", "duplicate_field", "type", "required", "unknown_field")
+RAW = ("key", "value", "headers")
 SOURCE_COLUMNS = ("_key", "_topic", "_partition", "_offset", "_timestamp")
 
 
@@ -56,7 +58,9 @@ def check(records: DataFrame, config: PipelineConfig, schema: RecordSchema) -> C
     error = F.coalesce("_decode_error", *_rule_errors(config), *_partition_errors(config))
     columns = (*schema.names, *config.derive, *(["_rescued"] if rescue else []), *SOURCE_COLUMNS)
     judged = derived.withColumn("_error", error)
-    raw = [F.when(F.col("_error").isNotNull(), F.col(name)).alias(name) for name in ("key", "value", "headers")]
+    raw = [
+        F.when(F.col("_error").isNotNull(), F.col(name)).alias(f"_raw_{name}") for name in ("key", "value", "headers")
+    ]
     return Checked(judged.select(*columns, *raw, "_error"), columns)
 
 
@@ -191,10 +195,14 @@ def _rule_errors(config: PipelineConfig) -> list[Column]:
     ]
 
 
+def partition_columns(config: PipelineConfig) -> list[str]:
+    return config.table.partition_by if config.table is not None else []
+
+
 def _partition_errors(config: PipelineConfig) -> list[Column]:
     return [
         F.when(F.col(name).isNull(), _error("partition", name, F.lit(f"{name} is null, no partition to write to")))
-        for name in config.parquet.partition_by
+        for name in partition_columns(config)
     ]
 
 

@@ -76,16 +76,16 @@ def test_a_small_pipeline_has_the_documented_defaults(tmp_path):
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"dedupe": {"keys": ["id"]}}, "dedupe: unknown key"),
+        ({"duplicates": {"keys": ["id"]}}, ": duplicates: unknown key"),
         ({"source": {"topics": ["orders"], "connector": "kafka"}}, "source.connector: unknown key"),
-        ({"source": {"topics": []}}, "source.topics: List should have at least 1 item"),
+        ({"source": {"topics": []}}, ": source: either topics or pattern is needed"),
         ({"source": {"topics": ["or ders"]}}, "source.topics.0: String should match pattern"),
         ({"trigger": "continuous"}, "trigger: Input should be 'available_now'"),
         ({"apiVersion": "etl/v2"}, "apiVersion: Input should be 'etl/v1'"),
         ({"name": None}, "name: Input should be a valid string"),
-        ({"rules": [{"name": "r", "expr": "true", "on_violation": "drop"}]}, "rules.0.on_violation: Input should be"),
+        ({"rules": [{"name": "r", "expr": "true", "on_violation": "log"}]}, "rules.0.on_violation: Input should be"),
         ({"sinks": []}, "sinks: List should have at least 1 item"),
-        ({"sinks": [{"type": "delta", "path": "x"}]}, "sinks.0: Input tag 'delta'"),
+        ({"sinks": [{"type": "iceberg", "path": "x"}]}, "sinks.0: Input tag 'iceberg'"),
         ({"dead_letter": {"topic": "orders"}}, "must all name different topics"),
         ({"derive": {"id": "1"}}, "derive.id: the schema has a field of that name"),
         ({"derive": {"_key": "1"}}, "derive._key"),
@@ -103,13 +103,13 @@ def test_what_is_wrong_is_named(tmp_path, change, reason):
 def test_a_missing_key_is_named(tmp_path):
     incomplete = document()
     del incomplete["dead_letter"]
-    assert refusal(tmp_path, incomplete).endswith("orders.yaml: dead_letter: required")
+    assert refusal(tmp_path, incomplete).endswith("orders.yaml:1: dead_letter: required")
 
 
-def test_two_parquet_sinks_are_refused(tmp_path):
+def test_two_table_sinks_are_refused(tmp_path):
     both = document()
     both["sinks"] *= 2
-    assert "exactly one parquet sink is needed" in refusal(tmp_path, both)
+    assert "sinks: at most one table sink" in refusal(tmp_path, both)
 
 
 def test_yaml_cannot_make_python_objects(tmp_path):
@@ -143,3 +143,54 @@ def test_a_variable_cannot_add_keys(tmp_path):
     config = load(write(tmp_path, evil), {"WHERE": "x\ndead_letter: {topic: other}"}).config
     assert config.checkpoint == "x\ndead_letter: {topic: other}"
     assert config.dead_letter.topic == "orders.dlq"
+
+
+LINES = """apiVersion: etl/v1
+name: orders
+checkpoint: here
+source:
+  topics: [orders]
+decode: {format: json, schema: orders.json}
+derive:
+  month: substring(day, 1, 7)
+sinks:
+  - type: parquet
+    path: lake
+    partition_by: [month]
+dead_letter:
+  topic: orders.dlq
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        ("  topic: orders.dlq", "  topic: orders.dlq\n  size: 3", "15: dead_letter.size: unknown key"),
+        ("    path: lake", "    path: ''", "11: sinks.0.path: String should have at least 1 character"),
+        ("    path: lake\n", "", "10: sinks.0.path: required"),
+        ("  topics: [orders]", "  topics: [orders]\n  topics: [two]", "6: the key topics appears twice"),
+        ("  topics: [orders]", "  topics: [orders", "6: not YAML: expected ',' or ']', but got ':'"),
+        ("checkpoint: here", "checkpoint: ${HERE}", "3: checkpoint: the environment variable HERE is not set and "),
+        ("  topic: orders.dlq", "  topic: orders", "14: dead_letter.topic: source, sinks and dead_letter must all "),
+        ("partition_by: [month]", "partition_by: [year]", "12: sinks.0.partition_by: no column 'year' in the schema"),
+        ("  topics: [orders]", "  pattern: '['", "5: source.pattern: not a regular expression: unterminated"),
+    ],
+)
+def test_an_error_has_its_line(tmp_path, old, new, expected):
+    assert LINES.count(old) == 1
+    assert refusal(tmp_path, LINES.replace(old, new)).startswith(f"{tmp_path}/orders.yaml:{expected}")
+
+
+def test_secrets_are_never_printed(tmp_path):
+    text = LINES + "kafka: {security.protocol: SASL_SSL, sasl.jaas.config: '${JAAS}'}\n"
+    pipeline = load(write(tmp_path, text), {"JAAS": "hunter2"})
+    assert "hunter2" not in repr(pipeline) + str(pipeline) + pipeline.config.model_dump_json()
+    assert pipeline.config.kafka.connector == {
+        "kafka.security.protocol": "SASL_SSL",
+        "kafka.sasl.jaas.config": "hunter2",
+    }
+    refused = refusal(tmp_path, LINES + "kafka: {sasl.jaas.config: [hunter2]}\n")
+    assert "hunter2" not in refused
+    assert "only options that begin with security., sasl. or ssl." in refusal(
+        tmp_path, LINES + "kafka: {group.id: mine}\n"
+    )

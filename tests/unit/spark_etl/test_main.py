@@ -31,7 +31,7 @@ def test_a_pipeline_file_with_an_unknown_key(tmp_path, capsys):
     assert main(["run", str(path)]) == 2
     line = refusal(capsys)
     assert (line["level"], line["service"], line["event"]) == ("error", "spark-etl", "configuration refused")
-    assert line["reason"] == f"{path}: retries: unknown key"
+    assert line["reason"] == f"{path}:7: retries: unknown key"
 
 
 def test_run_may_be_left_out(tmp_path, capsys):

@@ -128,8 +128,10 @@ def test_every_reason(session, tmp_path):
     rows = judge(session, pipe, [value for _, value, *_ in REFUSED])
     found = [(name, *row["_error"]) for (name, *_), row in zip(REFUSED, rows, strict=True)]
     assert found == [(name, stage, rule, message) for name, _, stage, rule, message in REFUSED]
-    assert [bytes(row["value"]) if row["value"] is not None else None for row in rows] == [v for _, v, *_ in REFUSED]
-    assert [bytes(row["key"]) for row in rows] == [b"k%d" % number for number in range(len(REFUSED))]
+    assert [bytes(row["_raw_value"]) if row["_raw_value"] is not None else None for row in rows] == [
+        v for _, v, *_ in REFUSED
+    ]
+    assert [bytes(row["_raw_key"]) for row in rows] == [b"k%d" % number for number in range(len(REFUSED))]
 
 
 def test_good_records(session, tmp_path):
@@ -144,7 +146,9 @@ def test_good_records(session, tmp_path):
     ]
     rows = judge(session, pipe, values, keys=[None, b"", b"k", b"k", b"k", b"k"])
     assert [row["_error"] for row in rows] == [None] * len(values)
-    assert [(row["key"], row["value"], row["headers"]) for row in rows] == [(None, None, None)] * len(values)
+    assert [(row["_raw_key"], row["_raw_value"], row["_raw_headers"]) for row in rows] == [(None, None, None)] * len(
+        values
+    )
     first = rows[0].asDict()
     assert {name: first[name] for name in ("id", "name", "price", "day", "paid", "month", "half")} == {
         "id": 7,
@@ -164,7 +168,7 @@ def test_good_records(session, tmp_path):
 def test_a_key_that_is_no_text(session, tmp_path):
     (row,) = judge(session, pipeline(tmp_path), [TEXT], keys=[b"\xff\x00"])
     assert tuple(row["_error"]) == ("decode", "utf8", "the key is not UTF-8")
-    assert bytes(row["key"]) == b"\xff\x00"
+    assert bytes(row["_raw_key"]) == b"\xff\x00"
 
 
 def test_unknown_fields_can_be_kept(session, tmp_path):

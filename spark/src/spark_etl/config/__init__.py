@@ -1,0 +1,49 @@
+"""The pipeline file: models of its sections, and its loading."""
+
+from spark_etl.config.decode import Decode, EventTime
+from spark_etl.config.document import PipelineConfig
+from spark_etl.config.operation import MetricsConfig, OffsetsConfig, ProcessingTime, RestartConfig
+from spark_etl.config.pipeline_file import Pipeline, interpolate, load
+from spark_etl.config.sinks import (
+    Aggregate,
+    ConsoleSinkConfig,
+    DeadLetter,
+    DeltaSinkConfig,
+    KafkaSinkConfig,
+    ParquetSinkConfig,
+    PostgresSinkConfig,
+    SinkConfig,
+    TableSinkConfig,
+)
+from spark_etl.config.source import KafkaOptions, Source, StartOffsets, StartTimestamp
+from spark_etl.config.transform import Dedupe, Join, Rule, Statement
+
+__all__ = [
+    "Aggregate",
+    "ConsoleSinkConfig",
+    "DeadLetter",
+    "Decode",
+    "Dedupe",
+    "DeltaSinkConfig",
+    "EventTime",
+    "Join",
+    "KafkaOptions",
+    "KafkaSinkConfig",
+    "MetricsConfig",
+    "OffsetsConfig",
+    "ParquetSinkConfig",
+    "Pipeline",
+    "PipelineConfig",
+    "PostgresSinkConfig",
+    "ProcessingTime",
+    "RestartConfig",
+    "Rule",
+    "SinkConfig",
+    "Source",
+    "StartOffsets",
+    "StartTimestamp",
+    "Statement",
+    "TableSinkConfig",
+    "interpolate",
+    "load",
+]

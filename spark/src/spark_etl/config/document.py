@@ -1,0 +1,111 @@
+"""The whole pipeline file as one model, and the checks that concern several sections."""
+
+from collections.abc import Iterator
+from typing import Literal
+
+from pydantic import Field
+
+from spark_etl.config.decode import Decode
+from spark_etl.config.model import Column, Expression, Location, Name, Section, Share
+from spark_etl.config.operation import MetricsConfig, OffsetsConfig, ProcessingTime, RestartConfig
+from spark_etl.config.sinks import (
+    DeadLetter,
+    KafkaSinkConfig,
+    ParquetSinkConfig,
+    SinkConfig,
+    TableSinkConfig,
+)
+from spark_etl.config.source import KafkaOptions, Source
+from spark_etl.config.transform import Dedupe, Join, Rule, Statement
+from spark_etl.errors import ConfigError
+
+RULES_MAX = 60
+Fault = tuple[tuple[str | int, ...], str]  # place in the file, reason
+
+
+class PipelineConfig(Section):
+    api_version: Literal["etl/v1"] = Field(alias="apiVersion")
+    name: Name
+    checkpoint: Location
+    trigger: Literal["available_now"] | ProcessingTime = "available_now"
+    source: Source
+    kafka: KafkaOptions = KafkaOptions({})
+    decode: Decode
+    join: list[Join] = Field(default=[], max_length=20)
+    derive: dict[Column, Expression] = Field(default={})
+    rules: list[Rule] = Field(default=[], max_length=RULES_MAX)
+    max_refused: Share | None = None
+    dedupe: Dedupe | None = None
+    transform: list[Statement] = Field(default=[], max_length=20)
+    sinks: list[SinkConfig] = Field(min_length=1, max_length=20)
+    dead_letter: DeadLetter
+    offsets: OffsetsConfig = OffsetsConfig()
+    restart: RestartConfig = RestartConfig()
+    metrics: MetricsConfig = MetricsConfig()
+
+    @property
+    def parquet(self) -> ParquetSinkConfig:
+        """The Parquet sink. ConfigError: the pipeline has none."""
+        for sink in self.sinks:
+            if isinstance(sink, ParquetSinkConfig):
+                return sink
+        raise ConfigError(f"pipeline {self.name}: no parquet sink")
+
+    @property
+    def table(self) -> TableSinkConfig | None:
+        """The table sink, if the pipeline has one."""
+        return next((sink for sink in self.sinks if isinstance(sink, TableSinkConfig)), None)
+
+    @property
+    def summaries(self) -> list[KafkaSinkConfig]:
+        """The topics of aggregates of the whole table."""
+        return [
+            sink
+            for sink in self.sinks
+            if isinstance(sink, KafkaSinkConfig) and sink.aggregate is not None and sink.aggregate.window is None
+        ]
+
+
+def faults(config: PipelineConfig) -> Iterator[Fault]:
+    """Yield every contradiction between sections."""
+    if sum(isinstance(sink, TableSinkConfig) for sink in config.sinks) > 1:
+        yield ("sinks",), "at most one table sink (its commits order the batches)"
+    names = [rule.name for rule in config.rules]
+    for number, name in enumerate(names):
+        if name in names[:number]:
+            yield ("rules", number, "name"), "two rules have the same name"
+    yield from _topic_faults(config)
+    yield from _event_time_faults(config)
+    if config.decode.null_value == "delete":
+        for number, sink in enumerate(config.sinks):
+            if getattr(sink, "mode", None) == "append" and not isinstance(sink, KafkaSinkConfig):
+                yield ("sinks", number, "mode"), "decode.null_value: delete needs mode: upsert"
+
+
+def _topic_faults(config: PipelineConfig) -> Iterator[Fault]:
+    reason = "source, sinks and dead_letter must all name different topics"
+    named = set(config.source.topics)
+    if len(named) != len(config.source.topics):
+        yield ("source", "topics"), reason
+    written = [
+        (("dead_letter", "topic"), config.dead_letter.topic),
+        *(
+            (("sinks", number, "topic"), sink.topic)
+            for number, sink in enumerate(config.sinks)
+            if isinstance(sink, KafkaSinkConfig)
+        ),
+    ]
+    for place, topic in written:
+        if topic in named or config.source.matches(topic):
+            yield place, reason
+        named.add(topic)
+
+
+def _event_time_faults(config: PipelineConfig) -> Iterator[Fault]:
+    if config.decode.timestamp is not None:
+        return
+    if config.dedupe is not None:
+        yield ("dedupe",), "decode.timestamp is needed"
+    for number, sink in enumerate(config.sinks):
+        if isinstance(sink, KafkaSinkConfig) and sink.aggregate is not None and sink.aggregate.window is not None:
+            yield ("sinks", number, "aggregate", "window"), "decode.timestamp is needed"

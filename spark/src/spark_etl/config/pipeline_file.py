@@ -1,0 +1,196 @@
+"""A pipeline file: YAML, `${NAME}` / `${NAME:-default}` in its strings, checked before Spark starts.
+
+    apiVersion: etl/v1
+    name: orders
+    checkpoint: /data/checkpoints/orders       # Spark's; the source offsets of every batch
+    source: {topics: [orders], start: earliest, max_offsets_per_trigger: 50000}
+    decode: {format: json, schema: orders.json, unknown_fields: reject}
+    derive: {day: date_format(placed, 'yyyy-MM-dd')}
+    rules: [{name: paid, expr: amount > 0, on_violation: dlq}]
+    sinks:
+      - {type: parquet, path: /data/lake/orders, partition_by: [day]}
+      - {type: kafka, topic: orders.total, aggregate: {group_by: [country], select: {n: count(*)}}}
+    dead_letter: {topic: orders.dlq}
+
+Every key does something; one that is not known here is an error with its line. Values are interpolated after the YAML
+is parsed, so a variable's content can never add keys. `$${` stands for a plain `${`. Paths of schemas are relative to
+the pipeline file, all others to the working directory.
+"""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from spark_etl.config.document import PipelineConfig, faults
+from spark_etl.errors import ConfigError
+from spark_etl.schema import RecordSchema
+
+PIPELINE_FILE_BYTES_MAX = 1 << 20
+NESTING_MAX = 50
+_VARIABLE = re.compile(r"\$\$\{|\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
+Place = tuple[str | int, ...]
+
+
+class Pipeline(BaseModel):
+    """The input of a run: the file's content and the record schema that it points to."""
+
+    model_config = ConfigDict(frozen=True)
+
+    config: PipelineConfig
+    schema_: RecordSchema
+
+
+class _Lines:
+    """Line numbers of a document's keys and items."""
+
+    def __init__(self, path: Path, root: yaml.Node) -> None:
+        self._path = path
+        self._root = root
+        self._refuse_duplicates(root, 0)
+
+    def fault(self, place: Place, reason: str) -> ConfigError:
+        """Return the error of one place of the document: `FILE:LINE: KEY.KEY: REASON`."""
+        return ConfigError(self.text(place, reason))
+
+    def text(self, place: Place, reason: str, *, absent: bool = False) -> str:
+        """Return the same as text. `absent`: the last key is not in the document, and is named too."""
+        line, node, known = self._root.start_mark.line, self._root, list[str]()
+        for number, part in enumerate(place):
+            found = self._child(node, part)
+            if found is not None:
+                line, node = found
+            if found is not None or (absent and number == len(place) - 1):  # others are names of a union's members
+                known.append(str(part))
+        where = ".".join(known) or "pipeline"
+        return f"{self._path}:{line + 1}: {where}: {reason}"
+
+    @staticmethod
+    def _child(node: yaml.Node, part: str | int) -> tuple[int, yaml.Node] | None:
+        if isinstance(node, yaml.MappingNode):
+            for key, value in node.value:
+                if isinstance(key, yaml.ScalarNode) and key.value == str(part):
+                    return key.start_mark.line, value
+        elif isinstance(node, yaml.SequenceNode) and isinstance(part, int) and part < len(node.value):
+            return node.value[part].start_mark.line, node.value[part]
+        return None
+
+    def _refuse_duplicates(self, node: yaml.Node, depth: int) -> None:
+        if depth > NESTING_MAX:
+            raise ConfigError(f"{self._path}:{node.start_mark.line + 1}: nested deeper than {NESTING_MAX}")
+        if isinstance(node, yaml.MappingNode):
+            seen = set()
+            for key, value in node.value:
+                if key.value in seen if isinstance(key, yaml.ScalarNode) else False:
+                    raise ConfigError(f"{self._path}:{key.start_mark.line + 1}: the key {key.value} appears twice")
+                if isinstance(key, yaml.ScalarNode):
+                    seen.add(key.value)
+                self._refuse_duplicates(value, depth + 1)
+        elif isinstance(node, yaml.SequenceNode):
+            for item in node.value:
+                self._refuse_duplicates(item, depth + 1)
+
+
+def load(path: Path, environment: Mapping[str, str]) -> Pipeline:
+    """Return the checked pipeline. ConfigError: the file or a schema is wrong, with file, line and key."""
+    document, lines = _parsed(path)
+    config = _validated(_interpolated(document, environment, lines, ()), lines)
+    for place, reason in faults(config):
+        raise lines.fault(place, reason)
+    if config.decode.schema_file is None:
+        raise lines.fault(("decode", "format"), "raw is not served yet")
+    schema = RecordSchema.load(path.parent / config.decode.schema_file)
+    _check_columns(config, schema, lines)
+    return Pipeline(config=config, schema_=schema)
+
+
+def interpolate(value: Any, environment: Mapping[str, str]) -> Any:
+    """Replace `${NAME}` and `${NAME:-default}` in all strings of a document.
+
+    The default applies when NAME is unset or empty, as in a shell.
+    """
+    if isinstance(value, dict):
+        return {key: interpolate(item, environment) for key, item in value.items()}
+    if isinstance(value, list):
+        return [interpolate(item, environment) for item in value]
+    if not isinstance(value, str):
+        return value
+
+    def substitute(match: re.Match[str]) -> str:
+        name, default = match.groups()
+        if name is None:
+            return "${"
+        if environment.get(name):
+            return environment[name]
+        if default is None:
+            raise ConfigError(f"the environment variable {name} is not set and has no default (write ${{{name}:-…}})")
+        return str(default)
+
+    return _VARIABLE.sub(substitute, value)
+
+
+def _interpolated(value: Any, environment: Mapping[str, str], lines: _Lines, place: Place) -> Any:
+    if isinstance(value, dict):
+        return {key: _interpolated(item, environment, lines, (*place, key)) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_interpolated(item, environment, lines, (*place, number)) for number, item in enumerate(value)]
+    try:
+        return interpolate(value, environment)
+    except ConfigError as error:
+        raise lines.fault(place, str(error)) from None
+
+
+def _parsed(path: Path) -> tuple[dict[str, Any], _Lines]:
+    try:
+        with path.open("rb") as file:
+            content = file.read(PIPELINE_FILE_BYTES_MAX + 1)
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}") from error
+    if len(content) > PIPELINE_FILE_BYTES_MAX:
+        raise ConfigError(f"{path}: larger than {PIPELINE_FILE_BYTES_MAX} bytes")
+    try:
+        root = yaml.compose(content, yaml.SafeLoader)
+        lines = _Lines(path, root) if root is not None else None
+        document = yaml.safe_load(content)
+    except yaml.MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark is not None else 1
+        raise ConfigError(f"{path}:{line}: not YAML: {error.problem}") from error
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        raise ConfigError(f"{path}: not YAML: {error}") from error
+    if lines is None or not isinstance(document, dict):
+        raise ConfigError(f"{path}: the file must be a mapping")
+    return document, lines
+
+
+def _validated(document: Any, lines: _Lines) -> PipelineConfig:
+    try:
+        return PipelineConfig.model_validate(document)
+    except ValidationError as error:
+        raise ConfigError("; ".join(_readable(dict(item), lines) for item in error.errors())) from None
+
+
+def _readable(error: dict[str, Any], lines: _Lines) -> str:
+    reason = {"extra_forbidden": "unknown key", "missing": "required"}.get(error["type"], error["msg"])
+    return lines.text(error["loc"], reason.removeprefix("Value error, "), absent=error["type"] == "missing")
+
+
+def _check_columns(config: PipelineConfig, schema: RecordSchema, lines: _Lines) -> None:
+    clash = sorted(set(config.derive) & set(schema.names))
+    if clash:
+        raise lines.fault(("derive", clash[0]), "the schema has a field of that name")
+    known = {*schema.names, *config.derive}
+    if config.transform:
+        return  # a statement may make more columns; the plan finds one that is missing
+    for number, sink in enumerate(config.sinks):
+        aggregate = getattr(sink, "aggregate", None)
+        for key, columns in [
+            ("partition_by", getattr(sink, "partition_by", [])),
+            ("group_by", aggregate.group_by if aggregate is not None else []),
+        ]:
+            for column in columns:
+                if column not in known:
+                    place = ("sinks", number, "aggregate", key) if key == "group_by" else ("sinks", number, key)
+                    raise lines.fault(place, f"no column {column!r} in the schema or under derive")

@@ -1,0 +1,94 @@
+"""The `sinks` and `dead_letter` sections: outputs of a pipeline."""
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, SecretStr, model_validator
+
+from spark_etl.config.model import AnyColumn, Column, Duration, Expression, Location, Section, Topic
+
+
+class ParquetSinkConfig(Section):
+    type: Literal["parquet"]
+    path: Location
+    partition_by: list[Column] = Field(min_length=1)
+    compression: Literal["snappy", "zstd", "lz4", "none"] = "zstd"
+
+
+class DeltaSinkConfig(Section):
+    """A Delta Lake table: of the records (append), or of the last state per key (upsert)."""
+
+    type: Literal["delta"]
+    path: Location
+    partition_by: list[Column] = Field(default=[])
+    compression: Literal["snappy", "zstd", "lz4", "none"] = "zstd"
+    mode: Literal["append", "upsert"] = "append"
+    keys: list[AnyColumn] = Field(default=[])
+    envelope: Literal["none", "debezium"] = "none"
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if bool(self.keys) != (self.mode == "upsert"):
+            raise ValueError("keys are needed by, and only by, mode: upsert")
+        if self.envelope != "none" and self.mode != "upsert":
+            raise ValueError("an envelope needs mode: upsert")
+        return self
+
+
+class Aggregate(Section):
+    """Groups and their selected values: of the whole table, or of each window of event time."""
+
+    group_by: list[Column] = Field(default=[])
+    select: dict[Column, Expression] = Field(min_length=1)
+    window: Duration | None = None
+    slide: Duration | None = None
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if not self.group_by and self.window is None:
+            raise ValueError("group_by or window is needed")
+        if self.slide is not None and self.window is None:
+            raise ValueError("slide needs window")
+        return self
+
+
+class KafkaSinkConfig(Section):
+    """A topic: of the rows of each batch, or of aggregates."""
+
+    type: Literal["kafka"]
+    topic: Topic
+    mode: Literal["update", "append"] = "update"
+    aggregate: Aggregate | None = None
+
+
+class PostgresSinkConfig(Section):
+    type: Literal["postgres"]
+    url: str = Field(pattern=r"^jdbc:postgresql://", max_length=1_000)
+    table: str = Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,62}(\.[A-Za-z_][A-Za-z0-9_]{0,62})?$")
+    user: str | None = Field(default=None, max_length=100)
+    password: SecretStr | None = None
+    mode: Literal["append", "upsert"] = "append"
+    keys: list[AnyColumn] = Field(default=[])
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if bool(self.keys) != (self.mode == "upsert"):
+            raise ValueError("keys are needed by, and only by, mode: upsert")
+        return self
+
+
+class ConsoleSinkConfig(Section):
+    """The first rows of each batch on standard error, for trying a pipeline."""
+
+    type: Literal["console"]
+    rows: int = Field(default=20, ge=1, le=1_000)
+
+
+SinkConfig = Annotated[
+    ParquetSinkConfig | DeltaSinkConfig | KafkaSinkConfig | PostgresSinkConfig | ConsoleSinkConfig,
+    Field(discriminator="type"),
+]
+TableSinkConfig = ParquetSinkConfig | DeltaSinkConfig
+
+
+class DeadLetter(Section):
+    topic: Topic
