@@ -1,0 +1,102 @@
+"""Refused records in the dead-letter topic.
+
+A letter has the record's key, value and headers, and then these headers, all text: `__etl.errors.pipeline .topic
+.partition .offset .timestamp .stage .rule .message`. A letter that its topic would not take goes without its value, if
+that is not enough also without the record's headers, and at last without the key. Two more headers of such a letter say
+so: `.left_out` (`value`, `value,headers` or `value,headers,key`) and `.bytes`, the size of the parts left out. The place
+in the source topic is where to find them.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+from spark_etl.cluster import Cluster
+from spark_etl.sinks.topics import (
+    HEADERS,
+    Identity,
+    TopicWriter,
+    header,
+    headers_bytes,
+    payload_bytes,
+    record_bytes,
+)
+
+ERROR_PREFIX = "__etl.errors."
+ERROR_HEADERS = ("pipeline", "topic", "partition", "offset", "timestamp", "stage", "rule", "message")
+LEFT_OUT, LEFT_OUT_BYTES = ERROR_PREFIX + "left_out", ERROR_PREFIX + "bytes"
+LEAVINGS = ("value", "value,headers", "value,headers,key")  # what a letter goes without, least first
+TIMESTAMP_FORMAT = "yyyy-MM-dd'T'HH:mm:ss.SSS'Z'"
+MESSAGE_CHARACTERS_MAX = 1_000
+_IDENTITY = Identity(tuple(ERROR_PREFIX + name for name in ("pipeline", "topic", "partition", "offset")))
+
+
+class DeadLetters:
+    """The dead-letter topic of a pipeline."""
+
+    def __init__(self, session: SparkSession, cluster: Cluster, topic: str, pipeline: str) -> None:
+        self._writer = TopicWriter(session, cluster, topic, _IDENTITY)
+        self._pipeline = pipeline
+
+    def check(self) -> None:
+        """Create the topic unless it exists. Raises OutputError in one line."""
+        self._writer.check()
+
+    def write(self, refused: DataFrame, begun_before: datetime | None) -> None:
+        """Write a letter for each refused row of a judged frame."""
+        self._writer.write(letters(refused, self._pipeline, self._writer.record_bytes_max), begun_before)
+
+
+def letters(refused: DataFrame, pipeline: str, bytes_max: int) -> DataFrame:
+    """Return the letters (key, value, headers) of refused rows, none larger than `bytes_max`."""
+    values: Mapping[str, Column] = {
+        "pipeline": F.lit(pipeline),
+        "topic": F.col("_topic"),
+        "partition": F.col("_partition").cast("string"),
+        "offset": F.col("_offset").cast("string"),
+        "timestamp": F.date_format("_timestamp", TIMESTAMP_FORMAT),
+        "stage": F.col("_error.stage"),
+        "rule": F.col("_error.rule"),
+        "message": F.substring(F.col("_error.message"), 1, MESSAGE_CHARACTERS_MAX),
+    }
+    reasons = F.array(*(header(ERROR_PREFIX + name, values[name]) for name in ERROR_HEADERS))
+    original = F.coalesce("headers", F.array().cast(HEADERS))
+    parts = refused.select("key", "value", original.alias("original"), reasons.alias("reasons"))
+    sized = parts.select(
+        "*",
+        _leavings(bytes_max).alias("left_out"),
+        payload_bytes(F.col("value")).alias("value_bytes"),
+        headers_bytes(F.col("original")).alias("original_bytes"),
+        payload_bytes(F.col("key")).alias("key_bytes"),
+    )
+    left_out = F.coalesce("left_out", F.lit(""))
+    gone = (
+        F.col("value_bytes")
+        + F.when(left_out.contains("headers"), F.col("original_bytes")).otherwise(0)
+        + F.when(left_out.contains("key"), F.col("key_bytes")).otherwise(0)
+    )
+    notes = F.array(header(LEFT_OUT, F.col("left_out")), header(LEFT_OUT_BYTES, gone.cast("string")))
+    none = F.array().cast(HEADERS)
+    kept = F.when(left_out.contains("headers"), none).otherwise(F.col("original"))
+    return sized.select(
+        F.when(~left_out.contains("key"), F.col("key")).alias("key"),
+        F.when(left_out == "", F.col("value")).alias("value"),
+        F.concat(kept, "reasons", F.when(left_out == "", none).otherwise(notes)).alias("headers"),
+    )
+
+
+def _leavings(bytes_max: int) -> Column:
+    """Return what a letter must go without to fit, null if nothing."""
+    notes = len(LEFT_OUT) + len(LEFT_OUT_BYTES) + len(LEAVINGS[-1]) + 40
+    key, nothing = F.col("key"), F.lit(None).cast("binary")
+    whole = record_bytes(key, F.col("value"), F.concat("original", "reasons"))
+    without_value = record_bytes(key, nothing, F.concat("original", "reasons")) + F.lit(notes)
+    without_headers = record_bytes(key, nothing, F.col("reasons")) + F.lit(notes)
+    return (
+        F.when(whole <= bytes_max, F.lit(None).cast("string"))
+        .when(without_value <= bytes_max, F.lit(LEAVINGS[0]))
+        .when(without_headers <= bytes_max, F.lit(LEAVINGS[1]))
+        .otherwise(F.lit(LEAVINGS[2]))
+    )

@@ -1,0 +1,142 @@
+"""Writing rows (key, value, headers) to a topic, each once if its identity headers are compared.
+
+Spark's Kafka sink alone is at-least-once. Each row therefore carries headers that identify it. A batch that an
+interrupted run had begun first reads the records that its topic has received since then, and writes only the missing
+ones. A task that Spark repeats within a run (a lost executor) can still write a row again: a reader that drops repeated
+identities sees each row once.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import partial, reduce
+from operator import and_
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+from spark_etl.cluster import Cluster
+from spark_etl.errors import OutputError
+
+CLOCK_DIFFERENCE = timedelta(minutes=5)  # between this driver and an earlier one on another host
+HEADERS = "array<struct<key:string,value:binary>>"
+#: A topic must take at least this many bytes a record: the headers of a dead letter alone can need as much.
+MESSAGE_BYTES_MIN = 8 << 10
+#: The default max.request.size of a producer, and the most that a sink raises it to for a topic of larger messages.
+REQUEST_BYTES_DEFAULT = 1 << 20
+REQUEST_BYTES_MAX = 16 << 20
+#: DefaultRecordBatch.RECORD_BATCH_OVERHEAD + DefaultRecord.MAX_RECORD_OVERHEAD, and three lengths of at most 5 bytes.
+_RECORD_OVERHEAD = 61 + 21 + 3 * 5
+_HEADER_OVERHEAD = 2 * 5
+
+
+@dataclass(frozen=True)
+class Identity:
+    """The headers that identify a row of a topic; `with_key` if the key is part of it."""
+
+    headers: tuple[str, ...]
+    with_key: bool = False
+
+
+class TopicWriter:
+    """A writer of one topic. `check` must have run before `write`."""
+
+    def __init__(self, session: SparkSession, cluster: Cluster, topic: str, identity: Identity) -> None:
+        self._session = session
+        self._cluster = cluster
+        self.topic = topic
+        self._identity = identity
+        self._request_bytes = int(cluster.options.get("max.request.size", REQUEST_BYTES_DEFAULT))
+        self.record_bytes_max = self._request_bytes
+
+    def check(self) -> None:
+        """Create the topic unless it exists, and learn how large a record it takes.
+
+        Raises OutputError if the topic cannot be created or takes too small records only.
+        """
+        with self._cluster.admin(self._session) as admin:
+            if not admin.exists(self.topic):
+                admin.create(self.topic)
+            allowed = int(admin.topic_setting(self.topic, "max.message.bytes"))
+        if allowed < MESSAGE_BYTES_MIN:
+            raise OutputError(f"topic {self.topic}: max.message.bytes is {allowed}, less than {MESSAGE_BYTES_MIN}")
+        if "max.request.size" not in self._cluster.options:
+            self._request_bytes = min(max(allowed, REQUEST_BYTES_DEFAULT), REQUEST_BYTES_MAX)
+        self.record_bytes_max = min(allowed, self._request_bytes)
+
+    def write(self, rows: DataFrame, begun_before: datetime | None) -> None:
+        if begun_before is not None:
+            rows = self._missing(rows, begun_before - CLOCK_DIFFERENCE)
+        (
+            rows.write.format("kafka")
+            .options(**self._cluster.connector())
+            .option("kafka.acks", "all")
+            .option("kafka.max.request.size", str(self._request_bytes))
+            .option("topic", self.topic)
+            .option("includeHeaders", "true")
+            .save()
+        )
+
+    def _missing(self, rows: DataFrame, start: datetime) -> DataFrame:
+        with self._cluster.admin(self._session) as admin:
+            if not admin.exists(self.topic):  # deleted since `check`: nothing is there
+                return rows
+        present = self._since(start)
+        names = [_column_name(name) for name in self._identity.headers]
+        if self._identity.with_key:
+            names.append("key")
+        present = present.select("key", *header_texts(self._identity.headers))
+        rows = rows.select("*", *header_texts(self._identity.headers))
+        same = reduce(and_, (rows[name].eqNullSafe(present[name]) for name in names))
+        return rows.join(present, same, "left_anti").select("key", "value", "headers")
+
+    def _since(self, start: datetime) -> DataFrame:
+        """Return the topic's records from a time on, which show the writes of an interrupted run."""
+        return (
+            self._session.read.format("kafka")
+            .options(**self._cluster.connector())
+            .option("subscribe", self.topic)
+            .option("startingTimestamp", str(int(start.timestamp() * 1000)))
+            .option("startingOffsetsByTimestampStrategy", "latest")  # nothing that new: nothing to read
+            .option("includeHeaders", "true")
+            .load()
+        )
+
+
+def record_bytes(key: Column, value: Column, headers: Column) -> Column:
+    """Return an upper bound of a record's size, as a producer and max.message.bytes count it (in a batch of one)."""
+    return payload_bytes(key) + payload_bytes(value) + headers_bytes(headers) + F.lit(_RECORD_OVERHEAD)
+
+
+def payload_bytes(part: Column) -> Column:
+    return F.coalesce(F.octet_length(part), F.lit(0))
+
+
+def headers_bytes(headers: Column) -> Column:
+    return F.coalesce(F.aggregate(headers, F.lit(0), _plus_header), F.lit(0))
+
+
+def _plus_header(total: Column, header: Column) -> Column:
+    return total + F.octet_length(header["key"]) + payload_bytes(header["value"]) + F.lit(_HEADER_OVERHEAD)
+
+
+def header(name: str, text: Column) -> Column:
+    return F.struct(F.lit(name).alias("key"), text.cast("binary").alias("value"))
+
+
+def header_texts(names: tuple[str, ...]) -> list[Column]:
+    """Return the text of each named header; of a repeated name the last one, so that an original header cannot pose as
+    ours.
+    """
+    return [header_text(name).alias(_column_name(name)) for name in names]
+
+
+def header_text(name: str) -> Column:
+    return F.element_at(F.filter("headers", partial(_named, name)), -1)["value"].cast("string")
+
+
+def _named(name: str, each: Column) -> Column:
+    return each["key"] == F.lit(name)
+
+
+def _column_name(name: str) -> str:
+    return name.replace(".", "_")
