@@ -4,12 +4,15 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from uuid import uuid4
 
 import pytest
+from pyspark.sql import SparkSession
 from spark_etl import session
+from spark_etl.settings import EtlSettings
 
 REPOSITORY = Path(__file__).parents[2]
 JARS = REPOSITORY / "build" / "demo" / "jars"  # where `make demo` keeps them
@@ -27,6 +30,21 @@ def jars(tmp_path_factory: pytest.TempPathFactory) -> Path:
         if subprocess.run(command, env=environment, timeout=110).returncode != 0:  # a server that broke off, perhaps
             subprocess.run(command, env=environment, check=True, timeout=110)
     return JARS
+
+
+@pytest.fixture(scope="module")
+def etl_session(jars: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """A Spark session with every jar of the ETL, for tests that call its parts in this process."""
+    settings = EtlSettings(
+        etl_master="local[2]",
+        etl_driver_memory="700m",
+        etl_shuffle_partitions=1,
+        etl_temp_dir=tmp_path_factory.mktemp("spark"),
+        etl_jars_dir=jars,
+        etl_java_options="-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+    )
+    with session.opened(settings, "tests") as opened:
+        yield opened
 
 
 @dataclass(frozen=True, slots=True)

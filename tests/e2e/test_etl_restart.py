@@ -31,10 +31,11 @@ BATCH = 160  # so 306 records are two batches
 # Runs the pipeline; the first call of the named function kills the whole process group instead.
 DRIVER = """
 import os, signal, sys
-from spark_etl import __main__, manifest, sinks
+from spark_etl import __main__, manifest
+from spark_etl.sinks import parquet
 place, pipeline = sys.argv[1:]
 if place:
-    module, owner, function = place.split(".")
+    module, owner, function = place.rsplit(".", 2)
     def die(*_arguments):
         os.killpg(0, signal.SIGKILL)
     setattr(getattr(sys.modules["spark_etl." + module], owner), function, die)
@@ -124,7 +125,7 @@ def test_killed_anywhere_nothing_is_lost_and_nothing_doubled(tmp_path, broker, j
     produce(servers, [*broken, *records[:FLIGHTS]])
     etl = Etl(tmp_path, servers, jars)
 
-    etl.killed("sinks.ParquetSink.write")  # the dead letters are out, no file is
+    etl.killed("sinks.parquet.ParquetSink.write")  # the dead letters are out, no file is
     assert len(topics.read_all(servers, flights.DEAD_LETTERS)) == len(broken)
     etl.killed("manifest.Manifest._append")  # the files are in place, but do not count
     assert list(etl.output.rglob("*.parquet")) != []

@@ -19,7 +19,6 @@ import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -29,12 +28,16 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.storagelevel import StorageLevel
 
-from spark_etl import sinks, sources, transforms
+from spark_etl import sources, transforms
+from spark_etl.cluster import Cluster
 from spark_etl.config import Pipeline
 from spark_etl.errors import AccountingError, ConfigError, EtlError, RuleError
 from spark_etl.logs import Log
 from spark_etl.manifest import Manifest
 from spark_etl.metrics import Metrics
+from spark_etl.sinks.dead_letters import DeadLetters
+from spark_etl.sinks.parquet import ParquetSink, committed_rows
+from spark_etl.sinks.summaries import SummaryTopic, summary
 
 POLL_SECONDS = 0.2
 
@@ -63,6 +66,9 @@ class Run:
         self._config = pipeline.config
         self._schema = pipeline.schema_
         self._bootstrap_servers = bootstrap_servers
+        cluster, name = Cluster(bootstrap_servers), self._config.name
+        self._letters = DeadLetters(session, cluster, self._config.dead_letter.topic, name)
+        self._summaries = [SummaryTopic(session, cluster, sink, name) for sink in self._config.summaries]
         self._session = session
         self._manifest = manifest
         self._metrics = metrics
@@ -75,6 +81,9 @@ class Run:
     def run(self, stop: threading.Event) -> Totals:
         """Run until the source is read up to its current end, or `stop` is set, which abandons the current batch."""
         self.check_plan()
+        self._letters.check()
+        for summaries in self._summaries:
+            summaries.check()
         checkpoint = str(Path(self._config.checkpoint).absolute())
         records = sources.stream(self._session, self._bootstrap_servers, self._config.source)
         query = (
@@ -104,7 +113,7 @@ class Run:
         try:
             good = transforms.check(empty, self._config, self._schema).good()
             for sink in self._config.summaries:
-                sinks.summary(good, sink, self._config.name, 0)
+                summary(good, sink, self._config.name, 0)
         except PySparkException as error:
             raise ConfigError(f"pipeline {self._config.name}: {str(error).splitlines()[0]}") from error
         self._output_schema = good.schema
@@ -150,8 +159,8 @@ class Run:
             self._fail_on(refused)
             begun_before = self._manifest.started(self._query_id, batch_id)
             if refused:
-                self._write_dead_letters(batch.sparkSession, checked.refused(), begun_before)
-            parquet = sinks.ParquetSink(self._config.parquet, self._manifest)
+                self._letters.write(checked.refused(), begun_before)
+            parquet = ParquetSink(self._config.parquet, self._manifest)
             parquet.write(checked.good(), self._query_id, batch_id, good)
         finally:
             checked.rows.unpersist()
@@ -163,11 +172,6 @@ class Run:
             count = refused.get(("rules", rule.name), 0)
             if rule.on_violation == "fail" and count:
                 raise RuleError(f"{count} records break the rule {rule.name}: {rule.expr}")
-
-    def _write_dead_letters(self, session: SparkSession, refused: DataFrame, begun_before: datetime | None) -> None:
-        topic = self._config.dead_letter.topic
-        sink = sinks.TopicSink(session, self._bootstrap_servers, topic, sinks.DEAD_LETTER_IDENTITY)
-        sink.write(sinks.dead_letters(refused, self._config.name), begun_before)
 
     def _account(self, batch_id: int, good: int, refused: Mapping[tuple[str, str], int], seconds: float) -> None:
         dlq = sum(refused.values())
@@ -189,19 +193,13 @@ class Run:
 
     def _publish_summaries(self) -> None:
         version = self._manifest.version
-        for sink in self._config.summaries:
+        for sink, target in zip(self._config.summaries, self._summaries, strict=True):
             if self._manifest.published(sink.topic) >= version:
                 continue
             marker = f"summary-{sink.topic}"
             begun_before = self._manifest.started(marker, version)
-            rows = sinks.committed_rows(self._session, self._manifest, self._output_schema)
-            records = sinks.summary(rows, sink, self._config.name, version).persist()
-            try:
-                count = records.count()
-                target = sinks.TopicSink(self._session, self._bootstrap_servers, sink.topic, sinks.SUMMARY_IDENTITY)
-                target.write(records, begun_before)
-            finally:
-                records.unpersist()
+            rows = committed_rows(self._session, self._manifest, self._output_schema)
+            count = target.publish(rows, version, begun_before)
             self._manifest.set_published(sink.topic, version)
             self._manifest.finished(marker, version)
             self.totals.summaries += count

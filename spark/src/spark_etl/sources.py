@@ -1,7 +1,6 @@
 """The Kafka topics a pipeline reads, as Spark frames of the stock connector."""
 
 from collections.abc import Mapping
-from datetime import datetime
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -56,16 +55,3 @@ def stream(
     """Return the source as a stream. The query's checkpoint has its position; `start` applies to the first run only."""
     reader = session.readStream.format("kafka")
     return reader.options(**options(bootstrap_servers, source, kafka or KafkaOptions({}))).load()
-
-
-def since(session: SparkSession, bootstrap_servers: str, topic: str, start: datetime) -> DataFrame:
-    """Return the records of a topic from a time on, which show the writes of an interrupted run."""
-    return (
-        session.read.format("kafka")
-        .option("kafka.bootstrap.servers", bootstrap_servers)
-        .option("subscribe", topic)
-        .option("startingTimestamp", str(int(start.timestamp() * 1000)))
-        .option("startingOffsetsByTimestampStrategy", "latest")  # nothing that new: nothing to read
-        .option("includeHeaders", "true")
-        .load()
-    )

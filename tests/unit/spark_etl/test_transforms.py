@@ -11,10 +11,12 @@ pytestmark = pytest.mark.etl
 
 from pyspark.sql import DataFrame, Row, SparkSession  # noqa: E402
 from pyspark.sql.types import StructType  # noqa: E402
-from spark_etl import sinks, sources, transforms  # noqa: E402
+from spark_etl import sources, transforms  # noqa: E402
 from spark_etl.config import Pipeline, load  # noqa: E402
 from spark_etl.session import opened  # noqa: E402
 from spark_etl.settings import EtlSettings  # noqa: E402
+from spark_etl.sinks.dead_letters import letters  # noqa: E402
+from spark_etl.sinks.summaries import summary  # noqa: E402
 
 AT = datetime(2026, 1, 31, 12, 0, 0, 123000)
 GOOD = {"id": 7, "name": "seven", "price": None, "day": "2026-01-31", "at": "2026-01-31T11:00:00Z"}
@@ -192,7 +194,7 @@ def test_good_and_refused_are_all(session, tmp_path):
 def test_a_dead_letter_is_the_record_and_the_reason(session, tmp_path):
     pipe = pipeline(tmp_path)
     checked = transforms.check(frame(session, [with_(id="7")]), pipe.config, pipe.schema_)
-    (letter,) = sinks.dead_letters(checked.refused(), "orders").collect()
+    (letter,) = letters(checked.refused(), "orders", 1 << 20).collect()
     assert (bytes(letter["key"]), bytes(letter["value"])) == (b"k0", with_(id="7"))
     assert [(header["key"], bytes(header["value"]).decode()) for header in letter["headers"]] == [
         ("trace", "t"),
@@ -211,7 +213,7 @@ def test_a_summary_is_keyed_by_its_group(session, tmp_path):
     pipe = pipeline(tmp_path)
     values = [with_(price=1), with_(price=2), with_(price=None), with_(day="2026-02-01", price=None)]
     checked = transforms.check(frame(session, values), pipe.config, pipe.schema_)
-    records = sinks.summary(checked.good(), pipe.config.summaries[0], "orders", 5).collect()
+    records = summary(checked.good(), pipe.config.summaries[0], "orders", 5).collect()
     assert {bytes(record["key"]): json.loads(bytes(record["value"])) for record in records} == {
         b"2026-01": {"month": "2026-01", "n": 3, "price": 1.5},
         b"2026-02": {"month": "2026-02", "n": 1, "price": None},

@@ -13,17 +13,22 @@ from spark_etl.sinks.topics import header
 
 PIPELINE_HEADER = "__etl.pipeline"
 VERSION_HEADER = "__etl.version"
+KEEP_NULLS = {"ignoreNullFields": "false"}
 
 
 def selected(expressions: Mapping[str, str]) -> list[Column]:
     return [F.expr(expression).alias(name) for name, expression in expressions.items()]
 
 
-def records(groups: DataFrame, keys: Sequence[str], columns: Sequence[str], headers: Mapping[str, Column]) -> DataFrame:
-    """Return (key, value, headers) of aggregated rows. `keys` name a group, `columns` are in the value."""
-    key = F.col(keys[0]).cast("string") if len(keys) == 1 else F.to_json(F.struct(*keys))
+def group_key(group: Sequence[str]) -> Column:
+    """Return a group as text: the value of its one column, or a JSON object of several."""
+    return F.col(group[0]).cast("string") if len(group) == 1 else F.to_json(F.struct(*group), KEEP_NULLS)
+
+
+def records(groups: DataFrame, key: Column, headers: Mapping[str, Column]) -> DataFrame:
+    """Return (key, value, headers) of aggregated rows; the value has all their columns."""
     return groups.select(
         key.cast("binary").alias("key"),
-        F.to_json(F.struct(*columns), {"ignoreNullFields": "false"}).cast("binary").alias("value"),
+        F.to_json(F.struct(*groups.columns), KEEP_NULLS).cast("binary").alias("value"),
         F.array(*(header(name, text) for name, text in headers.items())).alias("headers"),
     )

@@ -1,10 +1,12 @@
 """Refused records in the dead-letter topic.
 
 A letter has the record's key, value and headers, and then these headers, all text: `__etl.errors.pipeline .topic
-.partition .offset .timestamp .stage .rule .message`. A letter that its topic would not take goes without its value, if
-that is not enough also without the record's headers, and at last without the key. Two more headers of such a letter say
-so: `.left_out` (`value`, `value,headers` or `value,headers,key`) and `.bytes`, the size of the parts left out. The place
-in the source topic is where to find them.
+.partition .offset .timestamp .stage .rule .message`.
+
+A letter that is too large for its topic goes without its value; if that is not enough, also without the record's
+headers, and at last without the key. It has two more headers: `.left_out` (`value`, `value,headers` or
+`value,headers,key`) and `.bytes`, the size of these parts. The source topic
+has them at the place that the letter names.
 """
 
 from collections.abc import Mapping
@@ -40,6 +42,10 @@ class DeadLetters:
         self._writer = TopicWriter(session, cluster, topic, _IDENTITY)
         self._pipeline = pipeline
 
+    @property
+    def topic(self) -> str:
+        return self._writer.topic
+
     def check(self) -> None:
         """Create the topic unless it exists. Raises OutputError in one line."""
         self._writer.check()
@@ -62,8 +68,9 @@ def letters(refused: DataFrame, pipeline: str, bytes_max: int) -> DataFrame:
         "message": F.substring(F.col("_error.message"), 1, MESSAGE_CHARACTERS_MAX),
     }
     reasons = F.array(*(header(ERROR_PREFIX + name, values[name]) for name in ERROR_HEADERS))
-    original = F.coalesce("headers", F.array().cast(HEADERS))
-    parts = refused.select("key", "value", original.alias("original"), reasons.alias("reasons"))
+    original = F.coalesce("_raw_headers", F.array().cast(HEADERS))
+    raw = (F.col(f"_raw_{name}").alias(name) for name in ("key", "value"))
+    parts = refused.select(*raw, original.alias("original"), reasons.alias("reasons"))
     sized = parts.select(
         "*",
         _leavings(bytes_max).alias("left_out"),
@@ -88,7 +95,7 @@ def letters(refused: DataFrame, pipeline: str, bytes_max: int) -> DataFrame:
 
 
 def _leavings(bytes_max: int) -> Column:
-    """Return what a letter must go without to fit, null if nothing."""
+    """Return the parts that a letter goes without to fit, null if it fits whole."""
     notes = len(LEFT_OUT) + len(LEFT_OUT_BYTES) + len(LEAVINGS[-1]) + 40
     key, nothing = F.col("key"), F.lit(None).cast("binary")
     whole = record_bytes(key, F.col("value"), F.concat("original", "reasons"))

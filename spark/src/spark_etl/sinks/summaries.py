@@ -11,7 +11,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from spark_etl.cluster import Cluster
 from spark_etl.config import KafkaSinkConfig
-from spark_etl.sinks.aggregates import PIPELINE_HEADER, VERSION_HEADER, records, selected
+from spark_etl.sinks.aggregates import PIPELINE_HEADER, VERSION_HEADER, group_key, records, selected
 from spark_etl.sinks.topics import Identity, TopicWriter
 
 _IDENTITY = Identity((PIPELINE_HEADER, VERSION_HEADER), with_key=True)
@@ -46,4 +46,4 @@ def summary(rows: DataFrame, config: KafkaSinkConfig, pipeline: str, version: in
     group = config.aggregate.group_by
     summed = rows.groupBy(*group).agg(*selected(config.aggregate.select))
     headers = {PIPELINE_HEADER: F.lit(pipeline), VERSION_HEADER: F.lit(str(version))}
-    return records(summed, group, summed.columns, headers)
+    return records(summed, group_key(group), headers)

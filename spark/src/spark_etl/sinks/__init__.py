@@ -1,0 +1,1 @@
+"""Outputs of a pipeline: where its good rows, its refused rows and its aggregates go."""
