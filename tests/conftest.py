@@ -12,9 +12,10 @@ from service_chassis import logs
 from support.kafka_broker import apache_kafka
 from support.kafka_classes import kafka_classes
 from support.loop_guard import guard_loops
+from support.spark_session import jars, spark
 from xdist.scheduler import LoadFileScheduling
 
-__all__ = ["apache_kafka", "kafka_classes"]
+__all__ = ["apache_kafka", "jars", "kafka_classes", "spark"]
 
 
 # How long an example takes is the machine's affair: tests do not measure time.

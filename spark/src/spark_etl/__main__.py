@@ -23,6 +23,7 @@ from pydantic import ValidationError
 from spark_etl import logs
 from spark_etl.config import load
 from spark_etl.errors import ConfigError
+from spark_etl.reasons import reason
 from spark_etl.settings import EtlSettings, environment
 
 
@@ -78,7 +79,7 @@ def main(arguments: list[str] | None = None) -> int:
         log.error("configuration refused", reason="; ".join(reasons))
         return 2
     except Exception as error:
-        log.error("run failed", reason=_reason(error), exc_info=settings.log_level == "debug")
+        log.error("run failed", reason=reason(error), exc_info=settings.log_level == "debug")
         return 1
     if signals.received:
         log.info("stopped", signal=signal.Signals(signals.received).name)
@@ -119,11 +120,6 @@ def _graceful(signals: Signals) -> Iterator[None]:
         yield
     finally:
         signals.graceful = False
-
-
-def _reason(error: Exception) -> str:
-    lines = str(error).strip().splitlines() or [""]
-    return f"{type(error).__name__}: {lines[0]}"
 
 
 def _with_command(arguments: list[str]) -> list[str]:

@@ -4,7 +4,10 @@ EtlError
 ├── ConfigError      the pipeline file, its schema or a setting is wrong: nothing was started
 ├── OutputError      the output folder and the checkpoint do not belong together, or another driver holds them
 ├── AccountingError  records in ≠ records out + dead letters: the batch is not committed
-└── RuleError        a rule with `on_violation: fail` met a record that breaks it: the batch is not committed
+├── RuleError        a rule with `on_violation: fail` met a record that breaks it: the batch is not committed
+├── ClusterError      the Kafka cluster is absent or refuses, or a topic is not the one that the offsets belong to
+│   └── IdentityError    the cluster or a topic is another one: only the configuration can decide what follows
+└── RunError         Spark or Kafka failed; the text is the root cause, in one line
 """
 
 
@@ -25,4 +28,16 @@ class AccountingError(EtlError):
 
 
 class RuleError(EtlError):
+    pass
+
+
+class ClusterError(EtlError):
+    pass
+
+
+class IdentityError(ClusterError):
+    pass
+
+
+class RunError(EtlError):
     pass

@@ -1,8 +1,10 @@
-"""One Spark session for one driver: small, quiet, UTC, and writing nowhere but below its temporary folder."""
+"""One Spark session for one driver: small, quiet, UTC, and writing nowhere but below its temporary folder.
+
+The master may be `local[n]` or any cluster's. Under spark-submit the session joins the JVM that exists.
+"""
 
 import os
 import shutil
-import subprocess
 from collections.abc import Iterator
 from contextlib import chdir, contextmanager
 from importlib.resources import files
@@ -12,7 +14,8 @@ from tempfile import TemporaryDirectory
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
-from spark_etl.errors import ConfigError
+from spark_etl.errors import ConfigError, EtlError, RunError
+from spark_etl.reasons import reason
 from spark_etl.settings import PACKAGES, EtlSettings
 
 JARS = ("*spark-sql-kafka-0-10*.jar", "*delta-spark*.jar", "*spark-avro*.jar", "*postgresql*.jar")
@@ -21,63 +24,101 @@ DELTA = {
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     "spark.databricks.delta.snapshotPartitions": "2",  # the default of 50 tasks costs seconds a batch
 }
-JVM_EXIT_SECONDS = 15.0
+UI_ADDRESS = "SPARK_LOCAL_IP"
 
 
 @contextmanager
 def opened(settings: EtlSettings, name: str, *, kafka: bool = True) -> Iterator[SparkSession]:
     """Open a JVM and a session. At exit, the JVM ends and its temporary files are removed.
 
-    Without `kafka` no further jars are loaded (decoding can be tried on any frame).
+    Without `kafka` no further jars are loaded (decoding can be tried on any frame). A failure of Spark inside leaves
+    as a RunError with its root cause, which only the living JVM knows.
     """
     with TemporaryDirectory(prefix="spark-etl-", dir=settings.etl_temp_dir, ignore_cleanup_errors=True) as folder:
-        configuration = _configuration(settings, Path(folder)) | (_connector(settings) if kafka else {})
-        builder = SparkSession.builder.appName(f"spark-etl {name}").master(settings.etl_master)
-        for key, value in configuration.items():
+        builder = SparkSession.builder.appName(f"spark-etl {name}")
+        for key, value in configuration(settings, Path(folder), kafka=kafka).items():
             builder = builder.config(key, value)
-        with chdir(folder):  # Spark makes a folder "artifacts" wherever the JVM was started
+        with chdir(folder), _own_address(settings):  # Spark makes a folder "artifacts" wherever the JVM was started
             session = builder.getOrCreate()
         try:
             yield session
+        except EtlError:
+            raise
+        except Exception as error:
+            raise RunError(reason(error)) from error
         finally:
             _close(session)
 
 
+def submitted() -> bool:
+    """Return whether spark-submit started this process: the JVM runs already, with spark-submit's options."""
+    return "PYSPARK_GATEWAY_PORT" in os.environ
+
+
 def _close(session: SparkSession) -> None:
-    """End the session and wait for the JVM, which would otherwise outlive this process by a moment."""
+    """End the session, then the JVM. Its own orderly exit would take seconds and has nothing left to do."""
     gateway = SparkContext._gateway
     session.stop()
-    if gateway is None:
+    process = getattr(gateway, "proc", None)
+    if gateway is None or process is None:  # spark-submit's JVM, which outlives this process
         return
-    process = gateway.proc
     gateway.shutdown()
-    process.stdin.close()  # the JVM ends when its standard input does
-    try:
-        process.wait(JVM_EXIT_SECONDS)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
+    process.kill()
+    process.stdin.close()
+    process.wait()
     SparkContext._gateway = None
     SparkContext._jvm = None
 
 
-def _configuration(settings: EtlSettings, temporary: Path) -> dict[str, str]:
-    log4j = files("spark_etl") / "log4j2.properties"
+@contextmanager
+def _own_address(settings: EtlSettings) -> Iterator[None]:
+    """Have the JVM's user interface listen at the configured address; Spark reads it from the environment only."""
+    before = os.environ.get(UI_ADDRESS)
+    os.environ[UI_ADDRESS] = settings.etl_ui_host
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[UI_ADDRESS]
+        else:
+            os.environ[UI_ADDRESS] = before
+
+
+def configuration(settings: EtlSettings, temporary: Path, *, kafka: bool) -> dict[str, str]:
+    """Return all properties of a session; MILLRACE_ETL_SPARK_OPTIONS come last and win."""
+    local = settings.etl_master.startswith("local")
+    found = _of_the_session(settings) | (DELTA if kafka else {})
+    if not submitted():
+        found |= _of_the_jvm(settings, temporary, local) | (_jars(settings, local) if kafka else {})
+    return found | settings.spark_options()
+
+
+def _of_the_jvm(settings: EtlSettings, temporary: Path, local: bool) -> dict[str, str]:
+    """Return the properties of a JVM that this process starts."""
+    host = settings.etl_driver_host or ("127.0.0.1" if local else "")
+    addresses = {"spark.driver.host": host, "spark.driver.bindAddress": host if local else "0.0.0.0"}
     return {
+        "spark.master": settings.etl_master,
         "spark.driver.memory": settings.etl_driver_memory,
         "spark.driver.extraJavaOptions": " ".join(
             [
                 f"-Djava.io.tmpdir={temporary}",
-                f"-Dlog4j2.configurationFile={log4j}",
+                f"-Dlog4j2.configurationFile={files('spark_etl') / 'log4j2.properties'}",
                 f"-Dderby.system.home={temporary}",
                 "-XX:-UsePerfData",
                 settings.etl_java_options,
             ]
         ).strip(),
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
+        **(addresses if host else {}),  # without one, Spark finds the address that executors reach
         "spark.local.dir": str(temporary),
         "spark.sql.warehouse.dir": str(temporary / "warehouse"),
+        "spark.ui.enabled": str(bool(settings.etl_ui_port)).lower(),
+        **({"spark.ui.port": str(settings.etl_ui_port)} if settings.etl_ui_port else {}),
+    }
+
+
+def _of_the_session(settings: EtlSettings) -> dict[str, str]:
+    return {
         "spark.sql.catalogImplementation": "in-memory",
         "spark.sql.shuffle.partitions": str(settings.etl_shuffle_partitions),
         "spark.sql.session.timeZone": "UTC",
@@ -87,22 +128,25 @@ def _configuration(settings: EtlSettings, temporary: Path) -> dict[str, str]:
         "spark.sql.sources.partitionColumnTypeInference.enabled": "false",
         "spark.hadoop.mapreduce.fileoutputcommitter.algorithm.version": "2",
         "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
-        "spark.ui.enabled": str(bool(settings.etl_ui_port)).lower(),
-        **({"spark.ui.port": str(settings.etl_ui_port)} if settings.etl_ui_port else {}),
         "spark.ui.showConsoleProgress": "false",
     }
 
 
-def _connector(settings: EtlSettings) -> dict[str, str]:
-    """Return the options that load the jars, from the jars folder, else by Spark's Ivy; and those of Delta Lake."""
+def _jars(settings: EtlSettings, local: bool) -> dict[str, str]:
+    """Return the options that load the jars: from the jars folder, else by Spark's Ivy.
+
+    Executors on other machines get the jars from the driver (spark.jars); a local session needs no copies.
+    """
     jars = settings.etl_jars_dir
-    if jars is not None:
-        absent = [pattern for pattern in JARS if not any(jars.glob(pattern))]
-        if absent:
-            raise ConfigError(f"MILLRACE_ETL_JARS_DIR: no {', '.join(absent)} in {jars}")
-        return {"spark.driver.extraClassPath": f"{jars.absolute()}/*", **DELTA}
-    ivy = {"spark.jars.ivy": str(settings.etl_ivy_dir.absolute())} if settings.etl_ivy_dir is not None else {}
-    return {"spark.jars.packages": ",".join(PACKAGES), **ivy, **DELTA}
+    if jars is None:
+        ivy = {"spark.jars.ivy": str(settings.etl_ivy_dir.absolute())} if settings.etl_ivy_dir is not None else {}
+        return {"spark.jars.packages": ",".join(PACKAGES), **ivy}
+    absent = [pattern for pattern in JARS if not any(jars.glob(pattern))]
+    if absent:
+        raise ConfigError(f"MILLRACE_ETL_JARS_DIR: no {', '.join(absent)} in {jars}")
+    if local:
+        return {"spark.driver.extraClassPath": f"{jars.absolute()}/*"}
+    return {"spark.jars": ",".join(path.absolute().as_uri() for path in sorted(jars.glob("*.jar")))}
 
 
 def fetch_jars(settings: EtlSettings, target: Path) -> list[str]:

@@ -3,12 +3,13 @@
 The pipeline file (the package config) has the work of a pipeline. The settings have its addresses, folders and memory.
 """
 
+import re
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 SPARK_VERSION = "4.0.0"  # the one place that names it, next to pyproject.toml; its connectors must match exactly
@@ -26,7 +27,21 @@ class EtlSettings(BaseSettings):
     bootstrap_servers: str = Field(
         default="localhost:9092", min_length=1, description="Kafka addresses: host:port, comma-separated."
     )
-    etl_master: str = Field(default="local[2]", description="URL of the Spark master.")
+    etl_master: str = Field(
+        default="local[2]",
+        min_length=1,
+        description="URL of the Spark master: local[n], spark://host:port, k8s://… (spark-submit's wins).",
+    )
+    etl_driver_host: str = Field(
+        default="",
+        description="Address of the driver that executors on other machines connect to. "
+        "Empty: 127.0.0.1 for a local master, else the one that Spark finds.",
+    )
+    etl_spark_options: str = Field(
+        default="",
+        description="More properties of Spark, `name=value` separated by white space, as in "
+        "`spark.executor.memory=2g spark.executor.cores=2`. They win over ours.",
+    )
     etl_driver_memory: str = Field(default="1g", pattern=r"^[1-9]\d*[mg]$", description="Heap of the Spark JVM.")
     etl_shuffle_partitions: int = Field(default=2, ge=1, le=10_000, description="Tasks of a shuffle.")
     etl_temp_dir: Path = Field(
@@ -43,9 +58,21 @@ class EtlSettings(BaseSettings):
     )
     etl_java_options: str = Field(default="-XX:+UseSerialGC", description="More options of the Spark JVM.")
     etl_ui_port: int = Field(default=0, ge=0, le=65535, description="Port of the Spark UI; 0: off.")
+    etl_ui_host: str = Field(default="127.0.0.1", min_length=1, description="Address that the Spark UI listens at.")
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info", description="Lowest level of log line to write."
     )
+
+    @field_validator("etl_spark_options")
+    @classmethod
+    def _names_and_values(cls, text: str) -> str:
+        for option in text.split():
+            if not re.fullmatch(r"spark\.[^=]+=.*", option):
+                raise ValueError(f"{option!r} is not spark.NAME=VALUE")
+        return text
+
+    def spark_options(self) -> dict[str, str]:
+        return dict(option.split("=", 1) for option in self.etl_spark_options.split())
 
 
 def environment() -> Mapping[str, str]:

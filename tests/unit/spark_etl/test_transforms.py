@@ -1,7 +1,6 @@
 """Decoding and judging on frames made here: faults that from_json lets pass are found, and nothing is lost."""
 
 import json
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -13,8 +12,6 @@ from pyspark.sql import DataFrame, Row, SparkSession  # noqa: E402
 from pyspark.sql.types import StructType  # noqa: E402
 from spark_etl import sources, transforms  # noqa: E402
 from spark_etl.config import Pipeline, load  # noqa: E402
-from spark_etl.session import opened  # noqa: E402
-from spark_etl.settings import EtlSettings  # noqa: E402
 from spark_etl.sinks.dead_letters import letters  # noqa: E402
 from spark_etl.sinks.summaries import summary  # noqa: E402
 
@@ -35,16 +32,8 @@ SCHEMA = {
 
 
 @pytest.fixture(scope="module")
-def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    settings = EtlSettings(
-        etl_master="local[1]",
-        etl_driver_memory="512m",
-        etl_shuffle_partitions=1,
-        etl_temp_dir=tmp_path_factory.mktemp("spark"),
-        etl_java_options="-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
-    )
-    with opened(settings, "tests", kafka=False) as session:
-        yield session
+def session(spark: SparkSession) -> SparkSession:
+    return spark
 
 
 def pipeline(folder: Path, unknown_fields: str = "reject") -> Pipeline:

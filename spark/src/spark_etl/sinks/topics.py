@@ -54,8 +54,7 @@ class TopicWriter:
         Raises OutputError if the topic cannot be created or takes too small records only.
         """
         with self._cluster.admin(self._session) as admin:
-            if not admin.exists(self.topic):
-                admin.create(self.topic)
+            admin.create_missing([self.topic])
             allowed = int(admin.topic_setting(self.topic, "max.message.bytes"))
         if allowed < MESSAGE_BYTES_MIN:
             raise OutputError(f"topic {self.topic}: max.message.bytes is {allowed}, less than {MESSAGE_BYTES_MIN}")

@@ -1,0 +1,80 @@
+"""The properties of a session for any master, without a JVM."""
+
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+from spark_etl.errors import ConfigError
+from spark_etl.session import configuration
+from spark_etl.settings import EtlSettings
+
+NAMES = (
+    "delta-spark_2.13-4.0.0.jar",
+    "postgresql-42.7.8.jar",
+    "spark-avro_2.13-4.0.0.jar",
+    "spark-sql-kafka-0-10_2.13.jar",
+)
+
+
+@pytest.fixture
+def jars(tmp_path: Path) -> Path:
+    for name in NAMES:
+        (tmp_path / name).touch()
+    return tmp_path
+
+
+def properties(settings: EtlSettings) -> dict[str, str]:
+    return configuration(settings, Path("/tmp/driver"), kafka=True)
+
+
+def test_a_local_master_stays_on_this_machine_and_copies_no_jar(jars):
+    found = properties(EtlSettings(etl_master="local[2]", etl_jars_dir=jars))
+    assert found["spark.master"] == "local[2]"
+    assert found["spark.driver.host"] == found["spark.driver.bindAddress"] == "127.0.0.1"
+    assert found["spark.driver.extraClassPath"] == f"{jars}/*"
+    assert "spark.jars" not in found
+
+
+def test_executors_of_a_cluster_get_the_jars_and_find_the_driver(jars):
+    settings = EtlSettings(etl_master="spark://head:7077", etl_jars_dir=jars, etl_driver_host="10.0.0.5")
+    found = properties(settings)
+    assert found["spark.master"] == "spark://head:7077"
+    assert (found["spark.driver.host"], found["spark.driver.bindAddress"]) == ("10.0.0.5", "0.0.0.0")
+    assert found["spark.jars"] == ",".join(f"file://{jars}/{name}" for name in NAMES)
+    assert "spark.driver.extraClassPath" not in found
+
+
+def test_without_an_address_spark_finds_the_one_that_executors_reach(jars):
+    found = properties(EtlSettings(etl_master="spark://head:7077", etl_jars_dir=jars))
+    assert "spark.driver.host" not in found
+    assert "spark.driver.bindAddress" not in found
+
+
+def test_under_spark_submit_its_master_and_jvm_stay(jars, monkeypatch):
+    monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "4321")
+    found = properties(EtlSettings(etl_jars_dir=jars))
+    assert not {"spark.master", "spark.driver.memory", "spark.driver.host", "spark.jars", "spark.local.dir"} & set(
+        found
+    )
+    assert found["spark.sql.session.timeZone"] == "UTC"
+
+
+def test_more_options_win(jars):
+    settings = EtlSettings(
+        etl_jars_dir=jars, etl_spark_options="spark.executor.memory=2g\n spark.sql.session.timeZone=CET spark.x.y=a=b"
+    )
+    found = properties(settings)
+    assert found["spark.executor.memory"] == "2g"
+    assert found["spark.sql.session.timeZone"] == "CET"
+    assert found["spark.x.y"] == "a=b"
+
+
+@pytest.mark.parametrize("text", ["executor.memory=2g", "spark.executor.memory", "-Dx=y"])
+def test_an_option_that_is_none_of_sparks(text):
+    with pytest.raises(ValidationError, match=r"is not spark\.NAME=VALUE"):
+        EtlSettings(etl_spark_options=text)
+
+
+def test_a_folder_without_the_connector(tmp_path):
+    with pytest.raises(ConfigError, match=r"MILLRACE_ETL_JARS_DIR: no \*spark-sql-kafka-0-10\*\.jar, .* in"):
+        properties(EtlSettings(etl_jars_dir=tmp_path))
