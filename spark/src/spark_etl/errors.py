@@ -6,7 +6,7 @@ EtlError
 ├── AccountingError  records in ≠ records out + dead letters: the batch is not committed
 ├── RuleError        a rule with `on_violation: fail` met a record that breaks it: the batch is not committed
 ├── ClusterError      the Kafka cluster is absent or refuses, or a topic is not the one that the offsets belong to
-│   └── IdentityError    the cluster or a topic is another one: only the configuration can decide what follows
+│   └── IdentityError    the cluster or a topic is not the one that the offsets belong to; no retry helps
 └── RunError         Spark or Kafka failed; the text is the root cause, in one line
 """
 

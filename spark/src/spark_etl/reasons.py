@@ -1,7 +1,8 @@
 """The reason of a failure in one line: the root cause of a chain of Java and Python exceptions.
 
-Spark wraps the failure of a task five times; the last cause names what a user can change. The text of a Java exception
-comes from the JVM, so ask before the session is closed. `spark_etl.session.opened` does so for everything inside it.
+Spark wraps the failure of a task five times; the last cause names the fault that a user can mend. The text of a Java
+exception comes from the JVM, so ask before the session is closed. `spark_etl.session.opened` does so for everything
+inside it.
 """
 
 import re
