@@ -1,0 +1,170 @@
+"""Mode `upsert`: a batch as changes of rows by key, merged into the table. The last change of a key in a batch wins.
+
+A row is a change. With `_deleted` true (a null value under `decode.null_value: delete`) it removes the row of its key,
+which is the record's `_key`. With `envelope: debezium` the rows are change events of Debezium:
+
+    {"op": "u", "before": {"id": 1, "name": "a"}, "after": {"id": 1, "name": "b"}, …}    perhaps within "payload"
+
+op c, r, u: the row `after` is written. op d: the row of the key is removed. A null value after it (a tombstone) removes
+it again, which changes nothing. op m (a message) is no change. op t (truncate) stops the pipeline.
+
+Order within a key: by offset. A row of the table that has a later offset of the same partition stays.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+from pyspark.sql import Column, DataFrame, Observation
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import DataType, StructField, StructType
+from pyspark.storagelevel import StorageLevel
+
+from spark_etl.errors import ConfigError, OutputError
+from spark_etl.lake import columns
+
+DELETED = "_deleted"
+ENVELOPE_FIELDS = {"before", "after", "op", "source", "ts_ms", "ts_us", "ts_ns", "transaction", "payload", "schema"}
+_NEWER = "NOT coalesce(t._topic = s._topic AND t._partition = s._partition AND t._offset >= s._offset, false)"
+
+
+class ChangeConfig(Protocol):
+    @property
+    def mode(self) -> str: ...
+    @property
+    def keys(self) -> Sequence[str]: ...
+    @property
+    def envelope(self) -> str | None: ...
+
+
+def target_schema(config: ChangeConfig, rows: StructType) -> StructType:
+    """Return the columns of the table for such rows. Raise ConfigError if the mode cannot use them."""
+    if config.mode != "upsert":
+        if DELETED in rows.names:
+            raise ConfigError("sinks.delta: null_value: delete needs mode: upsert")
+        return columns.table_schema(rows)
+    if not config.keys:
+        raise ConfigError("sinks.delta: mode: upsert needs keys")
+    kept = StructType([field for field in rows.fields if field.name != DELETED])
+    if config.envelope is None:
+        return columns.table_schema(kept)
+    after = _objects(_envelope(kept))["after"]
+    others = [field for field in kept.fields if field.name not in ENVELOPE_FIELDS]
+    clash = sorted({field.name for field in others} & set(after.names))
+    if clash:
+        raise ConfigError(f"sinks.delta: {clash[0]!r} is a column of the pipeline and a field of after")
+    return columns.table_schema(StructType([*after.fields, *others]))
+
+
+def same_key(keys: Sequence[str]) -> str:
+    return " AND ".join(f"t.`{key}` <=> s.`{key}`" for key in keys)
+
+
+def with_actions(builder: Any, names: Sequence[str]) -> Any:
+    """Add to a MERGE: remove, change or insert the row of a key."""
+    values = {f"`{name}`": f"s.`{name}`" for name in names}
+    builder = builder.whenMatched(f"s.{DELETED} AND {_NEWER}").delete()
+    builder = builder.whenMatched(f"NOT s.{DELETED} AND {_NEWER}").updateExpr(values)
+    return builder.whenNotMatched(f"NOT s.{DELETED}").insertExpr(values)
+
+
+@contextmanager
+def collapsed(rows: DataFrame, config: ChangeConfig, schema: StructType) -> Iterator[tuple[DataFrame, int]]:
+    """Give the last change of each key, with the table's columns and `_deleted`, and the number of rows read.
+
+    The changes are kept in memory and on disk until the block ends: a merge reads them twice.
+    """
+    changes = _opened_envelope(rows, config, schema) if config.envelope else _plain(rows, config, schema)
+    seen = Observation()
+    without_key = F.lit(False)
+    for key in config.keys:
+        without_key = without_key | F.col(f"`{key}`").isNull()
+    counted = changes.observe(
+        seen,
+        F.count(F.lit(1)).alias("rows"),
+        F.count_if("_unknown").alias("unknown"),
+        F.count_if(without_key & F.col(DELETED) & ~F.col("_ignored")).alias("keyless"),
+    )
+    place = F.struct("_offset", "_partition", "_topic")
+    image = F.struct(*(F.col(f"`{name}`") for name in [*schema.names, DELETED]))
+    last = (
+        counted.where(~F.col("_ignored"))
+        .groupBy(*(F.col(f"`{key}`") for key in config.keys))
+        .agg(F.max_by(image, place).alias("_last"))
+        .select("_last.*")
+        .persist(StorageLevel.MEMORY_AND_DISK)
+    )
+    try:
+        last.count()
+        numbers = seen.get
+        if numbers["unknown"]:
+            raise OutputError(f"{numbers['unknown']} change events have an op other than c, r, u, d, m")
+        if numbers["keyless"]:
+            raise OutputError(f"{numbers['keyless']} deletions name no key ({', '.join(config.keys)})")
+        yield last, int(numbers["rows"])
+    finally:
+        last.unpersist()
+
+
+def _plain(rows: DataFrame, config: ChangeConfig, schema: StructType) -> DataFrame:
+    deleted = F.coalesce(F.col(DELETED), F.lit(False)) if DELETED in rows.columns else F.lit(False)
+    offered = StructType([field for field in rows.schema.fields if field.name != DELETED])
+    fitted = columns.fitted(schema, offered)
+    for number, field in enumerate(schema.fields):
+        if field.name in config.keys:
+            key = _from_key(rows.schema["_key"].dataType, field, config.keys)
+            fitted[number] = F.when(deleted, key).otherwise(fitted[number]).alias(field.name)
+    return rows.select(*fitted, deleted.alias(DELETED), F.lit(False).alias("_ignored"), F.lit(False).alias("_unknown"))
+
+
+def _opened_envelope(rows: DataFrame, config: ChangeConfig, schema: StructType) -> DataFrame:
+    envelope = _envelope(rows.schema)
+    root = "" if "op" in rows.columns else "payload."
+    op = F.col(f"{root}op")
+    deleted = op.isNull() | (op == "d")
+    objects = _objects(envelope)
+    after, before = objects["after"], objects.get("before", StructType())
+    images = dict(zip(after.names, columns.fitted_parts(f"{root}after", after, schema), strict=True))
+    offered = StructType([f for f in rows.schema.fields if f.name not in ENVELOPE_FIELDS | {DELETED}])
+    others = dict(zip(schema.names, columns.fitted(schema, offered), strict=True))
+    values = []
+    for field in schema.fields:
+        if field.name not in images:
+            values.append(others[field.name])
+        elif field.name in config.keys:
+            known = [F.col(f"{root}before.{field.name}").cast(field.dataType)] if field.name in before.names else []
+            removed = F.coalesce(*known, _from_key(rows.schema["_key"].dataType, field, config.keys))
+            values.append(F.when(deleted, removed).otherwise(images[field.name]).alias(field.name))
+        else:
+            values.append(images[field.name].alias(field.name))
+    return rows.select(
+        *values,
+        deleted.alias(DELETED),
+        F.coalesce(op == "m", F.lit(False)).alias("_ignored"),
+        F.coalesce(~op.isin("c", "r", "u", "d", "m"), F.lit(False)).alias("_unknown"),
+    )
+
+
+def _objects(schema: StructType) -> dict[str, StructType]:
+    return {field.name: field.dataType for field in schema.fields if isinstance(field.dataType, StructType)}
+
+
+def _envelope(rows: StructType) -> StructType:
+    """Return the schema of the change event: the row itself or its field `payload`."""
+    found = rows if "op" in rows.names else _objects(rows).get("payload", rows)
+    if "op" not in found.names or "after" not in _objects(found):
+        raise ConfigError("sinks.delta: envelope: debezium needs the fields op and after (an object) in the schema")
+    return found
+
+
+def _from_key(kind: DataType, field: StructField, keys: Sequence[str]) -> Column:
+    """Return a key column of a deletion, from the record's key: an object by field name, or one plain value."""
+    if isinstance(kind, StructType):
+        if field.name in kind.names:
+            return F.col(f"_key.{field.name}").cast(field.dataType)
+        inner = kind["payload"].dataType if "payload" in kind.names else None
+        if isinstance(inner, StructType) and field.name in inner.names:
+            return F.col(f"_key.payload.{field.name}").cast(field.dataType)
+    elif len(keys) == 1:
+        return F.col("_key").cast("string").cast(field.dataType)
+    return F.lit(None).cast(field.dataType)

@@ -1,0 +1,117 @@
+"""The folder of a table: local, with locks and syncs, or on a file system of Hadoop's (`s3a://`, `hdfs://`), without.
+
+A file system of Hadoop's keeps all that it has acknowledged, and Delta's log store for it excludes a second commit.
+(Delta needs a coordinator for several drivers on S3: one pipeline, and its commands while it stands still.)
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from spark_etl.errors import OutputError
+from spark_etl.lake import durable
+from spark_etl.lake.delta import CommitObserver, Delta
+from spark_etl.lake.locks import CommitLock, driver_lock
+
+_OURS = "_etl"
+
+
+class Folder:
+    """The place of a table. `root` is None on a file system of Hadoop's."""
+
+    def __init__(self, session: SparkSession, root: Path | None, delta: Delta) -> None:
+        self._session = session
+        self._delta = delta
+        self.root = root
+
+    def check_empty_or_table(self) -> None:
+        """Refuse a local folder that has files of another kind: readers would mix them with the table's."""
+        root = self.root
+        if root is None or not root.exists() or (root / durable.LOG).exists():
+            return
+        if (root / _OURS / "manifest").exists():
+            raise OutputError(f"{root}: Parquet files of an earlier release; move the folder away and read again")
+        if any(entry.name != _OURS for entry in root.iterdir()):
+            raise OutputError(f"{root}: the folder has files and is not a Delta table")
+
+    @contextmanager
+    def driven(self) -> Iterator[list[str]]:
+        """Hold a local folder as its one driver. Repair the damage of a power cut, and give the removed names."""
+        if self.root is None:
+            yield []
+            return
+        with driver_lock(self._session, self.root):
+            with self.commit_turn():
+                removed = durable.repair(self.root)
+            if removed:
+                self._delta.forget()
+            yield removed
+
+    @contextmanager
+    def commit_turn(self) -> Iterator[None]:
+        """Exclude every other commit to a local folder."""
+        if self.root is None:
+            yield
+            return
+        lock = CommitLock(self._session, self.root)
+        lock.take()
+        try:
+            yield
+        finally:
+            lock.release()
+
+    def committed(self, commit: Callable[[], int]) -> int:
+        """Make a commit in its turn, sync its log entry, and return its version."""
+        with self.commit_turn():
+            version = commit()
+            if self.root is not None:
+                # the entry before it may be of a process that was killed before it could sync
+                durable.sync_log(self.root, max(version - 1, 0), version)
+            return version
+
+    def sync_files(self, names: Iterable[str]) -> None:
+        if self.root is not None:
+            durable.sync_files(self.root, names)
+
+    def discard(self, names: Iterable[str]) -> None:
+        if self.root is not None:
+            durable.discard(self.root, names)
+
+    @contextmanager
+    def command(
+        self,
+        session: SparkSession,
+        metadata: Callable[[], Mapping[str, Any]],
+        dumped: Callable[[Mapping[str, Any]], str],
+    ) -> Iterator[None]:
+        """Let a command of Delta's run as a commit of ours: files synced, then `metadata` asked, in its turn."""
+        root = self.root
+        lock = None if root is None else CommitLock(self._session, root)
+        since = 0.0 if root is None else durable.clock(root)
+        key = "spark.databricks.delta.commitInfo.userMetadata"
+
+        def before() -> None:
+            if lock is not None and root is not None:
+                durable.sync_files(root, durable.new_files(root, since))
+                lock.take()
+            session.conf.set(key, dumped(metadata()))
+
+        def after() -> None:
+            if lock is not None and root is not None:
+                newest = int(self._delta.snapshot().version())
+                durable.sync_log(root, max(newest - 1, 0), newest)
+                lock.release()
+
+        def given_up() -> None:
+            if lock is not None:
+                lock.release()
+
+        try:
+            with CommitObserver(before, after, given_up).installed(session):
+                yield
+        finally:
+            given_up()
+            session.conf.unset(key)

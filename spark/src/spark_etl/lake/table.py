@@ -1,0 +1,205 @@
+"""A Delta Lake table that one pipeline writes, a batch at a time and each batch once.
+
+    with LakeTable.opened(session, sink, schema_of_good_rows) as table:      # ConfigError before anything is read
+        if not table.holds(app_id, batch_id):
+            table.write(rows, app_id, batch_id, accept)
+
+The order of a batch. A driver may die after any step, and the next try of the batch ends in the same state:
+
+1. the data files are written (Delta's own writer, with statistics): no reader counts them;
+2. `accept` compares the number of rows written with the expected one, and returns the commit's metadata;
+3. the data files are synced, then one log entry names them together with (app_id, batch_id): the batch counts;
+4. the log entry is synced. The caller may commit its offsets.
+
+(app_id, batch_id) are Delta's txnAppId and txnVersion, which survive compaction. The metadata is a JSON object in the
+commit's userMetadata: {"operation": "batch", …}. A commit by a command carries the last batch's as {"last": {…}}.
+"""
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from py4j.protocol import Py4JJavaError
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from spark_etl import notes
+from spark_etl.errors import ConfigError, OutputError
+from spark_etl.lake import changes, columns
+from spark_etl.lake.delta import Delta, is_conflict
+from spark_etl.lake.folder import Folder
+
+BATCH = "batch"
+CONFLICT_TRIES = 5
+PROPERTIES = {
+    # Every commit lists the log's folder; at a commit every 10 s, 30 days (Delta's default) would be 260,000 entries.
+    "delta.logRetentionDuration": "interval 7 days",
+}
+
+Accept = Callable[[int], Mapping[str, Any]]
+
+
+class TableConfig(Protocol):
+    """The part of a `delta` sink's configuration that a table needs."""
+
+    @property
+    def path(self) -> str: ...
+    @property
+    def partition_by(self) -> Sequence[str]: ...
+    @property
+    def mode(self) -> str: ...
+    @property
+    def keys(self) -> Sequence[str]: ...
+    @property
+    def envelope(self) -> str | None: ...
+    @property
+    def compression(self) -> str: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """One commit: the version of the table, the rows read from the batch, the data files written (0: unknown)."""
+
+    version: int
+    rows: int
+    files: int
+
+
+class LakeTable:
+    """The table of one `delta` sink. Use it only inside `opened()` or `existing()`."""
+
+    def __init__(self, session: SparkSession, config: TableConfig) -> None:
+        self._config = config
+        self.location = notes.absolute(config.path)
+        self.delta = Delta(session, self.location)
+        self.folder = Folder(session, notes.local_path(config.path), self.delta)
+        self._versions: dict[str, int] = {}
+        self.repaired: list[str] = []
+        session.conf.set("spark.sql.parquet.compression.codec", config.compression)
+
+    @classmethod
+    @contextmanager
+    def opened(cls, session: SparkSession, config: TableConfig, rows: StructType) -> Iterator["LakeTable"]:
+        """Open the table as its one writer; create it, or add new columns to it.
+
+        `rows` is the schema of the rows that `write` will get. Raise ConfigError if they do not fit the table,
+        OutputError if another driver writes here or the folder is of another kind.
+        """
+        table = cls(session, config)
+        table.folder.check_empty_or_table()
+        with table.folder.driven() as table.repaired:
+            table._prepare(changes.target_schema(config, rows))
+            yield table
+
+    @classmethod
+    def existing(cls, session: SparkSession, config: TableConfig) -> "LakeTable":
+        """Return the table for a command next to a running pipeline. Raise OutputError if there is none."""
+        table = cls(session, config)
+        if not table.delta.exists():
+            raise OutputError(f"{table.location}: there is no table")
+        return table
+
+    def holds(self, app_id: str, version: int) -> bool:
+        """Return whether a batch, or a later one of the same application, is in the table."""
+        if app_id not in self._versions or self.folder.root is None:
+            self._versions[app_id] = self.delta.version_of(app_id)
+        return self._versions[app_id] >= version
+
+    def write(self, rows: DataFrame, app_id: str, version: int, accept: Accept) -> Commit:
+        """Write one batch and commit it, durable when this returns.
+
+        `accept` gets the number of rows read from `rows`; it raises to give the batch up.
+        """
+        if self.holds(app_id, version):
+            raise OutputError(f"{self.location}: batch {version} of {app_id} is there already")
+        write = self._merge if self._config.mode == "upsert" else self._append
+        commit = write(rows, app_id, version, accept)
+        self._versions[app_id] = version
+        return commit
+
+    def last_metadata(self) -> Mapping[str, Any] | None:
+        """Return the metadata that `accept` returned for the newest batch; None if the log remembers none."""
+        carried: Mapping[str, Any] | None = None
+        version = int(self.delta.snapshot().version())
+        while version >= 0 and self.delta.has_entry(version):
+            document = self.delta.user_metadata(version) or {}
+            if document.get("operation") == BATCH:
+                return document
+            if carried is None:
+                carried = document.get("last")
+            version -= 1
+        return carried
+
+    def _prepare(self, wanted: StructType) -> None:
+        partition_by = list(self._config.partition_by)
+        for name in [*partition_by, *self._config.keys]:
+            if name not in wanted.names:
+                raise ConfigError(f"sinks.delta {self.location}: no column {name!r} to partition by or merge by")
+        if not self.delta.exists():
+            self.folder.committed(lambda: self.delta.create(wanted, partition_by, PROPERTIES))
+            return
+        present = self.delta.partition_by()
+        if present != partition_by:
+            raise ConfigError(
+                f"sinks.delta {self.location}: the table is partitioned by {present}, the pipeline says {partition_by}"
+            )
+        old = self.delta.schema()
+        try:
+            new = columns.merged(old, wanted)
+        except ConfigError as error:
+            raise ConfigError(f"sinks.delta {self.location}: {error}") from None
+        if new != old:
+            self.folder.committed(lambda: self.delta.set_schema(new))
+
+    def _append(self, rows: DataFrame, app_id: str, version: int, accept: Accept) -> Commit:
+        fitted = rows.select(*columns.fitted(self.delta.schema(), rows.schema))
+        if self._config.partition_by:
+            fitted = fitted.repartition(*self._config.partition_by)  # one file for each folder and batch
+        transaction = self.delta.transaction()
+        if self.folder.root is None and transaction.version_of(app_id) >= version:
+            raise OutputError(f"{self.location}: another driver has written batch {version} of {app_id}")
+        files = transaction.write(fitted)
+        names = [file["path"] for file in files]
+        written = sum(int(file["stats"]["numRecords"]) for file in files)
+        try:
+            metadata = dumped({**accept(written), "operation": BATCH})
+        except BaseException:
+            self.folder.discard(names)
+            raise
+        self.folder.sync_files(names)
+        committed = self.folder.committed(lambda: transaction.commit(app_id, version, metadata))
+        return Commit(committed, written, len(files))
+
+    def _merge(self, rows: DataFrame, app_id: str, version: int, accept: Accept) -> Commit:
+        schema = self.delta.schema()
+        with changes.collapsed(rows, self._config, schema) as (source, count):
+            metadata = {**accept(count), "operation": BATCH}
+            for attempt in range(1, CONFLICT_TRIES + 1):
+                try:
+                    self._merge_once(source, app_id, version, metadata, schema.names)
+                    break
+                except Py4JJavaError as error:
+                    if attempt == CONFLICT_TRIES or not is_conflict(error):
+                        raise
+        return Commit(int(self.delta.snapshot().version()), count, 0)
+
+    def _merge_once(
+        self, source: DataFrame, app_id: str, version: int, metadata: Mapping[str, Any], names: Sequence[str]
+    ) -> None:
+        session = source.sparkSession
+        mark = {"txnAppId": app_id, "txnVersion": str(version)}
+        for key, value in mark.items():
+            session.conf.set(f"spark.databricks.delta.write.{key}", value)
+        try:
+            with self.folder.command(session, lambda: metadata, dumped):
+                builder = self.delta.merge(source, changes.same_key(self._config.keys))
+                changes.with_actions(builder, names).execute()
+        finally:
+            for key in mark:
+                session.conf.unset(f"spark.databricks.delta.write.{key}")
+
+
+def dumped(metadata: Mapping[str, Any]) -> str:
+    return json.dumps(metadata, sort_keys=True, separators=(",", ":"))
