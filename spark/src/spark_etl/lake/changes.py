@@ -13,40 +13,29 @@ Order within a key: by offset. A row of the table that has a later offset of the
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Any
 
 from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import DataType, StructField, StructType
 from pyspark.storagelevel import StorageLevel
 
+from spark_etl.config.sinks import DeltaSinkConfig
 from spark_etl.errors import ConfigError, OutputError
 from spark_etl.lake import columns
 
 DELETED = "_deleted"
+RAW = "_raw_"  # columns of the record itself, for other sinks
 ENVELOPE_FIELDS = {"before", "after", "op", "source", "ts_ms", "ts_us", "ts_ns", "transaction", "payload", "schema"}
 _NEWER = "NOT coalesce(t._topic = s._topic AND t._partition = s._partition AND t._offset >= s._offset, false)"
 
 
-class ChangeConfig(Protocol):
-    @property
-    def mode(self) -> str: ...
-    @property
-    def keys(self) -> Sequence[str]: ...
-    @property
-    def envelope(self) -> str | None: ...
-
-
-def target_schema(config: ChangeConfig, rows: StructType) -> StructType:
+def target_schema(config: DeltaSinkConfig, rows: StructType) -> StructType:
     """Return the columns of the table for such rows. Raise ConfigError if the mode cannot use them."""
-    if config.mode != "upsert":
-        if DELETED in rows.names:
-            raise ConfigError("sinks.delta: null_value: delete needs mode: upsert")
-        return columns.table_schema(rows)
-    if not config.keys:
-        raise ConfigError("sinks.delta: mode: upsert needs keys")
-    kept = StructType([field for field in rows.fields if field.name != DELETED])
-    if config.envelope is None:
+    if config.mode != "upsert" and DELETED in rows.names:
+        raise ConfigError("sinks.delta: null_value: delete needs mode: upsert")
+    kept = StructType([field for field in rows.fields if field.name != DELETED and not field.name.startswith(RAW)])
+    if config.envelope == "none":
         return columns.table_schema(kept)
     after = _objects(_envelope(kept))["after"]
     others = [field for field in kept.fields if field.name not in ENVELOPE_FIELDS]
@@ -69,12 +58,12 @@ def with_actions(builder: Any, names: Sequence[str]) -> Any:
 
 
 @contextmanager
-def collapsed(rows: DataFrame, config: ChangeConfig, schema: StructType) -> Iterator[tuple[DataFrame, int]]:
+def collapsed(rows: DataFrame, config: DeltaSinkConfig, schema: StructType) -> Iterator[tuple[DataFrame, int]]:
     """Give the last change of each key, with the table's columns and `_deleted`, and the number of rows read.
 
     The changes are kept in memory and on disk until the block ends: a merge reads them twice.
     """
-    changes = _opened_envelope(rows, config, schema) if config.envelope else _plain(rows, config, schema)
+    changes = _opened_envelope(rows, config, schema) if config.envelope == "debezium" else _plain(rows, config, schema)
     seen = Observation()
     without_key = F.lit(False)
     for key in config.keys:
@@ -106,7 +95,7 @@ def collapsed(rows: DataFrame, config: ChangeConfig, schema: StructType) -> Iter
         last.unpersist()
 
 
-def _plain(rows: DataFrame, config: ChangeConfig, schema: StructType) -> DataFrame:
+def _plain(rows: DataFrame, config: DeltaSinkConfig, schema: StructType) -> DataFrame:
     deleted = F.coalesce(F.col(DELETED), F.lit(False)) if DELETED in rows.columns else F.lit(False)
     offered = StructType([field for field in rows.schema.fields if field.name != DELETED])
     fitted = columns.fitted(schema, offered)
@@ -117,7 +106,7 @@ def _plain(rows: DataFrame, config: ChangeConfig, schema: StructType) -> DataFra
     return rows.select(*fitted, deleted.alias(DELETED), F.lit(False).alias("_ignored"), F.lit(False).alias("_unknown"))
 
 
-def _opened_envelope(rows: DataFrame, config: ChangeConfig, schema: StructType) -> DataFrame:
+def _opened_envelope(rows: DataFrame, config: DeltaSinkConfig, schema: StructType) -> DataFrame:
     envelope = _envelope(rows.schema)
     root = "" if "op" in rows.columns else "payload."
     op = F.col(f"{root}op")
@@ -125,7 +114,7 @@ def _opened_envelope(rows: DataFrame, config: ChangeConfig, schema: StructType) 
     objects = _objects(envelope)
     after, before = objects["after"], objects.get("before", StructType())
     images = dict(zip(after.names, columns.fitted_parts(f"{root}after", after, schema), strict=True))
-    offered = StructType([f for f in rows.schema.fields if f.name not in ENVELOPE_FIELDS | {DELETED}])
+    offered = StructType([field for field in rows.schema.fields if field.name not in ENVELOPE_FIELDS | {DELETED}])
     others = dict(zip(schema.names, columns.fitted(schema, offered), strict=True))
     values = []
     for field in schema.fields:

@@ -179,7 +179,7 @@ class CommitObserver:
     def installed(self, session: SparkSession) -> Iterator[None]:
         """Observe every transaction that this thread begins."""
         jvm: Any = session._jvm
-        ensure_callback_server_started(session.sparkContext._gateway)
+        ensure_callback_server_started(session.sparkContext._gateway)  # type: ignore[no-untyped-call]
         observers = getattr(getattr(jvm, f"{_PACKAGE}.TransactionExecutionObserver$"), "MODULE$")
         earlier = observers.getObserver()
         observers.setObserver(self)

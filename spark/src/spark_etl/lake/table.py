@@ -19,13 +19,14 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from spark_etl import notes
+from spark_etl.config.sinks import DeltaSinkConfig
 from spark_etl.errors import ConfigError, OutputError
 from spark_etl.lake import changes, columns
 from spark_etl.lake.delta import Delta, is_conflict
@@ -41,23 +42,6 @@ PROPERTIES = {
 Accept = Callable[[int], Mapping[str, Any]]
 
 
-class TableConfig(Protocol):
-    """The part of a `delta` sink's configuration that a table needs."""
-
-    @property
-    def path(self) -> str: ...
-    @property
-    def partition_by(self) -> Sequence[str]: ...
-    @property
-    def mode(self) -> str: ...
-    @property
-    def keys(self) -> Sequence[str]: ...
-    @property
-    def envelope(self) -> str | None: ...
-    @property
-    def compression(self) -> str: ...
-
-
 @dataclass(frozen=True, slots=True)
 class Commit:
     """One commit: the version of the table, the rows read from the batch, the data files written (0: unknown)."""
@@ -70,7 +54,7 @@ class Commit:
 class LakeTable:
     """The table of one `delta` sink. Use it only inside `opened()` or `existing()`."""
 
-    def __init__(self, session: SparkSession, config: TableConfig) -> None:
+    def __init__(self, session: SparkSession, config: DeltaSinkConfig) -> None:
         self._config = config
         self.location = notes.absolute(config.path)
         self.delta = Delta(session, self.location)
@@ -81,7 +65,7 @@ class LakeTable:
 
     @classmethod
     @contextmanager
-    def opened(cls, session: SparkSession, config: TableConfig, rows: StructType) -> Iterator["LakeTable"]:
+    def opened(cls, session: SparkSession, config: DeltaSinkConfig, rows: StructType) -> Iterator["LakeTable"]:
         """Open the table as its one writer; create it, or add new columns to it.
 
         `rows` is the schema of the rows that `write` will get. Raise ConfigError if they do not fit the table,
@@ -94,7 +78,7 @@ class LakeTable:
             yield table
 
     @classmethod
-    def existing(cls, session: SparkSession, config: TableConfig) -> "LakeTable":
+    def existing(cls, session: SparkSession, config: DeltaSinkConfig) -> "LakeTable":
         """Return the table for a command next to a running pipeline. Raise OutputError if there is none."""
         table = cls(session, config)
         if not table.delta.exists():

@@ -1,0 +1,152 @@
+"""A Delta table written batch by batch: once each, counted before the commit, refused where readers would suffer."""
+
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.etl
+
+from pyspark.sql import DataFrame, SparkSession  # noqa: E402
+from pyspark.sql.types import StructType  # noqa: E402
+from spark_etl.config.sinks import DeltaSinkConfig  # noqa: E402
+from spark_etl.errors import AccountingError, ConfigError, OutputError  # noqa: E402
+from spark_etl.lake import LakeTable  # noqa: E402
+
+APP = "etl/orders/8f2c1d0a"
+PLACE = "_key STRING, _topic STRING, _partition INT, _offset BIGINT, _timestamp TIMESTAMP"
+SCHEMA = f"id BIGINT, day STRING, {PLACE}"
+
+
+def config(path: Path | str, **changes: object) -> DeltaSinkConfig:
+    return DeltaSinkConfig.model_validate({"type": "delta", "path": str(path), **changes})
+
+
+def rows(spark: SparkSession, *ids: int, first_offset: int = 0) -> DataFrame:
+    offsets = range(first_offset, first_offset + len(ids))
+    values = [(i, f"d{i % 2}", None, "orders", 0, offset, None) for i, offset in zip(ids, offsets, strict=True)]
+    return spark.createDataFrame(values, SCHEMA)
+
+
+def schema(spark: SparkSession, text: str) -> StructType:
+    return spark.createDataFrame([], text).schema
+
+
+def ids(spark: SparkSession, path: Path) -> list[int]:
+    return sorted(row["id"] for row in spark.read.format("delta").load(str(path)).select("id").collect())
+
+
+def accepting(expected: int, **metadata: object):
+    def accept(written: int) -> dict:
+        assert written == expected
+        return {"rows_out": written, **metadata}
+
+    return accept
+
+
+def test_batches_and_their_replay(spark: SparkSession, tmp_path: Path) -> None:
+    path = tmp_path / "orders"
+    sink = config(path, partition_by=["day"])
+    with LakeTable.opened(spark, sink, schema(spark, SCHEMA)) as table:
+        assert not table.holds(APP, 0)
+        assert table.last_metadata() is None
+        commit = table.write(rows(spark, 1, 2, 3), APP, 0, accepting(3, batch=0))
+        assert (commit.version, commit.rows, commit.files) == (1, 3, 2)
+        assert (table.holds(APP, 0), table.holds(APP, 1), table.holds("etl/orders/other", 0)) == (True, False, False)
+        with pytest.raises(OutputError, match="batch 0 of etl/orders/8f2c1d0a is there already"):
+            table.write(rows(spark, 1), APP, 0, accepting(1))
+        table.write(rows(spark), APP, 1, accepting(0, batch=1))
+    with LakeTable.opened(spark, sink, schema(spark, SCHEMA)) as table:
+        assert (table.holds(APP, 1), table.holds(APP, 2)) == (True, False)
+        assert table.last_metadata() == {"operation": "batch", "rows_out": 0, "batch": 1}
+    assert ids(spark, path) == [1, 2, 3]
+    assert sorted(entry.name for entry in path.iterdir()) == ["_delta_log", "_etl", "day=d0", "day=d1"]
+
+
+def test_a_batch_whose_count_is_refused_leaves_nothing(spark: SparkSession, tmp_path: Path) -> None:
+    path = tmp_path / "orders"
+
+    def refuse(written: int) -> dict:
+        raise AccountingError(f"{written} written")
+
+    with LakeTable.opened(spark, config(path), schema(spark, SCHEMA)) as table:
+        with pytest.raises(AccountingError, match="3 written"):
+            table.write(rows(spark, 1, 2, 3), APP, 0, refuse)
+        assert not table.holds(APP, 0)
+        assert list(path.glob("*.parquet")) == []
+        table.write(rows(spark, 4), APP, 0, accepting(1))
+    assert ids(spark, path) == [4]
+
+
+def test_one_driver_for_one_folder(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("spark_etl.lake.locks.DRIVER_WAIT_SECONDS", 0.0)
+    sink, columns = config(tmp_path / "orders"), schema(spark, SCHEMA)
+    with (
+        LakeTable.opened(spark, sink, columns),
+        pytest.raises(OutputError, match="another driver writes here"),
+        LakeTable.opened(spark, sink, columns),
+    ):
+        pass
+    with LakeTable.opened(spark, sink, columns):
+        pass
+
+
+def test_a_new_column_and_a_column_that_is_gone(spark: SparkSession, tmp_path: Path) -> None:
+    path = tmp_path / "orders"
+    with LakeTable.opened(spark, config(path), schema(spark, f"id BIGINT, day STRING, o STRUCT<a: INT>, {PLACE}")) as t:
+        values = [(1, "d1", (7,), None, "orders", 0, 0, None)]
+        first = spark.createDataFrame(values, f"id BIGINT, day STRING, o STRUCT<a: INT>, {PLACE}")
+        t.write(first, APP, 0, accepting(1))
+    wider = f"id BIGINT, price DOUBLE, o STRUCT<b: STRING, a: INT>, {PLACE}"
+    with LakeTable.opened(spark, config(path), schema(spark, wider)) as table:
+        table.write(
+            spark.createDataFrame([(2, 0.5, ("x", 8), None, "orders", 0, 1, None)], wider), APP, 1, accepting(1)
+        )
+    found = spark.read.format("delta").load(str(path)).orderBy("id")
+    assert found.select("id", "day", "price", "o.a", "o.b").collect() == [
+        (1, "d1", None, 7, None),
+        (2, None, 0.5, 8, "x"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("columns", "partition_by", "reason"),
+    [
+        (f"id STRING, day STRING, {PLACE}", ["day"], "column id: bigint in the table, string in the pipeline"),
+        (f"ID BIGINT, day STRING, {PLACE}", ["day"], "column ID: the table has id, other in case only"),
+        (SCHEMA, [], "the table is partitioned by ['day'], the pipeline says []"),
+        (SCHEMA, ["id"], "the table is partitioned by ['day'], the pipeline says ['id']"),
+    ],
+)
+def test_a_change_that_readers_could_not_bear(
+    spark: SparkSession, tmp_path: Path, columns: str, partition_by: list[str], reason: str
+) -> None:
+    path = tmp_path / "orders"
+    with LakeTable.opened(spark, config(path, partition_by=["day"]), schema(spark, SCHEMA)) as table:
+        table.write(rows(spark, 1), APP, 0, accepting(1))
+    with (
+        pytest.raises(ConfigError) as refused,
+        LakeTable.opened(spark, config(path, partition_by=partition_by), schema(spark, columns)),
+    ):
+        pass
+    assert str(refused.value) == f"sinks.delta {path}: {reason}"
+    assert ids(spark, path) == [1]
+
+
+def test_a_folder_of_other_files(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "some.parquet").touch()
+    with (
+        pytest.raises(OutputError, match="the folder has files and is not a Delta table"),
+        LakeTable.opened(spark, config(tmp_path), schema(spark, SCHEMA)),
+    ):
+        pass
+    assert [entry.name for entry in tmp_path.iterdir()] == ["some.parquet"]
+
+
+def test_a_location_of_hadoop_is_left_to_hadoop(spark: SparkSession, tmp_path: Path) -> None:
+    """Without Hadoop's S3 classes the error names them; no local folder `s3a:` appears."""
+    with (
+        pytest.raises(Exception, match="S3AFileSystem not found"),
+        LakeTable.opened(spark, config("s3a://bucket/lake"), schema(spark, SCHEMA)),
+    ):
+        pass
+    assert not Path("s3a:").exists()
