@@ -1,0 +1,123 @@
+"""Mode upsert: the table holds the last state of each key, whatever the order and number of a batch's changes."""
+
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.etl
+
+from pyspark.sql import DataFrame, SparkSession  # noqa: E402
+from spark_etl.config.sinks import DeltaSinkConfig  # noqa: E402
+from spark_etl.errors import ConfigError, OutputError  # noqa: E402
+from spark_etl.lake import LakeTable, changes  # noqa: E402
+
+APP = "etl/customers/8f2c1d0a"
+PLACE = "_topic STRING, _partition INT, _offset BIGINT, _timestamp TIMESTAMP"
+PLAIN = f"id BIGINT, name STRING, _key STRING, {PLACE}, _deleted BOOLEAN, _raw_value BINARY"
+ROW = "STRUCT<id: INT, name: STRING>"
+EVENT = f"before {ROW}, after {ROW}, op STRING, ts_ms BIGINT, day STRING, _key STRUCT<id: INT>, {PLACE}"
+Change = tuple[int, int | None, str | None, str, bool | None]  # offset, id, name, key, deleted
+
+
+def config(path: Path, **more: object) -> DeltaSinkConfig:
+    document = {"type": "delta", "path": str(path), "mode": "upsert", "keys": ["id"], **more}
+    return DeltaSinkConfig.model_validate(document)
+
+
+def plain(spark: SparkSession, *rows: Change) -> DataFrame:
+    values = [(i, name, key, "c", 0, offset, None, deleted, None) for offset, i, name, key, deleted in rows]
+    return spark.createDataFrame(values, PLAIN)
+
+
+def events(spark: SparkSession, *rows: tuple) -> DataFrame:
+    """Return change events (offset, op, before, after); the key's id is that of the row."""
+    values = [
+        (before, after, op, None, "d1", ((after or before or (9,))[0],), "c", 0, offset, None)
+        for offset, op, before, after in rows
+    ]
+    return spark.createDataFrame(values, EVENT)
+
+
+def found(spark: SparkSession, path: Path, *columns: str) -> list[tuple]:
+    table = spark.read.format("delta").load(str(path))
+    return [tuple(row) for row in table.select(*columns).orderBy("id").collect()]
+
+
+def counted(expected: int):
+    def accept(rows: int) -> dict:
+        assert rows == expected
+        return {"rows_out": rows}
+
+    return accept
+
+
+def test_the_last_change_of_a_key_wins(spark: SparkSession, tmp_path: Path) -> None:
+    path = tmp_path / "customers"
+    first = plain(
+        spark,
+        (4, 1, "d", "1", None),
+        (1, 1, "a", "1", None),
+        (2, 2, "b", "2", False),
+        (3, None, None, "2", True),
+        (0, 3, "c", "3", None),
+    )
+    with LakeTable.opened(spark, config(path), first.schema) as table:
+        commit = table.write(first, APP, 0, counted(5))
+        assert (commit.version, commit.rows) == (1, 5)
+        assert found(spark, path, "id", "name", "_offset") == [(1, "d", 4), (3, "c", 0)]
+        older_and_newer = plain(
+            spark, (3, 1, "stale", "1", None), (5, None, None, "3", True), (6, 2, "back", "2", None)
+        )
+        table.write(older_and_newer, APP, 1, counted(3))
+        assert table.last_metadata() == {"operation": "batch", "rows_out": 3}
+    with LakeTable.opened(spark, config(path), first.schema) as table:
+        assert (table.holds(APP, 1), table.holds(APP, 2)) == (True, False)
+    assert found(spark, path, "id", "name", "_key") == [(1, "d", "1"), (2, "back", "2")]
+    assert spark.read.format("delta").load(str(path)).columns == [
+        *("id", "name", "_key", "_topic", "_partition", "_offset", "_timestamp"),
+    ]
+
+
+def test_change_events_of_debezium(spark: SparkSession, tmp_path: Path) -> None:
+    path = tmp_path / "customers"
+    sink = config(path, envelope="debezium", partition_by=["day"])
+    first = events(
+        spark,
+        (0, "r", None, (1, "one")),
+        (1, "c", None, (2, "two")),
+        (2, "u", (2, "two"), (2, "zwei")),
+        (3, "c", None, (3, "three")),
+        (4, "d", (3, None), None),
+        (5, None, None, None),  # a tombstone
+        (6, "m", None, None),
+    )
+    with LakeTable.opened(spark, sink, first.schema) as table:
+        table.write(first, APP, 0, counted(7))
+        assert found(spark, path, "id", "name", "day") == [(1, "one", "d1"), (2, "zwei", "d1")]
+        second = events(spark, (7, "d", (1, "one"), None), (8, "c", None, (1, "again")), (9, "d", (2, None), None))
+        table.write(second, APP, 1, counted(3))
+        assert found(spark, path, "id", "name", "day") == [(1, "again", "d1")]
+        with pytest.raises(OutputError, match="1 change events have an op other than c, r, u, d, m"):
+            table.write(events(spark, (10, "t", None, None)), APP, 2, counted(1))
+        assert not table.holds(APP, 2)
+
+
+def test_a_deletion_without_a_key(spark: SparkSession, tmp_path: Path) -> None:
+    batch = plain(spark, (0, None, None, "not a number", True), (1, 1, "a", "1", None))
+    with (
+        LakeTable.opened(spark, config(tmp_path / "t"), batch.schema) as table,
+        pytest.raises(OutputError, match=r"1 deletions name no key \(id\)"),
+    ):
+        table.write(batch, APP, 0, counted(2))
+
+
+def test_rows_that_the_mode_cannot_use(spark: SparkSession, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="envelope: debezium needs the fields op and after"):
+        changes.target_schema(config(tmp_path, envelope="debezium"), plain(spark).schema)
+    append = config(tmp_path, mode="append", keys=[])
+    with pytest.raises(ConfigError, match="null_value: delete needs mode: upsert"):
+        changes.target_schema(append, plain(spark).schema)
+    with pytest.raises(ConfigError, match="'name' is a column of the pipeline and a field of after"):
+        changes.target_schema(
+            config(tmp_path, envelope="debezium"), spark.createDataFrame([], f"{EVENT}, name STRING").schema
+        )
