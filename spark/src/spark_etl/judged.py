@@ -1,24 +1,32 @@
 """The plan of a pipeline, from Kafka records to judged rows: one frame of all records, streaming or not.
 
-Columns of the frame, in this order:
+Columns of the frame:
 
-- the data columns;
+- the data columns; `_rescued` with decode.unknown_fields: rescue; `_deleted` with decode.null_value: delete;
 - `_key _topic _partition _offset _timestamp`: the key as decode.key says, and the record's place;
-- `_raw_key _raw_value _raw_headers`: the record itself, null for good rows;
-- `_error`: STRUCT<stage, rule, message>, null for good rows.
+- `_raw_key _raw_value _raw_headers`: the record itself, null for good rows that no sink writes as they came;
+- `_error`: STRUCT<stage, rule, message>, null for good rows;
+- `_noted`, if a rule has `on_violation: keep`: a bit for each of these rules that the row breaks.
 
-Run, validate, test and backfill all use `plan`.
+Steps, in this order: decode, join, derive, rules, dedupe, statements, partition check. Run, validate, test and backfill
+all use `plan`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from spark_etl import transforms
-from spark_etl.config import Pipeline
+from spark_etl.config import Pipeline, Rule
+from spark_etl.config.model import seconds
+from spark_etl.config.pipeline_file import Place
+from spark_etl.decode import RAW, SOURCE_COLUMNS, Decoded, decode
+from spark_etl.decode.faults import barrier, fault
+from spark_etl.errors import ConfigError
+from spark_etl.transform import dedupe, joins, statements
 
 Check = tuple[str, str]  # stage and rule
 
@@ -48,40 +56,177 @@ class Counts:
 class Judged:
     rows: DataFrame
     columns: tuple[str, ...]  # of a good row, in the order they are written
-    checks: tuple[Check, ...]  # every check that can refuse or drop a row
+    checks: tuple[Check, ...]  # every check that refuses a row
+    drops: tuple[Check, ...]  # every check that drops a row
+    notes: tuple[Check, ...]  # every rule that keeps a row, in the order of the bits of `_noted`
 
     @property
     def counters(self) -> list[Column]:
         """Aggregates for `DataFrame.observe` on the frame or a batch of it; `counts` reads their values."""
-        per_check = [
-            F.count_if((F.col("_error.stage") == stage) & (F.col("_error.rule") == rule)).alias(f"{stage}.{rule}")
-            for stage, rule in self.checks
+        error = F.col("_error")
+        found = [
+            F.count_if((error["stage"] == stage) & (error["rule"] == rule)).alias(f"{stage}.{rule}")
+            for stage, rule in (*self.checks, *self.drops)
         ]
-        rows = F.count(F.lit(1)).alias("rows")
-        return [rows, F.count_if(F.col("_error").isNull()).alias("good"), *per_check]
+        noted = [
+            F.count_if(error.isNull() & (F.getbit("_noted", F.lit(bit)) == 1)).alias(f"{stage}.{rule}")
+            for bit, (stage, rule) in enumerate(self.notes)
+        ]
+        return [F.count(F.lit(1)).alias("rows"), F.count_if(error.isNull()).alias("good"), *found, *noted]
 
     def counts(self, observed: Mapping[str, Any]) -> Counts:
-        """Return the counts that an observation of `counters` found."""
-        refused = {check: int(observed[".".join(check)]) for check in self.checks if observed[".".join(check)]}
-        return Counts(int(observed["rows"]), int(observed["good"]), refused, {}, {})
+        """Return the counts that an observation of `counters` found; a check that found nothing is left out."""
 
-    def good(self, batch: DataFrame) -> DataFrame:
-        """Return the good rows of a batch. Aggregates and filters over the batch must not be pushed below a decode:
-        call it on the frame of foreachBatch, or on a static frame.
-        """
-        return batch.where("_error IS NULL").select(*self.columns)
+        def of(checks: Sequence[Check]) -> dict[Check, int]:
+            found = {check: int(observed[".".join(check)] or 0) for check in checks}
+            return {check: count for check, count in found.items() if count}
+
+        rows, good = int(observed["rows"]), int(observed["good"])
+        return Counts(rows, good, of(self.checks), of(self.drops), of(self.notes))
+
+    def good(self, batch: DataFrame, *, raw: bool = False) -> DataFrame:
+        """Return the good rows of the frame or a batch of it; `raw`: with the raw columns."""
+        return batch.where("_error IS NULL").select(*self.columns, *(RAW if raw else ()))
 
     def refused(self, batch: DataFrame) -> DataFrame:
-        """Return the rows of a batch that become dead letters."""
-        return batch.where("_error IS NOT NULL")
+        """Return the rows of the frame or a batch that become dead letters."""
+        place = F.concat_ws(".", "_error.stage", "_error.rule")
+        dropped = [".".join(check) for check in self.drops]
+        return batch.where(F.col("_error").isNotNull() & ~place.isin(dropped))
 
 
-def plan(session: SparkSession, records: DataFrame, pipeline: Pipeline) -> Judged:  # noqa: ARG001
-    """Return the judged frame of Kafka records (`sources.COLUMNS`). AnalysisException: an expression is wrong."""
-    checked = transforms.check(records, pipeline.config, pipeline.schema_)
-    checks = (
-        *(("decode", rule) for rule in transforms.DECODE_CHECKS),
-        *(("rules", rule.name) for rule in pipeline.config.rules),
-        *(("partition", name) for name in transforms.partition_columns(pipeline.config)),
-    )
-    return Judged(checked.rows, checked.columns, checks)
+def plan(session: SparkSession, records: DataFrame, pipeline: Pipeline) -> Judged:
+    """Return the judged frame of Kafka records (`sources.COLUMNS`). ConfigError: an expression or table is wrong."""
+    return _Planner(session, pipeline).judged(records)
+
+
+class _Planner:
+    def __init__(self, session: SparkSession, pipeline: Pipeline) -> None:
+        self._session = session
+        self._pipeline = pipeline
+        self._config = pipeline.config
+        deleting = pipeline.config.decode.null_value == "delete"
+        self._aside = "(_error IS NOT NULL OR _deleted)" if deleting else "(_error IS NOT NULL)"
+        self._notes = [rule for rule in self._config.rules if rule.on_violation == "keep"]
+
+    def judged(self, records: DataFrame) -> Judged:
+        config = self._config
+        decoded = decode(records, self._pipeline)
+        frame = self._joined(decoded.rows)
+        frame = self._with(frame, "derive", config.derive)
+        known = [name for name in self._partition_by() if name in frame.columns]
+        frame = self._ruled(frame, known)
+        frame = self._timed(frame)
+        if config.dedupe is not None:
+            frame = dedupe.deduplicated(frame, config.dedupe, F.expr(self._aside))
+        made = [column for join in config.join for column in join.select]
+        data = [*decoded.columns, *made, *config.derive, *(["_rescued"] if "_rescued" in decoded.marks else [])]
+        if config.transform:
+            frame, data = self._stated(frame, decoded)
+            unknown = [name for name in self._partition_by() if name not in known]
+            frame = frame.withColumn("_error", barrier(F.coalesce("_error", *self._partition_faults(unknown, frame))))
+        columns = (*data, *(["_deleted"] if "_deleted" in decoded.marks else []), *SOURCE_COLUMNS)
+        frame = self._without_raw(frame).select(*columns, *RAW, "_error", *(["_noted"] if self._notes else []))
+        return Judged(frame, columns, *self._outcomes(decoded))
+
+    def _joined(self, frame: DataFrame) -> DataFrame:
+        for number, join in enumerate(self._config.join):
+            try:
+                frame = joins.joined(self._session, frame, join, F.expr(self._aside))
+            except (PySparkException, ConfigError) as error:
+                raise self._fault(("join", number), error) from None
+        return frame
+
+    def _with(self, frame: DataFrame, section: str, expressions: Mapping[str, str]) -> DataFrame:
+        """Add a column for each expression. ConfigError: one is wrong."""
+        for name, expression in expressions.items():
+            self._check(frame, expression, (section, name))
+        return frame.select("*", *(F.expr(expression).alias(name) for name, expression in expressions.items()))
+
+    def _check(self, frame: DataFrame, expression: str, place: Place) -> None:
+        try:
+            frame.select(F.expr(expression))
+        except PySparkException as error:
+            raise self._fault(place, error) from None
+
+    def _ruled(self, frame: DataFrame, partition_by: list[str]) -> DataFrame:
+        """Add the faults of rules and of partition columns to `_error`, and the broken rules of notes as `_noted`."""
+        for number, rule in enumerate(self._config.rules):
+            self._check(frame, f"CAST(({rule.expr}) AS BOOLEAN)", ("rules", number, "expr"))
+        faults = [
+            F.when(_broken(rule), fault("rules", rule.name, F.lit(f"not true: {rule.expr}")))
+            for rule in self._config.rules
+            if rule.on_violation != "keep"
+        ]
+        faults += self._partition_faults(partition_by, frame)
+        added = F.when(~F.expr(self._aside), F.coalesce(*faults)) if faults else F.lit(None)
+        bits = [F.when(_broken(rule), F.lit(1 << bit)).otherwise(F.lit(0)) for bit, rule in enumerate(self._notes)]
+        noted = [sum(bits[1:], bits[0]).cast("bigint").alias("_noted")] if bits else []
+        others = [name for name in frame.columns if name != "_error"]
+        error = barrier(F.coalesce("_error", added)) if faults else F.col("_error")
+        return frame.select(*others, *noted, error.alias("_error"))
+
+    def _partition_by(self) -> list[str]:
+        return self._config.table.partition_by if self._config.table is not None else []
+
+    def _partition_faults(self, names: list[str], frame: DataFrame) -> list[Column]:
+        for name in names:
+            if name not in frame.columns:
+                raise self._fault(("sinks",), ConfigError(f"partition_by: no column {name!r}"))
+        return [
+            F.when(F.col(name).isNull(), fault("partition", name, F.lit(f"{name} is null, no partition to write to")))
+            for name in names
+        ]
+
+    def _timed(self, frame: DataFrame) -> DataFrame:
+        """Give the frame its watermark. The event time of a refused row counts for nothing."""
+        event_time = self._config.decode.timestamp
+        if event_time is None:
+            return frame
+        delay = event_time.watermark
+        if self._config.dedupe is not None:
+            delay = max(delay, self._config.dedupe.within, key=seconds)
+        name = event_time.field
+        if name == "_timestamp":
+            return frame.withWatermark(name, delay)
+        return frame.withColumn(name, F.when(F.col("_error").isNull(), F.col(name))).withWatermark(name, delay)
+
+    def _stated(self, frame: DataFrame, decoded: Decoded) -> tuple[DataFrame, list[str]]:
+        """Apply the statements; return their frame and data columns."""
+        deleted = [name for name in decoded.marks if name == "_deleted"]
+        kept = (*SOURCE_COLUMNS, *RAW, "_error", *deleted, *(["_noted"] if self._notes else []))
+        for number, statement in enumerate(self._config.transform):
+            try:
+                frame = statements.applied(self._session, frame, statement.sql, kept, self._aside)
+            except ConfigError as error:
+                raise self._fault(("transform", number, "sql"), error) from None
+        return frame, [name for name in frame.columns if name not in kept]
+
+    def _without_raw(self, frame: DataFrame) -> DataFrame:
+        if any(getattr(sink, "value", None) == "original" for sink in self._config.sinks):
+            return frame
+        raw = {name: F.when(F.col("_error").isNotNull(), F.col(name)) for name in RAW}
+        return frame.withColumns(raw)
+
+    def _outcomes(self, decoded: Decoded) -> tuple[tuple[Check, ...], tuple[Check, ...], tuple[Check, ...]]:
+        """Return the checks that refuse a row, those that drop it, and those that only note it."""
+        config = self._config
+        outcome = dict.fromkeys(decoded.checks, "dlq")
+        if config.decode.null_value == "drop":
+            outcome["decode", "null_value"] = "drop"
+        outcome |= {("join", join.name): join.unmatched for join in config.join if join.unmatched != "keep"}
+        outcome |= {("rules", rule.name): rule.on_violation for rule in config.rules}
+        outcome |= {("partition", name): "dlq" for name in self._partition_by()}
+
+        def having(*wanted: str) -> tuple[Check, ...]:
+            return tuple(check for check, found in outcome.items() if found in wanted)
+
+        return having("dlq", "fail"), having("drop"), having("keep")
+
+    def _fault(self, place: Place, error: Exception) -> ConfigError:
+        return self._pipeline.fault(place, str(error).strip().splitlines()[0])
+
+
+def _broken(rule: Rule) -> Column:
+    """Return whether a row breaks a rule. It holds if its expression is true; false and null break it."""
+    return ~F.coalesce(F.expr(rule.expr).cast("boolean"), F.lit(False))

@@ -28,10 +28,11 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.storagelevel import StorageLevel
 
-from spark_etl import sources, transforms
+from spark_etl import sources
 from spark_etl.cluster import Cluster
 from spark_etl.config import Pipeline
 from spark_etl.errors import AccountingError, ConfigError, EtlError, RuleError
+from spark_etl.judged import Judged, plan
 from spark_etl.logs import Log
 from spark_etl.manifest import Manifest
 from spark_etl.metrics import Metrics
@@ -64,7 +65,7 @@ class Run:
         log: Log,
     ) -> None:
         self._config = pipeline.config
-        self._schema = pipeline.schema_
+        self._pipeline = pipeline
         self._bootstrap_servers = bootstrap_servers
         cluster, name = Cluster(bootstrap_servers), self._config.name
         self._letters = DeadLetters(session, cluster, self._config.dead_letter.topic, name)
@@ -111,7 +112,8 @@ class Run:
         columns = [F.lit(None).cast(kind).alias(name) for name, kind in sources.COLUMNS.items()]
         empty = self._session.range(0).select(*columns)
         try:
-            good = transforms.check(empty, self._config, self._schema).good()
+            judged = plan(self._session, empty, self._pipeline)
+            good = judged.good(judged.rows)
             for sink in self._config.summaries:
                 summary(good, sink, self._config.name, 0)
         except PySparkException as error:
@@ -149,7 +151,7 @@ class Run:
         began = time.monotonic()
         arrived = Observation()
         observed = batch.observe(arrived, F.count(F.lit(1)).alias("rows"))
-        checked = transforms.check(observed, self._config, self._schema)
+        checked = plan(batch.sparkSession, observed, self._pipeline)
         checked.rows.persist(StorageLevel.MEMORY_AND_DISK)
         try:
             good, refused = _counted(checked)
@@ -159,9 +161,9 @@ class Run:
             self._fail_on(refused)
             begun_before = self._manifest.started(self._query_id, batch_id)
             if refused:
-                self._letters.write(checked.refused(), begun_before)
+                self._letters.write(checked.refused(checked.rows), begun_before)
             parquet = ParquetSink(self._config.parquet, self._manifest)
-            parquet.write(checked.good(), self._query_id, batch_id, good)
+            parquet.write(checked.good(checked.rows), self._query_id, batch_id, good)
         finally:
             checked.rows.unpersist()
         self._manifest.finished(self._query_id, batch_id)
@@ -206,7 +208,7 @@ class Run:
             self._log.info("summary published", topic=sink.topic, version=version, records=count)
 
 
-def _counted(checked: transforms.Checked) -> tuple[int, dict[tuple[str, str], int]]:
+def _counted(checked: Judged) -> tuple[int, dict[tuple[str, str], int]]:
     """Return the number of good records, and of refused ones by (stage, rule)."""
     outcomes = checked.rows.groupBy("_error.stage", "_error.rule").count().collect()
     counts = {(row["stage"], row["rule"]): int(row["count"]) for row in outcomes}

@@ -1,21 +1,20 @@
 """Decoding and judging on frames made here: faults that from_json lets pass are found, and nothing is lost."""
 
 import json
-from datetime import UTC, datetime
+from datetime import UTC
 from pathlib import Path
 
 import pytest
 
 pytestmark = pytest.mark.etl
 
-from pyspark.sql import DataFrame, Row, SparkSession  # noqa: E402
-from pyspark.sql.types import StructType  # noqa: E402
-from spark_etl import sources, transforms  # noqa: E402
+from pyspark.sql import Row, SparkSession  # noqa: E402
 from spark_etl.config import Pipeline, load  # noqa: E402
+from spark_etl.judged import plan  # noqa: E402
 from spark_etl.sinks.dead_letters import letters  # noqa: E402
 from spark_etl.sinks.summaries import summary  # noqa: E402
+from support.kafka_frames import AT, frame  # noqa: E402
 
-AT = datetime(2026, 1, 31, 12, 0, 0, 123000)
 GOOD = {"id": 7, "name": "seven", "price": None, "day": "2026-01-31", "at": "2026-01-31T11:00:00Z"}
 SCHEMA = {
     "type": "object",
@@ -59,18 +58,8 @@ dead_letter: {{topic: orders.dlq}}
     return load(path, {})
 
 
-def frame(session: SparkSession, values: list[bytes | None], keys: list[bytes | None] | None = None) -> DataFrame:
-    keys = keys if keys is not None else [b"k%d" % number for number in range(len(values))]
-    rows = [
-        (key, value, "orders", 3, number, AT, 0, [Row(key="trace", value=b"t")])
-        for number, (key, value) in enumerate(zip(keys, values, strict=True))
-    ]
-    columns = ", ".join(f"{name} {kind}" for name, kind in sources.COLUMNS.items())
-    return session.createDataFrame(rows, StructType.fromDDL(columns))
-
-
 def judge(session: SparkSession, pipe: Pipeline, values: list[bytes | None], **more) -> list[Row]:
-    checked = transforms.check(frame(session, values, **more), pipe.config, pipe.schema_)
+    checked = plan(session, frame(session, values, **more), pipe)
     return sorted(checked.rows.collect(), key=lambda row: row["_offset"])
 
 
@@ -171,10 +160,10 @@ def test_unknown_fields_can_be_kept(session, tmp_path):
 
 def test_good_and_refused_are_all(session, tmp_path):
     pipe = pipeline(tmp_path)
-    checked = transforms.check(frame(session, [TEXT, b"x", TEXT]), pipe.config, pipe.schema_)
-    assert [row["_offset"] for row in checked.good().collect()] == [0, 2]
-    assert [row["_offset"] for row in checked.refused().collect()] == [1]
-    assert checked.good().columns == [
+    checked = plan(session, frame(session, [TEXT, b"x", TEXT]), pipe)
+    assert [row["_offset"] for row in checked.good(checked.rows).collect()] == [0, 2]
+    assert [row["_offset"] for row in checked.refused(checked.rows).collect()] == [1]
+    assert checked.good(checked.rows).columns == [
         *("id", "name", "price", "day", "at", "paid", "month", "half"),
         *("_key", "_topic", "_partition", "_offset", "_timestamp"),
     ]
@@ -182,8 +171,8 @@ def test_good_and_refused_are_all(session, tmp_path):
 
 def test_a_dead_letter_is_the_record_and_the_reason(session, tmp_path):
     pipe = pipeline(tmp_path)
-    checked = transforms.check(frame(session, [with_(id="7")]), pipe.config, pipe.schema_)
-    (letter,) = letters(checked.refused(), "orders", 1 << 20).collect()
+    checked = plan(session, frame(session, [with_(id="7")]), pipe)
+    (letter,) = letters(checked.refused(checked.rows), "orders", 1 << 20).collect()
     assert (bytes(letter["key"]), bytes(letter["value"])) == (b"k0", with_(id="7"))
     assert [(header["key"], bytes(header["value"]).decode()) for header in letter["headers"]] == [
         ("trace", "t"),
@@ -201,8 +190,8 @@ def test_a_dead_letter_is_the_record_and_the_reason(session, tmp_path):
 def test_a_summary_is_keyed_by_its_group(session, tmp_path):
     pipe = pipeline(tmp_path)
     values = [with_(price=1), with_(price=2), with_(price=None), with_(day="2026-02-01", price=None)]
-    checked = transforms.check(frame(session, values), pipe.config, pipe.schema_)
-    records = summary(checked.good(), pipe.config.summaries[0], "orders", 5).collect()
+    checked = plan(session, frame(session, values), pipe)
+    records = summary(checked.good(checked.rows), pipe.config.summaries[0], "orders", 5).collect()
     assert {bytes(record["key"]): json.loads(bytes(record["value"])) for record in records} == {
         b"2026-01": {"month": "2026-01", "n": 3, "price": 1.5},
         b"2026-02": {"month": "2026-02", "n": 1, "price": None},

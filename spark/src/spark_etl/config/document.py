@@ -74,6 +74,10 @@ def faults(config: PipelineConfig) -> Iterator[Fault]:
     for number, name in enumerate(names):
         if name in names[:number]:
             yield ("rules", number, "name"), "two rules have the same name"
+    joins = [join.name for join in config.join]
+    for number, name in enumerate(joins):
+        if name in joins[:number]:
+            yield ("join", number, "name"), "two joins have the same name"
     yield from _topic_faults(config)
     yield from _event_time_faults(config)
     if config.decode.null_value == "delete":

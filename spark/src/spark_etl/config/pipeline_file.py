@@ -18,14 +18,16 @@ the pipeline file, all others to the working directory.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import yaml
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, PrivateAttr, ValidationError
 
+from spark_etl.avro_schema import AvroSchema
 from spark_etl.config.document import PipelineConfig, faults
+from spark_etl.config.sinks import KafkaSinkConfig
 from spark_etl.errors import ConfigError
 from spark_etl.schema import RecordSchema
 
@@ -33,15 +35,6 @@ PIPELINE_FILE_BYTES_MAX = 1 << 20
 NESTING_MAX = 50
 _VARIABLE = re.compile(r"\$\$\{|\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 Place = tuple[str | int, ...]
-
-
-class Pipeline(BaseModel):
-    """The input of a run: the file's content and the record schema that it points to."""
-
-    model_config = ConfigDict(frozen=True)
-
-    config: PipelineConfig
-    schema_: RecordSchema
 
 
 class _Lines:
@@ -94,17 +87,58 @@ class _Lines:
                 self._refuse_duplicates(item, depth + 1)
 
 
+class Pipeline(BaseModel):
+    """The input of a run: the file's content and the record schema that it points to."""
+
+    model_config = ConfigDict(frozen=True)
+
+    config: PipelineConfig
+    schema_: RecordSchema | AvroSchema | None  # None: raw values
+    key_schema: RecordSchema | None = None
+
+    _lines: _Lines | None = PrivateAttr(default=None)
+
+    def fault(self, place: Place, reason: str) -> ConfigError:
+        """Return the error of one place of the file: `FILE:LINE: KEY.KEY: REASON`."""
+        if self._lines is None:
+            return ConfigError(f"{'.'.join(map(str, place))}: {reason}")
+        return self._lines.fault(place, reason)
+
+    @property
+    def names(self) -> list[str]:
+        """The names of a record's own columns: fields and headers."""
+        fields = self.schema_.names if self.schema_ is not None else ["value"]
+        return [*fields, *self.config.decode.headers]
+
+
 def load(path: Path, environment: Mapping[str, str]) -> Pipeline:
     """Return the checked pipeline. ConfigError: the file or a schema is wrong, with file, line and key."""
     document, lines = _parsed(path)
     config = _validated(_interpolated(document, environment, lines, ()), lines)
     for place, reason in faults(config):
         raise lines.fault(place, reason)
-    if config.decode.schema_file is None:
-        raise lines.fault(("decode", "format"), "raw is not served yet")
-    schema = RecordSchema.load(path.parent / config.decode.schema_file)
-    _check_columns(config, schema, lines)
-    return Pipeline(config=config, schema_=schema)
+    pipeline = Pipeline(config=config, schema_=_schema(path, config), key_schema=_key_schema(path, config))
+    pipeline._lines = lines
+    _check_columns(pipeline, lines)
+    return pipeline
+
+
+def _schema(path: Path, config: PipelineConfig) -> RecordSchema | AvroSchema | None:
+    decode = config.decode
+    if decode.schema_file is None:
+        return None
+    file = path.parent / decode.schema_file
+    if decode.format == "avro":
+        return AvroSchema.load(file)
+    schema = RecordSchema.load(file)
+    nested = [field.name for field in schema.fields if field.nested]
+    if nested and decode.format == "csv":
+        raise ConfigError(f"{file}: properties.{nested[0]}: csv has no {nested[0]!r} of several values")
+    return schema
+
+
+def _key_schema(path: Path, config: PipelineConfig) -> RecordSchema | None:
+    return RecordSchema.load(path.parent / config.decode.key_schema) if config.decode.key_schema is not None else None
 
 
 def interpolate(value: Any, environment: Mapping[str, str]) -> Any:
@@ -177,20 +211,35 @@ def _readable(error: dict[str, Any], lines: _Lines) -> str:
     return lines.text(error["loc"], reason.removeprefix("Value error, "), absent=error["type"] == "missing")
 
 
-def _check_columns(config: PipelineConfig, schema: RecordSchema, lines: _Lines) -> None:
-    clash = sorted(set(config.derive) & set(schema.names))
-    if clash:
-        raise lines.fault(("derive", clash[0]), "the schema has a field of that name")
-    known = {*schema.names, *config.derive}
-    if config.transform:
-        return  # a statement may make more columns; the plan finds one that is missing
-    for number, sink in enumerate(config.sinks):
-        aggregate = getattr(sink, "aggregate", None)
-        for key, columns in [
-            ("partition_by", getattr(sink, "partition_by", [])),
-            ("group_by", aggregate.group_by if aggregate is not None else []),
-        ]:
-            for column in columns:
-                if column not in known:
-                    place = ("sinks", number, "aggregate", key) if key == "group_by" else ("sinks", number, key)
-                    raise lines.fault(place, f"no column {column!r} in the schema or under derive")
+def _check_columns(pipeline: Pipeline, lines: _Lines) -> None:
+    """Refuse a column that is made twice, and one that is used and not made."""
+    config = pipeline.config
+    made = {name.lower(): "the schema has a field" for name in pipeline.names}
+    sections: list[tuple[Place, Iterable[str]]] = [
+        *((("join", number, "select"), join.select) for number, join in enumerate(config.join)),
+        (("derive",), config.derive),
+    ]
+    if len(made) != len(pipeline.names):
+        raise lines.fault(("decode", "headers"), "a column has the name of a field")
+    for place, columns in sections:
+        for column in columns:
+            if column.lower() in made:
+                raise lines.fault((*place, column), f"{made[column.lower()]} of that name")
+            made[column.lower()] = "there is a column"
+    field = config.decode.timestamp.field if config.decode.timestamp is not None else "_timestamp"
+    if field not in (*pipeline.names, "_timestamp"):
+        raise lines.fault(("decode", "timestamp", "field"), f"no column {field!r} in the schema or under headers")
+    for place, columns in _used(config):
+        for column in columns:
+            if column.lower() not in made and column not in ("_key", "_topic", "_partition", "_timestamp"):
+                raise lines.fault(place, f"no column {column!r} in the schema or under derive")
+
+
+def _used(config: PipelineConfig) -> Iterator[tuple[Place, list[str]]]:
+    """Yield places that name columns. A statement may make more columns: then the plan checks those of sinks."""
+    if config.dedupe is not None:
+        yield ("dedupe", "keys"), config.dedupe.keys
+    for number, sink in enumerate(config.sinks if not config.transform else []):
+        yield ("sinks", number, "partition_by"), getattr(sink, "partition_by", [])
+        if isinstance(sink, KafkaSinkConfig) and sink.aggregate is not None:
+            yield ("sinks", number, "aggregate", "group_by"), sink.aggregate.group_by

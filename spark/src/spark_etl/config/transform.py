@@ -1,6 +1,6 @@
 """The sections between decoding and sinks, in the order in which they run: join, derive, rules, dedupe, transform.
 
-join: [{path: airlines.csv, format: csv, schema: "code STRING, name STRING", on: {carrier: code},
+join: [{name: airlines, path: airlines.csv, format: csv, schema: "code STRING, name STRING", on: {carrier: code},
         select: {airline: name}, unmatched: dlq}]
 derive: {day: date_format(placed, 'yyyy-MM-dd')}
 rules: [{name: paid, expr: amount > 0, on_violation: dlq}]
@@ -18,6 +18,7 @@ from spark_etl.config.model import AnyColumn, Column, Duration, Expression, Loca
 class Join(Section):
     """A static table whose columns are added to each record with the same key."""
 
+    name: Name
     path: Location
     format: Literal["csv", "json", "parquet", "delta"]
     schema_: str | None = Field(default=None, alias="schema", min_length=1, max_length=100_000)

@@ -1,0 +1,5 @@
+"""Kafka records → typed rows, or the reason why not. SQL functions only; no Python runs per record."""
+
+from spark_etl.decode.records import RAW, SOURCE_COLUMNS, Decoded, decode
+
+__all__ = ["RAW", "SOURCE_COLUMNS", "Decoded", "decode"]

@@ -1,0 +1,1 @@
+"""The steps between decoding and sinks: join, derive, rules, dedupe, statements. Each keeps refused rows."""

@@ -1,0 +1,64 @@
+"""Joins of a static table: its columns for each record whose key is in the table.
+
+The table must have one row per key, or a record would become two. It is read when the plan is made; a Delta table is
+read again at each batch.
+"""
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+from spark_etl.config import Join
+from spark_etl.decode.faults import fault
+from spark_etl.errors import ConfigError
+
+STAGE = "join"
+_OPTIONS = {
+    "csv": {"header": "true", "enforceSchema": "false", "mode": "FAILFAST"},
+    "json": {"mode": "FAILFAST"},
+    "parquet": {},
+    "delta": {},
+}
+
+
+def joined(session: SparkSession, frame: DataFrame, join: Join, aside: Column) -> DataFrame:
+    """Return the frame with the table's columns; rows for which `aside` holds match nothing.
+
+    ConfigError: the table has two rows for a key, or a key's types differ. PySparkException: it cannot be read.
+    """
+    table = _table(session, join)
+    keys = [f"_join_{number}" for number in range(len(join.on))]
+    selected = table.select(
+        *(F.col(theirs).alias(key) for key, theirs in zip(keys, join.on.values(), strict=True)),
+        *(F.expr(expression).alias(name) for name, expression in join.select.items()),
+        F.lit(True).alias("_matched"),
+    )
+    _check_types(frame, selected, join, keys)
+    _check_unique(selected, join, keys)
+    same = ~aside
+    for key, ours in zip(keys, join.on, strict=True):
+        same = same & (F.col(ours) == F.col(key))
+    rows = frame.join(F.broadcast(selected), same, "left").drop(*keys)
+    if join.unmatched != "keep":
+        message = f"no row in {join.name} for its {', '.join(join.on)}"
+        unmatched = F.when(~aside & F.col("_matched").isNull(), fault(STAGE, join.name, F.lit(message)))
+        rows = rows.withColumn("_error", F.coalesce("_error", unmatched))
+    return rows.drop("_matched")
+
+
+def _table(session: SparkSession, join: Join) -> DataFrame:
+    reader = session.read.format(join.format).options(**_OPTIONS[join.format])
+    return (reader.schema(join.schema_) if join.schema_ is not None else reader).load(join.path)
+
+
+def _check_types(frame: DataFrame, table: DataFrame, join: Join, keys: list[str]) -> None:
+    for key, (ours, theirs) in zip(keys, join.on.items(), strict=True):
+        types = frame.schema[ours].dataType.simpleString(), table.schema[key].dataType.simpleString()
+        if types[0] != types[1]:
+            raise ConfigError(f"{ours} is {types[0]}, {theirs} of {join.name} is {types[1]}")
+
+
+def _check_unique(table: DataFrame, join: Join, keys: list[str]) -> None:
+    twice = table.dropna(subset=keys).groupBy(*keys).count().where("count > 1").limit(1).collect()
+    if twice:
+        values = ", ".join(f"{theirs} = {twice[0][key]}" for key, theirs in zip(keys, join.on.values(), strict=True))
+        raise ConfigError(f"{join.name} has {twice[0]['count']} rows for {values}")

@@ -1,0 +1,28 @@
+"""Frames of Kafka records made in a test, with the columns of the connector."""
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql.types import StructType
+from spark_etl import sources
+
+AT = datetime(2026, 1, 31, 12, 0, 0, 123000)
+Value = bytes | None
+
+
+def frame(
+    session: SparkSession,
+    values: Sequence[Value],
+    keys: Sequence[Value] | None = None,
+    headers: Sequence[list[tuple[str, Value]]] | None = None,
+) -> DataFrame:
+    """Return records of partition 3 of `orders` from offset 0; without `keys`, k0, k1 and so on."""
+    keys = keys if keys is not None else [b"k%d" % number for number in range(len(values))]
+    headers = headers if headers is not None else [[("trace", b"t")]] * len(values)
+    rows = [
+        (key, value, "orders", 3, number, AT, 0, [Row(key=name, value=content) for name, content in given])
+        for number, (key, value, given) in enumerate(zip(keys, values, headers, strict=True))
+    ]
+    columns = ", ".join(f"{name} {kind}" for name, kind in sources.COLUMNS.items())
+    return session.createDataFrame(rows, StructType.fromDDL(columns))

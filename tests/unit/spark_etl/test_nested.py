@@ -1,0 +1,185 @@
+"""Nested JSON: every fault inside objects and arrays is found and named by its path."""
+
+import json
+from datetime import datetime
+
+import pytest
+
+pytestmark = pytest.mark.etl
+
+from spark_etl.config import Pipeline  # noqa: E402
+from spark_etl.judged import plan  # noqa: E402
+from support.kafka_frames import frame  # noqa: E402
+from support.pipelines import json_decode, pipeline  # noqa: E402
+
+ITEM = {
+    "type": "object",
+    "required": ["sku", "count"],
+    "properties": {
+        "sku": {"type": "string"},
+        "count": {"type": "integer"},
+        "price": {"type": ["number", "null"]},
+        "sold": {"type": "string", "format": "date-time"},
+    },
+}
+SCHEMA = {
+    "type": "object",
+    "required": ["id", "customer", "items"],
+    "properties": {
+        "id": {"type": "integer"},
+        "customer": {
+            "type": "object",
+            "required": ["name", "address"],
+            "properties": {
+                "name": {"type": "string"},
+                "vip": {"type": "boolean"},
+                "address": {
+                    "type": ["object", "null"],
+                    "required": ["zip"],
+                    "properties": {"zip": {"type": "string"}, "lines": {"type": "array", "items": {"type": "string"}}},
+                },
+            },
+        },
+        "items": {"type": "array", "items": ITEM},
+        "grid": {"type": "array", "items": {"type": "array", "items": {"type": ["integer", "null"]}}},
+    },
+}
+GOOD = {
+    "id": 1,
+    "customer": {"name": "Ann", "vip": True, "address": {"zip": "01", "lines": ["a", "b"]}},
+    "items": [
+        {"sku": "x", "count": 2, "price": 1.5, "sold": "2026-01-31T10:00:00Z"},
+        {"sku": "y", "count": 1, "price": 2},
+    ],
+    "grid": [[1, None], []],
+}
+
+
+def changed(*path: object, to: object) -> bytes:
+    document = json.loads(json.dumps(GOOD))
+    place = document
+    for part in path[:-1]:
+        place = place[part]
+    place[path[-1]] = to
+    return json.dumps(document).encode()
+
+
+def without(*path: object) -> bytes:
+    document = json.loads(json.dumps(GOOD))
+    place = document
+    for part in path[:-1]:
+        place = place[part]
+    del place[path[-1]]
+    return json.dumps(document).encode()
+
+
+def twice(old: bytes) -> bytes:
+    text = json.dumps(GOOD).encode()
+    assert text.count(old) == 1
+    return text.replace(old, old + b", " + old)
+
+
+REFUSED = [
+    ("text for object", changed("customer", to="Ann"), "type", "wrong type: customer"),
+    ("array for object", changed("customer", to=[1]), "type", "wrong type: customer"),
+    ("object for array", changed("items", to={"sku": "x"}), "type", "wrong type: items"),
+    ("number for text", changed("customer", "name", to=7), "type", "wrong type: customer.name"),
+    ("text for boolean", changed("customer", "vip", to="yes"), "type", "wrong type: customer.vip"),
+    (
+        "number for text, two down",
+        changed("customer", "address", "zip", to=1),
+        "type",
+        "wrong type: customer.address.zip",
+    ),
+    (
+        "number in texts",
+        changed("customer", "address", "lines", 1, to=1),
+        "type",
+        "wrong type: customer.address.lines[]",
+    ),
+    ("text for integer in an item", changed("items", 1, "count", to="1"), "type", "wrong type: items[].count"),
+    ("float for integer in an item", changed("items", 0, "count", to=2.0), "type", "wrong type: items[].count"),
+    ("integer too big in an item", changed("items", 0, "count", to=1 << 63), "type", "wrong type: items[].count"),
+    ("text for number in an item", changed("items", 0, "price", to="2"), "type", "wrong type: items[].price"),
+    ("no time in an item", changed("items", 0, "sold", to="noon"), "type", "wrong type: items[].sold"),
+    ("text for an item", changed("items", 0, to="x"), "type", "wrong type: items[]"),
+    ("text in a grid", changed("grid", 0, 0, to="x"), "type", "wrong type: grid[][]"),
+    ("number for a row of the grid", changed("grid", 0, to=3), "type", "wrong type: grid[]"),
+    ("object missing", without("customer"), "required", "missing or null: customer"),
+    ("object null", changed("customer", to=None), "required", "missing or null: customer"),
+    ("array null", changed("items", to=None), "required", "missing or null: items"),
+    ("field missing", without("customer", "name"), "required", "missing or null: customer.name"),
+    ("field null", changed("customer", "name", to=None), "required", "missing or null: customer.name"),
+    ("nullable field missing", without("customer", "address"), "required", "missing or null: customer.address"),
+    ("missing two down", without("customer", "address", "zip"), "required", "missing or null: customer.address.zip"),
+    ("missing in one item", without("items", 1, "sku"), "required", "missing or null: items[].sku"),
+    ("item null", changed("items", 1, to=None), "required", "missing or null: items[]"),
+    ("row of the grid null", changed("grid", 1, to=None), "required", "missing or null: grid[]"),
+    ("unknown", changed("customer", "age", to=3), "unknown_field", "unknown: customer.age"),
+    (
+        "unknown two down",
+        changed("customer", "address", "city", to="A"),
+        "unknown_field",
+        "unknown: customer.address.city",
+    ),
+    ("unknown in an item", changed("items", 0, "colour", to="red"), "unknown_field", "unknown: items[].colour"),
+    ("twice inside", twice(b'"vip": true'), "json", "the value is not strict JSON or a nested field appears twice"),
+    ("twice in an item", twice(b'"sku": "y"'), "json", "the value is not strict JSON or a nested field appears twice"),
+]
+
+
+def judge(spark, pipe: Pipeline, values: list[bytes]):
+    return sorted(plan(spark, frame(spark, values), pipe).rows.collect(), key=lambda row: row["_offset"])
+
+
+def test_every_fault_is_named(spark, tmp_path):
+    rows = judge(spark, pipeline(tmp_path, SCHEMA), [value for _, value, *_ in REFUSED])
+    found = [(name, *(row["_error"] or ())) for (name, *_), row in zip(REFUSED, rows, strict=True)]
+    assert found == [(name, "decode", rule, message) for name, _, rule, message in REFUSED]
+
+
+def test_faults_of_several_levels_are_listed_together(spark, tmp_path):
+    document = json.loads(changed("customer", "vip", to=1))
+    document["items"][0]["count"] = "2"
+    document["id"] = "one"
+    (row,) = judge(spark, pipeline(tmp_path, SCHEMA), [json.dumps(document).encode()])
+    assert tuple(row["_error"]) == ("decode", "type", "wrong type: id, customer.vip, items[].count")
+
+
+def test_good_values_keep_their_types(spark, tmp_path):
+    least = {"id": 2, "customer": {"name": "Bob", "address": None}, "items": []}
+    values = [json.dumps(GOOD).encode(), json.dumps(least).encode()]
+    rows = judge(spark, pipeline(tmp_path, SCHEMA), values)
+    assert [row["_error"] for row in rows] == [None, None]
+    assert rows[0]["customer"].asDict(recursive=True) == GOOD["customer"]
+    assert [item.asDict() for item in rows[0]["items"]] == [
+        {"sku": "x", "count": 2, "price": 1.5, "sold": datetime(2026, 1, 31, 10)},
+        {"sku": "y", "count": 1, "price": 2.0, "sold": None},
+    ]
+    assert rows[0]["grid"] == [[1, None], []]
+    assert (rows[1]["customer"]["address"], rows[1]["items"], rows[1]["grid"]) == (None, [], None)
+
+
+def test_the_types_of_the_columns(spark, tmp_path):
+    rows = plan(spark, frame(spark, []), pipeline(tmp_path, SCHEMA)).rows
+    assert {field.name: field.dataType.simpleString() for field in rows.schema[:4]} == {
+        "id": "bigint",
+        "customer": "struct<name:string,vip:boolean,address:struct<zip:string,lines:array<string>>>",
+        "items": "array<struct<sku:string,count:bigint,price:double,sold:timestamp>>",
+        "grid": "array<array<bigint>>",
+    }
+
+
+def test_rescue_keeps_a_nested_field_whole(spark, tmp_path):
+    pipe = pipeline(tmp_path, SCHEMA, decode=json_decode(unknown_fields="rescue"))
+    document = json.loads(changed("customer", "age", to=3))
+    document["note"] = "n"
+    rows = judge(spark, pipe, [json.dumps(document).encode(), json.dumps(GOOD).encode()])
+    assert [row["_error"] for row in rows] == [None, None]
+    rescued = json.loads(rows[0]["_rescued"])
+    assert {name: json.loads(text) if name != "note" else text for name, text in rescued.items()} == {
+        "customer": document["customer"],
+        "note": "n",
+    }
+    assert rows[1]["_rescued"] is None
+    assert rows[0]["customer"]["name"] == "Ann"
