@@ -40,6 +40,6 @@ def barrier(column: Column) -> Column:
     """Return the same column, computed where it stands and once.
 
     Spark would push a filter on it below the projection, and so repeat the decoding for each mention of it: six times
-    the work. It does not move what depends on the task.
+    the work. It does not move an expression that depends on the task.
     """
     return F.when(F.spark_partition_id() >= 0, column)

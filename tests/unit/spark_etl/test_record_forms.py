@@ -1,0 +1,228 @@
+"""Keys, null values, headers, event time, and values that are not JSON."""
+
+import io
+import json
+import struct
+from datetime import datetime
+from decimal import Decimal
+
+import pytest
+
+pytestmark = pytest.mark.etl
+
+from spark_etl.config import Pipeline  # noqa: E402
+from spark_etl.judged import plan  # noqa: E402
+from support.kafka_frames import frame  # noqa: E402
+from support.pipelines import json_decode, pipeline  # noqa: E402
+
+KEY = {"type": "object", "required": ["id"], "properties": {"id": {"type": "integer"}, "part": {"type": "string"}}}
+UPSERT = [{"type": "delta", "path": "none", "mode": "upsert", "keys": ["_key"]}]
+VALUE = b'{"id": 1}'
+
+
+def judge(spark, pipe: Pipeline, values, keys=None, headers=None):
+    rows = plan(spark, frame(spark, values, keys, headers), pipe).rows.collect()
+    return sorted(rows, key=lambda row: row["_offset"])
+
+
+def errors(rows):
+    return [tuple(row["_error"]) if row["_error"] is not None else None for row in rows]
+
+
+def test_binary_keys(spark, tmp_path):
+    pipe = pipeline(tmp_path, decode=json_decode(key="binary"))
+    keys = [b"\xff\x00", None, b""]
+    rows = judge(spark, pipe, [VALUE] * 3, keys)
+    assert errors(rows) == [None, None, None]
+    assert [row["_key"] if row["_key"] is None else bytes(row["_key"]) for row in rows] == keys
+
+
+def test_json_keys(spark, tmp_path):
+    (tmp_path / "key.json").write_text(json.dumps(KEY))
+    pipe = pipeline(tmp_path, decode=json_decode(key="json", key_schema="key.json"))
+    keys = [b'{"id": 7, "part": "a"}', None, b'{"id": "7"}', b"{}", b'{"id": 1} x', b"\xff", b'{"id": 1, "b": 2}']
+    rows = judge(spark, pipe, [VALUE] * 7, keys)
+    assert errors(rows) == [
+        None,
+        None,
+        ("decode", "key_type", "key: wrong type: id"),
+        ("decode", "key_required", "key: missing or null: id"),
+        ("decode", "key_json", "key: the key is not one whole JSON value"),
+        ("decode", "utf8", "the key is not UTF-8"),
+        ("decode", "key_unknown_field", "key: unknown: b"),
+    ]
+    assert rows[0]["_key"].asDict() == {"id": 7, "part": "a"}
+    assert rows[1]["_key"] is None
+
+
+def counts(spark, judged):
+    from pyspark.sql import Observation
+
+    seen = Observation()
+    judged.rows.observe(seen, *judged.counters).collect()
+    return judged.counts(seen.get)
+
+
+def test_null_values_can_be_dropped(spark, tmp_path):
+    judged = plan(spark, frame(spark, [None, VALUE]), pipeline(tmp_path, decode=json_decode(null_value="drop")))
+    assert [row["_offset"] for row in judged.good(judged.rows).collect()] == [1]
+    assert judged.refused(judged.rows).collect() == []
+    found = counts(spark, judged)
+    assert (found.rows, found.good, found.refused, found.dropped) == (2, 1, {}, {("decode", "null_value"): 1})
+    assert found.balanced
+
+
+def test_null_values_can_delete(spark, tmp_path):
+    rules = [{"name": "big", "expr": "id > 0"}]
+    pipe = pipeline(tmp_path, decode=json_decode(null_value="delete"), sinks=UPSERT, rules=rules)
+    rows = judge(spark, pipe, [None, VALUE, None, b"x"], [b"a", b"b", None, b"c"])
+    assert errors(rows) == [
+        None,
+        None,
+        ("decode", "null_value", "the value and the key are null"),
+        ("decode", "json", "the value is not one whole JSON value"),
+    ]
+    assert [(row["_deleted"], row["_key"], row["id"]) for row in rows[:2]] == [(True, "a", None), (False, "b", 1)]
+    assert plan(spark, frame(spark, []), pipe).columns[:5] == ("id", "name", "price", "at", "_deleted")
+
+
+def test_headers_become_columns(spark, tmp_path):
+    pipe = pipeline(tmp_path, decode=json_decode(headers={"trace": "trace-id", "source": "src"}))
+    headers = [
+        [("trace-id", b"one"), ("other", b"x"), ("trace-id", b"two")],
+        [("src", None), ("trace-id", b"\xff")],
+        [],
+    ]
+    judged = plan(spark, frame(spark, [VALUE] * 3, headers=headers), pipe)
+    rows = sorted(judged.rows.collect(), key=lambda row: row["_offset"])
+    assert [(row["trace"], row["source"]) for row in rows] == [("two", None), (None, None), (None, None)]
+    assert judged.columns[:6] == ("id", "name", "price", "at", "trace", "source")
+
+
+def test_a_record_needs_its_event_time(spark, tmp_path):
+    pipe = pipeline(tmp_path, decode=json_decode(timestamp={"field": "at", "watermark": "1 minute"}))
+    rows = judge(spark, pipe, [VALUE, b'{"id": 1, "at": "2026-01-31T10:00:00Z"}'])
+    assert errors(rows) == [("decode", "event_time", "at is null"), None]
+    assert rows[1]["at"] == datetime(2026, 1, 31, 10)
+
+
+def test_fields_may_have_the_names_of_kafka_columns(spark, tmp_path):
+    names = ("key", "value", "headers", "topic", "partition", "offset", "timestamp")
+    schema = {"type": "object", "properties": {name: {"type": "string"} for name in names}}
+    pipe = pipeline(tmp_path, schema)
+    (row,) = judge(spark, pipe, [json.dumps({name: name.upper() for name in names}).encode()])
+    assert row["_error"] is None
+    assert [row[name] for name in names] == [name.upper() for name in names]
+    assert (row["_topic"], row["_partition"], row["_key"]) == ("orders", 3, "k0")
+
+
+def test_raw_values(spark, tmp_path):
+    pipe = pipeline(tmp_path, decode={"format": "raw"})
+    judged = plan(spark, frame(spark, [b"\xff\x00", None, b""]), pipe)
+    rows = sorted(judged.rows.collect(), key=lambda row: row["_offset"])
+    assert errors(rows) == [None, ("decode", "null_value", "the value is null"), None]
+    assert (bytes(rows[0]["value"]), bytes(rows[2]["value"])) == (b"\xff\x00", b"")
+    assert judged.columns == ("value", "_key", "_topic", "_partition", "_offset", "_timestamp")
+
+
+CSV = {
+    "type": "object",
+    "required": ["id", "name"],
+    "properties": {
+        "id": {"type": "integer"},
+        "name": {"type": "string"},
+        "price": {"type": "number"},
+        "paid": {"type": "boolean"},
+        "at": {"type": "string", "format": "date-time"},
+    },
+}
+CSV_VALUES = [
+    (b"1,Ann,1.5,true,2026-01-31T10:00:00Z", None),
+    (b'2,"a, ""b""\nc",,,', None),
+    (b"-3,x,1e3,false,", None),
+    (b"1,Ann,1.5,true", ("csv", "the value is not one line of 5 fields")),
+    (b"1,Ann,1.5,true,,more", ("csv", "the value is not one line of 5 fields")),
+    (b"1,Ann,,,\n2,Bob,,,", ("csv", "the value is not one line of 5 fields")),
+    (b'1,"Ann,,,', ("csv", "the value is not one line of 5 fields")),
+    (b"", ("csv", "the value is not one line of 5 fields")),
+    (b"one,Ann,,,", ("type", "wrong type: id")),
+    (b" 1,Ann,,,", ("type", "wrong type: id")),
+    (b"1.0,Ann,NaN,yes,noon", ("type", "wrong type: id, price, paid, at")),
+    (b"9223372036854775808,Ann,,,", ("type", "wrong type: id")),
+    (b",,,,", ("required", "missing: id, name")),
+    (b"\xff,a,,,", ("utf8", "the value is not UTF-8")),
+]
+
+
+def test_csv(spark, tmp_path):
+    pipe = pipeline(tmp_path, CSV, decode={"format": "csv", "schema": "schema.json"})
+    rows = judge(spark, pipe, [value for value, _ in CSV_VALUES])
+    assert errors(rows) == [("decode", *error) if error is not None else None for _, error in CSV_VALUES]
+    assert [tuple(row[:5]) for row in rows[:3]] == [
+        (1, "Ann", 1.5, True, datetime(2026, 1, 31, 10)),
+        (2, 'a, "b"\nc', None, None, None),
+        (-3, "x", 1000.0, False, None),
+    ]
+
+
+def test_csv_with_another_delimiter(spark, tmp_path):
+    pipe = pipeline(tmp_path, CSV, decode={"format": "csv", "schema": "schema.json", "delimiter": ";"})
+    (row,) = judge(spark, pipe, [b"1;a,b;;;"])
+    assert (row["_error"], row["id"], row["name"]) == (None, 1, "a,b")
+
+
+AVRO = {
+    "type": "record",
+    "name": "Order",
+    "namespace": "shop",
+    "fields": [
+        {"name": "id", "type": "long"},
+        {"name": "name", "type": ["null", "string"]},
+        {"name": "price", "type": {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}},
+        {"name": "tags", "type": {"type": "array", "items": "string"}},
+        {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+    ],
+}
+
+
+def zigzag(number: int) -> bytes:
+    number = (number << 1) ^ (number >> 63)
+    content = bytearray()
+    while number > 0x7F:
+        content.append(number & 0x7F | 0x80)
+        number >>= 7
+    return bytes([*content, number])
+
+
+def avro_record(identity: int, name: str | None, cents: int, tags: list[str], milliseconds: int) -> bytes:
+    out = io.BytesIO()
+    out.write(zigzag(identity))
+    out.write(zigzag(0) if name is None else zigzag(1) + zigzag(len(name)) + name.encode())
+    price = cents.to_bytes(4, "big", signed=True)
+    out.write(zigzag(len(price)) + price)
+    out.write(zigzag(len(tags)) + b"".join(zigzag(len(tag)) + tag.encode() for tag in tags) + zigzag(0) * bool(tags))
+    out.write(zigzag(milliseconds))
+    return out.getvalue()
+
+
+def test_avro(spark, tmp_path):
+    (tmp_path / "order.avsc").write_text(json.dumps(AVRO))
+    pipe = pipeline(tmp_path, decode={"format": "avro", "schema": "order.avsc"})
+    good = avro_record(7, "Ann", 150, ["a", "b"], 1_769_853_600_000)
+    framed = b"\x00" + struct.pack(">I", 42) + good
+    values = [good, avro_record(-1, None, -5, [], 0), good[:-1], good + b"\x00", b"", b"\x00", framed, None]
+    rows = judge(spark, pipe, values)
+    unread = ("decode", "avro", "the value is not one whole record of the Avro schema")
+    assert errors(rows) == [
+        None,
+        None,
+        unread,
+        unread,
+        unread,
+        unread,
+        ("decode", "framed", "the value is framed by a schema registry, with schema 42"),
+        ("decode", "null_value", "the value is null"),
+    ]
+    assert tuple(rows[0][:5]) == (7, "Ann", Decimal("1.50"), ["a", "b"], datetime(2026, 1, 31, 10))
+    assert tuple(rows[1][:5]) == (-1, None, Decimal("-0.05"), [], datetime(1970, 1, 1))
+    assert [bytes(row["_raw_value"]) for row in rows[2:7]] == values[2:7]
