@@ -9,6 +9,23 @@ def object_of(properties: dict, **more: object) -> dict:
     return {"type": "object", "properties": properties, **more}
 
 
+def nested(levels: int) -> dict:
+    spec: dict = {"type": "integer"}
+    for _ in range(levels - 1):
+        spec = {"type": "array", "items": spec}
+    return object_of({"a": spec})
+
+
+def test_nested_fields_and_their_spark_types():
+    point = object_of({"x": {"type": "number"}, "y": {"type": ["integer", "null"]}}, required=["x"])
+    schema = RecordSchema.parse(object_of({"points": {"type": "array", "items": point}, "first": point}))
+    assert [field.spark_type for field in schema.fields] == [
+        "ARRAY<STRUCT<`x`: DOUBLE, `y`: BIGINT>>",
+        "STRUCT<`x`: DOUBLE, `y`: BIGINT>",
+    ]
+    assert RecordSchema.parse(nested(10)).fields[0].spark_type.startswith("ARRAY<ARRAY<")
+
+
 def test_fields_and_their_spark_types():
     schema = RecordSchema.parse(
         object_of(
@@ -38,7 +55,19 @@ def test_fields_and_their_spark_types():
         (object_of({}), "properties: 1 to"),
         (object_of({"a": {"type": "integer"}}, additionalProperties=False), "'additionalProperties' is not supported"),
         (object_of({"a": {"type": "integer", "minimum": 1}}), "properties.a: the keyword 'minimum' is not supported"),
-        (object_of({"a": {"type": "object"}}), "properties.a.type: must be one of"),
+        (object_of({"a": {"type": "map"}}), "properties.a.type: must be one of"),
+        (object_of({"a": {"type": "object"}}), "properties.a.properties: 1 to 2000 fields are needed"),
+        (object_of({"a": object_of({"_b": {"type": "integer"}})}), "properties.a.properties._b: a field's name"),
+        (object_of({"a": object_of({"b": {"type": "integer", "x": 1}})}), "properties.a.properties.b: the keyword 'x'"),
+        (
+            object_of({"a": object_of({"b": {"type": "integer"}}, required=["c"])}),
+            "properties.a.required: must be a list of names",
+        ),
+        (object_of({"a": {"type": "array"}}), "properties.a.items: must be an object"),
+        (object_of({"a": {"type": "array", "items": {"type": "x"}}}), "properties.a.items.type: must be one of"),
+        (object_of({"a": {"type": "array", "items": {"type": "string"}, "minItems": 1}}), "the keyword 'minItems'"),
+        (object_of({"a": {"type": "string", "items": {"type": "string"}}}), "the keyword 'items' is not supported"),
+        (nested(11), "nested deeper than 10"),
         (object_of({"a": {"type": ["integer", "string"]}}), "properties.a.type: must be one of"),
         (object_of({"a": {}}), "properties.a.type: must be one of"),
         (object_of({"a": {"type": "integer", "format": "date-time"}}), "properties.a.format"),
