@@ -57,6 +57,11 @@ class PipelineConfig(Section):
         return next((sink for sink in self.sinks if isinstance(sink, TableSinkConfig)), None)
 
     @property
+    def keeps_raw(self) -> bool:
+        """Whether a sink writes the original record, so that good rows keep it too."""
+        return any(isinstance(sink, KafkaSinkConfig) and sink.value == "original" for sink in self.sinks)
+
+    @property
     def summaries(self) -> list[KafkaSinkConfig]:
         """The topics of aggregates of the whole table."""
         return [

@@ -56,8 +56,22 @@ class KafkaSinkConfig(Section):
 
     type: Literal["kafka"]
     topic: Topic
+    value: Literal["json", "original"] = "json"
+    key: AnyColumn | None = None
+    columns: list[AnyColumn] = Field(default=[])
     mode: Literal["update", "append"] = "update"
     aggregate: Aggregate | None = None
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        given = self.model_fields_set & {"value", "key", "columns"}
+        if self.aggregate is not None and given:
+            raise ValueError(f"{min(given)} is for rows, not for an aggregate")
+        if "mode" in self.model_fields_set and (self.aggregate is None or self.aggregate.window is None):
+            raise ValueError("mode is for an aggregate with a window")
+        if self.columns and self.value == "original":
+            raise ValueError("columns are for value: json")
+        return self
 
 
 class PostgresSinkConfig(Section):
@@ -68,11 +82,16 @@ class PostgresSinkConfig(Section):
     password: SecretStr | None = None
     mode: Literal["append", "upsert"] = "append"
     keys: list[AnyColumn] = Field(default=[])
+    columns: list[AnyColumn] = Field(default=[])
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         if bool(self.keys) != (self.mode == "upsert"):
             raise ValueError("keys are needed by, and only by, mode: upsert")
+        if self.columns and not set(self.keys) <= set(self.columns):
+            raise ValueError("columns must have the keys")
+        if "password=" in self.url:
+            raise ValueError("the password belongs in `password`, where it is never printed")
         return self
 
 
@@ -81,6 +100,7 @@ class ConsoleSinkConfig(Section):
 
     type: Literal["console"]
     rows: int = Field(default=20, ge=1, le=1_000)
+    columns: list[AnyColumn] = Field(default=[])
 
 
 SinkConfig = Annotated[

@@ -1,1 +1,61 @@
-"""Outputs of a pipeline: where its good rows, its refused rows and its aggregates go."""
+"""Outputs of a pipeline next to its table: topics, PostgreSQL, the console, and the dead letters.
+
+outputs = opened(session, pipeline.config, cluster, good.schema)
+outputs.check()                                      # every topic and table is there, and fits
+for sink in outputs.rows:
+    sink.write(good, place, begun_before)
+"""
+
+from dataclasses import dataclass
+
+from pyspark.sql import SparkSession
+from pyspark.sql.types import StructType
+
+from spark_etl.cluster import Cluster
+from spark_etl.config import ConsoleSinkConfig, KafkaSinkConfig, PipelineConfig, PostgresSinkConfig
+from spark_etl.sinks.console import Console
+from spark_etl.sinks.dead_letters import DeadLetters
+from spark_etl.sinks.kafka_rows import KafkaRows
+from spark_etl.sinks.postgres import Postgres
+from spark_etl.sinks.rows import Sink
+from spark_etl.sinks.summaries import SummaryTopic
+from spark_etl.sinks.windows import WindowTopic
+
+
+@dataclass(frozen=True)
+class Outputs:
+    letters: DeadLetters
+    rows: tuple[Sink, ...]  # in the order of the file
+    summaries: tuple[SummaryTopic, ...]
+    windows: tuple[WindowTopic, ...]
+
+    def check(self) -> None:
+        """Find or create every target. Raises ConfigError or OutputError in one line."""
+        self.letters.check()
+        for sink in self.rows:
+            sink.check()
+        for summary in self.summaries:
+            summary.check()
+        for window in self.windows:
+            window.check()
+
+
+def opened(session: SparkSession, config: PipelineConfig, cluster: Cluster, schema: StructType) -> Outputs:
+    """Return the outputs of a pipeline whose good rows have `schema`."""
+    letters = DeadLetters(session, cluster, config.dead_letter.topic, config.name)
+    rows: list[Sink] = []
+    summaries, windows = [], []
+    for sink in config.sinks:
+        match sink:
+            case KafkaSinkConfig(aggregate=None):
+                rows.append(KafkaRows(session, cluster, sink, config.name, letters))
+            case KafkaSinkConfig() if sink.aggregate is not None and sink.aggregate.window is None:
+                summaries.append(SummaryTopic(session, cluster, sink, config.name))
+            case KafkaSinkConfig():
+                assert config.decode.timestamp is not None  # checked with the file
+                windows.append(WindowTopic(session, cluster, sink, config.name, config.decode.timestamp))
+            case PostgresSinkConfig():
+                rows.append(Postgres(session, sink, schema, config.name, letters))
+            case ConsoleSinkConfig():
+                rows.append(Console(sink))
+    return Outputs(letters, tuple(rows), tuple(summaries), tuple(windows))

@@ -1,0 +1,32 @@
+"""The first rows of each batch on standard error, one JSON object per line: to look at a pipeline while writing it.
+
+A batch that is tried again shows its rows again.
+"""
+
+import sys
+from datetime import datetime
+from typing import TextIO
+
+from pyspark.sql import DataFrame
+
+from spark_etl.batches import BatchPlace
+from spark_etl.config import ConsoleSinkConfig
+from spark_etl.sinks.rows import data_columns
+
+
+class Console:
+    def __init__(self, config: ConsoleSinkConfig, stream: TextIO | None = None) -> None:
+        self._config = config
+        self._stream = stream
+
+    def check(self) -> None:
+        """Accept every frame."""
+
+    def write(self, rows: DataFrame, batch: BatchPlace, begun_before: datetime | None) -> int:  # noqa: ARG002
+        """Print the first rows; return 0: every row fits."""
+        stream = sys.stderr if self._stream is None else self._stream
+        columns = self._config.columns or data_columns(rows)
+        for line in rows.select(*columns).limit(self._config.rows).toJSON().collect():
+            print(line, file=stream)
+        stream.flush()
+        return 0

@@ -1,0 +1,84 @@
+"""Good rows as records of another topic.
+
+The value is a JSON object of the row's columns, or the original value. The key is the original key or a column. The
+headers of a record are the original ones (with the original value only), and then, as text, `__etl.pipeline` and
+`__etl.source.topic .partition .offset`, which identify the record.
+
+A row that the topic would not take becomes a dead letter: stage `sink`, rule `too_large`.
+"""
+
+from datetime import datetime
+
+from pyspark.sql import Column, DataFrame, Observation, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import BinaryType, StructType
+
+from spark_etl.batches import BatchPlace
+from spark_etl.cluster import Cluster
+from spark_etl.config import KafkaSinkConfig
+from spark_etl.sinks.aggregates import KEEP_NULLS, PIPELINE_HEADER
+from spark_etl.sinks.dead_letters import DeadLetters
+from spark_etl.sinks.rows import DELETED, data_columns, misfits
+from spark_etl.sinks.topics import HEADERS, Identity, TopicWriter, header, record_bytes
+
+SOURCE_HEADERS = ("__etl.source.topic", "__etl.source.partition", "__etl.source.offset")
+_IDENTITY = Identity((PIPELINE_HEADER, *SOURCE_HEADERS))
+
+
+class KafkaRows:
+    """A topic that gets each good row of a pipeline."""
+
+    def __init__(
+        self, session: SparkSession, cluster: Cluster, config: KafkaSinkConfig, pipeline: str, letters: DeadLetters
+    ) -> None:
+        self._writer = TopicWriter(session, cluster, config.topic, _IDENTITY)
+        self._config = config
+        self._pipeline = pipeline
+        self._letters = letters
+
+    def check(self) -> None:
+        """Create the topic unless it exists. Raises OutputError in one line."""
+        self._writer.check()
+
+    def write(self, rows: DataFrame, batch: BatchPlace, begun_before: datetime | None) -> int:  # noqa: ARG002
+        """Write the good rows of a batch; return the number of rows that did not fit and became dead letters."""
+        made = row_records(rows, self._config, self._pipeline)
+        size = record_bytes(F.col("_made.key"), F.col("_made.value"), F.col("_made.headers"))
+        fits = size <= F.lit(self._writer.record_bytes_max)
+        judged = made.withColumn("_fits", fits)
+        counted = Observation()
+        observed = judged.observe(counted, F.count_if(~F.col("_fits")).alias("misfits"))
+        self._writer.write(observed.where("_fits").select("_made.*"), begun_before)
+        count = int(counted.get["misfits"])
+        if count:
+            reason = F.lit(f"the record is larger than topic {self._config.topic} takes")
+            self._letters.write(misfits(judged.where("NOT _fits"), F.lit("too_large"), reason), begun_before)
+        return count
+
+
+def row_records(rows: DataFrame, config: KafkaSinkConfig, pipeline: str) -> DataFrame:
+    """Return the rows with the record of each in the struct `_made` (key, value, headers)."""
+    if config.value == "original":
+        value, original = F.col("_raw_value"), F.coalesce("_raw_headers", F.array().cast(HEADERS))
+    else:
+        columns = config.columns or data_columns(rows)
+        value = F.to_json(F.struct(*columns), KEEP_NULLS).cast("binary")
+        if DELETED in rows.columns:  # a deletion is a key without a value, as in a compacted topic
+            value = F.when(~F.coalesce(DELETED, F.lit(False)), value)
+        original = F.array().cast(HEADERS)
+    places = zip(SOURCE_HEADERS, ("_topic", "_partition", "_offset"), strict=True)
+    own = F.array(
+        header(PIPELINE_HEADER, F.lit(pipeline)), *(header(name, F.col(place).cast("string")) for name, place in places)
+    )
+    record = F.struct(_key(rows, config).alias("key"), value.alias("value"), F.concat(original, own).alias("headers"))
+    return rows.withColumn("_made", record)
+
+
+def _key(rows: DataFrame, config: KafkaSinkConfig) -> Column:
+    if config.value == "original" and config.key is None:
+        return F.col("_raw_key")
+    name = config.key or "_key"
+    kind = rows.schema[name].dataType
+    if isinstance(kind, BinaryType):
+        return F.col(name)
+    return (F.to_json(name) if isinstance(kind, StructType) else F.col(name).cast("string")).cast("binary")

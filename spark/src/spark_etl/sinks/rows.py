@@ -1,0 +1,42 @@
+"""Good rows as sinks see them: the columns to write, deletions, and rows that one sink cannot hold."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Protocol
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+
+from spark_etl.batches import BatchPlace
+from spark_etl.sinks.topics import HEADERS
+
+#: A column of pipelines with `null_value: delete`: true for a record without a value. Its key says which row goes.
+DELETED = "_deleted"
+MISFIT_STAGE = "sink"
+_RAW = {"_raw_key": "binary", "_raw_value": "binary", "_raw_headers": HEADERS}
+
+
+class Sink(Protocol):
+    """An output of good rows next to the table."""
+
+    def check(self) -> None:
+        """Find or create the target before any record is read. Raises ConfigError or OutputError in one line."""
+
+    def write(self, rows: DataFrame, batch: BatchPlace, begun_before: datetime | None) -> int:
+        """Write the good rows of a batch, each once however often the batch is tried.
+
+        `begun_before` is the time at which an earlier try began. Returns how many rows did not fit the target and
+        became dead letters of the stage `sink`.
+        """
+
+
+def data_columns(rows: DataFrame) -> Sequence[str]:
+    """Return the columns of the pipeline's own making: those of the schema, of expressions and of SQL."""
+    return [name for name in rows.columns if not name.startswith("_")]
+
+
+def misfits(rows: DataFrame, rule: Column, message: Column) -> DataFrame:
+    """Return rows in the form of refused ones. Raw parts that a good row no longer has are null in its letter."""
+    raw = [F.col(name) if name in rows.columns else F.lit(None).cast(kind).alias(name) for name, kind in _RAW.items()]
+    error = F.struct(F.lit(MISFIT_STAGE).alias("stage"), rule.alias("rule"), message.alias("message"))
+    return rows.select("_topic", "_partition", "_offset", "_timestamp", *raw, error.alias("_error"))

@@ -1,0 +1,294 @@
+"""Rows in a real PostgreSQL 15: each once, whichever step of a batch its driver died after."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import datetime
+from decimal import Decimal
+from uuid import uuid4
+
+import pytest
+
+pytestmark = [pytest.mark.etl, pytest.mark.timeout(200)]
+
+from pyspark.sql import DataFrame, SparkSession  # noqa: E402
+from pyspark.sql import functions as F  # noqa: E402, N812
+from spark_etl.batches import BatchPlace  # noqa: E402
+from spark_etl.config import PostgresSinkConfig  # noqa: E402
+from spark_etl.errors import AccountingError, ConfigError, OutputError  # noqa: E402
+from spark_etl.sinks.postgres import Postgres  # noqa: E402
+from spark_etl.sinks.postgres_connection import Connection, Database  # noqa: E402
+from spark_etl.sinks.postgres_table import Table  # noqa: E402
+from support.postgres import PASSWORD, USER, PostgresServer, postgres  # noqa: E402
+
+__all__ = ["postgres"]
+
+PLACES = "_key string, _topic string, _partition int, _offset bigint, _timestamp timestamp"
+AT = datetime(2026, 1, 31, 12)
+
+
+class Letters:
+    """Dead letters that are kept here, as (offset, rule, message)."""
+
+    def __init__(self) -> None:
+        self.written: list[tuple[int, str, str]] = []
+
+    def write(self, refused: DataFrame, begun_before: datetime | None) -> None:
+        rows = refused.select("_offset", "_error.stage", "_error.rule", "_error.message").collect()
+        assert {row["stage"] for row in rows} == {"sink"}
+        self.written += [(row["_offset"], row["rule"], row["message"]) for row in rows]
+
+
+class Case:
+    """A table of its own, and the sink of one pipeline that writes to it."""
+
+    def __init__(self, session: SparkSession, server: PostgresServer) -> None:
+        self._session, self._server = session, server
+        self.table = "t" + uuid4().hex
+        self.pipeline = "p" + uuid4().hex
+        self.letters = Letters()
+
+    def frame(self, schema: str, *rows: tuple) -> DataFrame:
+        placed = [(*row, "k", "orders", 0, offset, AT) for offset, row in enumerate(rows)]
+        return self._session.createDataFrame(placed, f"{schema}, {PLACES}")
+
+    def sink(self, rows: DataFrame, **options: object) -> Postgres:
+        document = {"type": "postgres", "url": self._server.url, "table": self.table, "user": USER}
+        config = PostgresSinkConfig.model_validate({**document, "password": PASSWORD, **options})
+        return Postgres(self._session, config, rows.schema, self.pipeline, self.letters)
+
+    def place(self, batch: int) -> BatchPlace:
+        return BatchPlace.of(self.pipeline, "query", batch)
+
+    def write(self, rows: DataFrame, batch: int = 0, **options: object) -> int:
+        sink = self.sink(rows, **options)
+        sink.check()
+        return sink.write(rows, self.place(batch), None)
+
+    def stored(self, columns: str = "*", order: str = "1") -> list[tuple[str, ...]]:
+        return self._server.rows(f"SELECT {columns} FROM {self.table} ORDER BY {order}")
+
+    def batches(self) -> list[tuple[str, ...]]:
+        return self._server.rows(f"SELECT app_id, batch, rows FROM etl_batches WHERE target = '{self.table}'")
+
+    def staging(self) -> list[tuple[str, ...]]:
+        return self._server.rows("SELECT tablename FROM pg_tables WHERE tablename LIKE 'etl\\_staging%'")
+
+
+@pytest.fixture
+def case(etl_session: SparkSession, postgres: PostgresServer) -> Case:
+    return Case(etl_session, postgres)
+
+
+def test_a_table_is_made_and_holds_every_type(case, postgres):
+    rows = case.frame(
+        "id bigint, n int, price decimal(10,2), x double, ok boolean, day date, at timestamp, raw binary, name string,"
+        " tags array<string>, place struct<city:string,zip:int>",
+        (1, 2, Decimal("3.50"), 0.1, True, AT.date(), AT, b"\x00\xff", "é\\", ["a", None], ("Ghent", 9000)),
+        (2, *(None,) * 10),
+    )
+    assert case.write(rows) == 0
+    types = "SELECT attname, format_type(atttypid, atttypmod) FROM pg_attribute WHERE attnum > 0 AND attrelid = "
+    assert postgres.rows(f"{types}'{case.table}'::regclass") == [
+        ("id", "bigint"),
+        ("n", "integer"),
+        ("price", "numeric(10,2)"),
+        ("x", "double precision"),
+        ("ok", "boolean"),
+        ("day", "date"),
+        ("at", "timestamp with time zone"),
+        ("raw", "bytea"),
+        ("name", "text"),
+        ("tags", "jsonb"),
+        ("place", "jsonb"),
+    ]
+    first, second = case.stored("id, n, price, x, ok, day, at AT TIME ZONE 'UTC', raw, name, tags, place")
+    assert first[:9] == ("1", "2", "3.50", "0.1", "t", "2026-01-31", "2026-01-31 12:00:00", "\\x00ff", ["é", "\\"][0])
+    assert [json.loads(text) for text in first[-2:]] == [["a", None], {"city": "Ghent", "zip": 9000}]
+    assert second == ("2", *("\\N",) * 10)
+    assert case.batches() == [(f"etl/{case.pipeline}/query", "0", "2")]
+
+
+def test_a_time_without_zone_is_in_utc(case, postgres):
+    postgres.run(f"CREATE TABLE {case.table} (at timestamp, more int DEFAULT 7)")
+    case.write(case.frame("at timestamp", (AT,)))
+    assert case.stored() == [("2026-01-31 12:00:00", "7")]
+
+
+def test_a_batch_that_is_written_again_changes_nothing(case):
+    rows = case.frame("id bigint", (1,), (2,))
+    case.write(rows, 0)
+    case.write(rows, 0)
+    case.write(rows, 1)
+    case.write(rows, 0)
+    assert case.stored() == [("1",), ("1",), ("2",), ("2",)]
+    assert case.batches() == [(f"etl/{case.pipeline}/query", "1", "2")]
+
+
+def test_upsert_keeps_the_last_row_of_a_key(case):
+    schema = "id bigint, region string, n int"
+    case.write(case.frame(schema, (1, "a", 1), (1, "b", 2), (1, "a", 3)), 0, mode="upsert", keys=["id", "region"])
+    case.write(case.frame(schema, (1, "b", 4), (2, "a", 5)), 1, mode="upsert", keys=["id", "region"])
+    assert case.stored(order="1, 2") == [("1", "a", "3"), ("1", "b", "4"), ("2", "a", "5")]
+
+
+def test_upsert_deletes_by_the_key_of_the_record(case):
+    keep = case.frame("id bigint, n int, _deleted boolean", (1, 1, False), (2, 1, False), (3, 1, None))
+    case.write(keep, 0, mode="upsert", keys=["id"])
+    gone = case.frame("id bigint, n int, _deleted boolean", (None, None, True), (3, None, True), (3, 5, False))
+    case.write(gone.withColumn("_key", gone["id"].cast("string")).na.fill({"_key": "2"}), 1, mode="upsert", keys=["id"])
+    assert case.stored() == [("1", "1"), ("3", "5")]
+
+
+def test_a_key_of_several_columns_deletes(case):
+    schema = "a bigint, b string, _deleted boolean"
+    key = F.expr("named_struct('a', 1L, 'b', 'x')")
+    rows = case.frame(schema, (1, "x", False), (1, "y", False)).withColumn("_key", key)
+    case.write(rows, 0, mode="upsert", keys=["a", "b"])
+    case.write(case.frame(schema, (None, None, True)).withColumn("_key", key), 1, mode="upsert", keys=["a", "b"])
+    assert case.stored() == [("1", "y")]
+
+
+class DeathError(Exception):
+    """The driver's death at one place of the program."""
+
+
+def die(*_arguments: object) -> None:
+    raise DeathError
+
+
+STEPS = {
+    "before staging": (Postgres, "_new_staging"),
+    "staging is empty": (Database, "append"),
+    "staged, not committed": (Postgres, "_commit"),
+    "in the transaction": (Table, "moves"),
+    "before its commit": (Connection, "commit"),
+}
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_driver_that_dies_between_the_steps_loses_and_doubles_nothing(case, step):
+    first, rows = case.frame("id bigint", (1,)), case.frame("id bigint", (2,), (3,))
+    case.write(first, 0)
+    sink = case.sink(rows)
+    sink.check()
+    commits = []
+
+    def second(connection: Connection, real: Callable[[Connection], None] = Connection.commit) -> None:
+        commits.append(connection)
+        real(connection) if len(commits) == 1 else die()  # the first one is the staging table's
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(*STEPS[step], second if step == "before its commit" else die)
+        with pytest.raises(DeathError):
+            sink.write(rows, case.place(1), None)
+    assert case.stored() == [("1",)]
+    assert [batch for _, batch, _ in case.batches()] == ["0"]
+    sink.write(rows, case.place(1), None)
+    assert case.stored() == [("1",), ("2",), ("3",)]
+    assert [batch for _, batch, _ in case.batches()] == ["1"]
+    assert case.staging() == []
+
+
+def test_an_earlier_driver_that_goes_on_is_excluded(case, monkeypatch):
+    """Its JVM outlived it. The next driver drops its staging table, and so its commit fails."""
+    rows = case.frame("id bigint", (1,), (2,))
+    earlier, later = case.sink(rows), case.sink(rows)
+    earlier.check()
+    later.check()
+    real = Postgres._commit
+
+    def overtaken(self, *arguments):
+        monkeypatch.setattr(Postgres, "_commit", real)
+        later.write(rows, case.place(0), None)
+        real(self, *arguments)
+
+    monkeypatch.setattr(Postgres, "_commit", overtaken)
+    with pytest.raises(OutputError, match=r'^PostgreSQL: ERROR: relation "etl_staging_\w+" does not exist[^\n]*$'):
+        earlier.write(rows, case.place(0), None)
+    assert case.stored() == [("1",), ("2",)]
+
+
+def test_of_two_commits_of_a_batch_the_second_changes_nothing(case, monkeypatch):
+    """Both had staged their rows; the second did not see the first one's number yet."""
+    rows = case.frame("id bigint", (1,), (2,))
+    case.write(rows, 0)
+    sink = case.sink(rows)
+    sink.check()
+    monkeypatch.setattr(Postgres, "_holds", lambda *_: False)
+    sink.write(rows, case.place(0), None)
+    assert case.stored() == [("1",), ("2",)]
+
+
+def test_rows_that_a_task_staged_twice_fail_the_batch(case):
+    rows = case.frame("id bigint", (1,), (2,))
+    sink = case.sink(rows)
+    sink.check()
+    real = Database.append
+
+    def twice(self, frame, table):
+        real(self, frame, table)
+        real(self, frame, table)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Database, "append", twice)
+        with pytest.raises(AccountingError, match=rf"^{case.table}: 2 rows to write, 4 staged$"):
+            sink.write(rows, case.place(0), None)
+    assert case.stored() == []
+    sink.write(rows, case.place(0), None)
+    assert case.stored() == [("1",), ("2",)]
+
+
+def test_rows_that_no_column_holds_become_dead_letters(case, postgres):
+    postgres.run(f"CREATE TABLE {case.table} (id bigint UNIQUE, name text NOT NULL, tags jsonb)")
+    rows = case.frame(
+        "id bigint, name string, tags array<string>",
+        (1, "a", []),
+        (None, "b", []),
+        (3, None, []),
+        (4, "zero\0", []),
+        (5, "c", ["\0"]),
+    )
+    assert case.write(rows, mode="upsert", keys=["id"]) == 4
+    assert case.stored("id, name") == [("1", "a")]
+    where = f"table {case.table} cannot hold the row: "
+    assert sorted(case.letters.written) == [
+        (1, "null_column", where + "id is null"),
+        (2, "null_column", where + "name is null"),
+        (3, "zero_byte", where + "name has the character U+0000"),
+        (4, "zero_byte", where + "tags has the character U+0000"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("table", "options", "reason"),
+    [
+        ("(id int)", {}, "the column id is integer, and rows have bigint: it must be bigint or numeric"),
+        ("(other int)", {}, "the table has no column id to write to"),
+        ("(id bigint, name text, must int NOT NULL)", {}, "the column must is NOT NULL, and no row has it"),
+        ("(id bigint, name varchar(3))", {}, "the column name is character varying(3), and rows have string: "),
+        ("(id bigint, name text)", {"mode": "upsert", "keys": ["id"]}, "upsert needs a unique index on exactly (id)"),
+        ("(id bigint GENERATED ALWAYS AS IDENTITY, name text)", {}, "the table has no column id to write to"),
+    ],
+)
+def test_a_table_that_does_not_fit_is_refused_at_start(case, postgres, table, options, reason):
+    postgres.run(f"CREATE TABLE {case.table} {table}")
+    sink = case.sink(case.frame("id bigint, name string", (1, "a")), **options)
+    with pytest.raises(ConfigError) as refused:
+        sink.check()
+    assert str(refused.value).startswith(f"sink {case.table}: {reason}")
+
+
+def test_chosen_columns_can_be_ours(case):
+    case.write(case.frame("id bigint, name string", (5, "a")), columns=["id", "_offset", "_key"])
+    assert case.stored() == [("5", "0", "k")]
+
+
+def test_a_server_that_refuses_is_one_line_without_the_password(case):
+    rows = case.frame("id bigint", (1,))
+    with pytest.raises(OutputError, match=rf'^PostgreSQL: FATAL: password authentication failed for user "{USER}"$'):
+        case.sink(rows, password="secret-of-another").check()
+    with pytest.raises(OutputError, match=r"^PostgreSQL: Connection to 127.0.0.1:1 refused[^\n]*$"):
+        case.sink(rows, url="jdbc:postgresql://127.0.0.1:1/x").check()
+    assert PASSWORD not in repr(case.sink(rows)._config)
