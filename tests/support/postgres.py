@@ -1,4 +1,4 @@
-"""PostgreSQL 15 for tests: a server of its own on loopback, with its data in a folder of the test session.
+"""PostgreSQL 15 for tests: a separate server on loopback, with its data in a folder of the test session.
 
     def test_something(postgres):
         postgres.run("CREATE TABLE t (n int)")
