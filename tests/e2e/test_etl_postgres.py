@@ -192,7 +192,7 @@ def test_a_driver_that_dies_between_the_steps_loses_and_doubles_nothing(case, st
 
 
 def test_an_earlier_driver_that_goes_on_is_excluded(case, monkeypatch):
-    """A JVM outlived its driver. The next driver drops the staging table of the first, and so the first commit fails."""
+    """A JVM outlived its driver. The next driver drops the first one's staging table, and so that commit fails."""
     rows = case.frame("id bigint", (1,), (2,))
     earlier, later = case.sink(rows), case.sink(rows)
     earlier.check()
