@@ -6,7 +6,6 @@ topic once, and each carrier has one summary record per version.
 
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -18,27 +17,24 @@ import pytest
 from confluent_kafka import Producer
 from millrace import Broker
 from millrace_demo import flights, topics
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
-from spark_etl.manifest import Manifest
-from spark_etl.session import opened
-from spark_etl.settings import EtlSettings
 
-pytestmark = [pytest.mark.etl, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.etl, pytest.mark.timeout(1200)]
 
 PIPELINE = Path(__file__).parents[2] / "spark" / "pipelines" / "flights.yaml"
 FLIGHTS, MORE = 300, 40
 BATCH = 160  # so 306 records are two batches
 # Runs the pipeline; the first call of the named function kills the whole process group instead.
 DRIVER = """
-import os, signal, sys
-from spark_etl import __main__, manifest
-from spark_etl.sinks import parquet
+import importlib, os, signal, sys
+from spark_etl import __main__
 place, pipeline = sys.argv[1:]
 if place:
     module, owner, function = place.rsplit(".", 2)
     def die(*_arguments):
         os.killpg(0, signal.SIGKILL)
-    setattr(getattr(sys.modules["spark_etl." + module], owner), function, die)
+    setattr(getattr(importlib.import_module("spark_etl." + module), owner), function, die)
 sys.exit(__main__.main(["run", pipeline]))
 """
 
@@ -75,7 +71,7 @@ class Etl:
             env=self._environment,
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=300,
             check=False,
             start_new_session=True,
         )
@@ -97,16 +93,16 @@ def produce(bootstrap_servers: str, records: list[tuple[bytes, bytes]]) -> None:
     assert producer.flush(60) == 0
 
 
-def stored_keys(output: Path, temporary: Path) -> list[str]:
-    """Return the keys in the Parquet files of the manifest, which are all the files there are."""
-    with Manifest.opened(output) as manifest:
-        files = manifest.files()
-    assert sorted(files) == sorted(map(str, output.rglob("*.parquet")))
-    settings = EtlSettings(etl_master="local[1]", etl_driver_memory="512m", etl_temp_dir=temporary)
-    with opened(settings, "look", kafka=False) as session:
-        frame = session.read.option("basePath", str(output)).parquet(*files)
-        assert frame.where(F.col("flight_month") != F.date_format("flight_date", "yyyy-MM")).count() == 0
-        return [row["_key"] for row in frame.select("_key").collect()]
+def stored_keys(spark: SparkSession, output: Path) -> list[str]:
+    """Return the keys of the rows of the table."""
+    frame = spark.read.format("delta").load(str(output))
+    assert frame.where(F.col("flight_month") != F.date_format("flight_date", "yyyy-MM")).count() == 0
+    return [row["_key"] for row in frame.select("_key").collect()]
+
+
+def versions(output: Path) -> int:
+    """Return the number of commits of the table; the first one creates it."""
+    return len(list((output / "_delta_log").glob("*.json")))
 
 
 def summaries(bootstrap_servers: str) -> list[tuple[str, str, dict]]:
@@ -117,7 +113,7 @@ def summaries(bootstrap_servers: str) -> list[tuple[str, str, dict]]:
     return found
 
 
-def test_killed_anywhere_nothing_is_lost_and_nothing_doubled(tmp_path, broker, jars):
+def test_killed_anywhere_nothing_is_lost_and_nothing_doubled(tmp_path, broker, jars, spark):
     servers = broker.bootstrap_servers
     table = flights.table(FLIGHTS + MORE)
     records = list(flights.records(table))
@@ -125,15 +121,18 @@ def test_killed_anywhere_nothing_is_lost_and_nothing_doubled(tmp_path, broker, j
     produce(servers, [*broken, *records[:FLIGHTS]])
     etl = Etl(tmp_path, servers, jars)
 
-    etl.killed("sinks.parquet.ParquetSink.write")  # the dead letters are out, no file is
-    assert len(topics.read_all(servers, flights.DEAD_LETTERS)) == len(broken)
-    etl.killed("manifest.Manifest._append")  # the files are in place, but do not count
+    etl.killed("batch_writer.BatchWriter._metadata")  # the files are in place, but do not count
     assert list(etl.output.rglob("*.parquet")) != []
-    assert list((etl.output / "_etl" / "manifest").glob("*.json")) == []
-    etl.killed("manifest.Manifest.finished")  # the batch counts, Spark does not know
-    assert len(list((etl.output / "_etl" / "manifest").glob("*.json"))) == 1
+    assert versions(etl.output) == 1
+    etl.killed("sinks.dead_letters.DeadLetters.write")  # the batch counts, no dead letter is out
+    assert versions(etl.output) == 2
+    assert topics.read_all(servers, flights.DEAD_LETTERS) == []
+    etl.killed("batches.Batches.finished")  # the dead letters are out, and not marked so
+    assert len(topics.read_all(servers, flights.DEAD_LETTERS)) == len(broken)
+    etl.killed("run.Run._account")  # every output has the batch, Spark does not know
+    assert versions(etl.output) == 2
     assert summaries(servers) == []
-    etl.killed("manifest.Manifest.set_published")  # all batches are done, the summary is out and not marked so
+    etl.killed("summaries.Summaries._shown")  # all batches are done, the summary is out and not marked so
     expected = flights.delays(table[:FLIGHTS])
     assert sorted((key, version) for key, version, _ in summaries(servers)) == [(key, "2") for key in sorted(expected)]
 
@@ -142,7 +141,7 @@ def test_killed_anywhere_nothing_is_lost_and_nothing_doubled(tmp_path, broker, j
     assert {key: value for key, _, value in summaries(servers)} == expected
     assert len(summaries(servers)) == len(expected)
     assert topics.check_dead_letters(servers).keys() == {key.decode() for key, _ in broken}
-    assert Counter(stored_keys(etl.output, tmp_path / "tmp")) == Counter(key.decode() for key, _ in records[:FLIGHTS])
+    assert Counter(stored_keys(spark, etl.output)) == Counter(key.decode() for key, _ in records[:FLIGHTS])
 
     produce(servers, records[FLIGHTS:])
     totals = etl.totals()
@@ -151,16 +150,3 @@ def test_killed_anywhere_nothing_is_lost_and_nothing_doubled(tmp_path, broker, j
     latest = {key: (version, value) for key, version, value in summaries(servers)}
     assert latest == {key: ("3", value) for key, value in flights.delays(table).items()}
     assert len(topics.read_all(servers, flights.DEAD_LETTERS)) == len(broken)
-    assert list((etl.output / "_etl" / "started").iterdir()) == []
-
-
-def test_an_output_that_is_not_the_checkpoints_is_refused(tmp_path, broker, jars):
-    """Runs after the test above: the topic has records. A checkpoint that is gone would read all of them again."""
-    etl = Etl(tmp_path, broker.bootstrap_servers, jars)
-    with Manifest.opened(etl.output) as manifest:
-        manifest.commit("another-query", 0, 0, manifest.staging("another-query", 0))
-    done = etl.run()
-    assert done.returncode == 1
-    reason = json.loads(done.stderr.splitlines()[-1])["reason"]
-    assert re.match(r"OutputError: .*/lake/flights was written with another checkpoint \(query another-query", reason)
-    assert list(etl.output.rglob("*.parquet")) == []

@@ -3,7 +3,7 @@
     place = BatchPlace(query_id="8f2c1d0a-…", batch_id=7, pipeline="orders", app_id="etl/orders/8f2c1d0a-…")
     begun_before = batches.begun(place)     # None: nobody has written anything of this batch yet
     …                                       # every sink writes
-    batches.finished(place)
+    batches.finished(place)                 # from now on, `is_finished` is true: a replay has nothing to do
 
 Spark gives a batch the same number, offsets and rows at each try, until it has committed the batch's offsets.
 """
@@ -34,7 +34,7 @@ class BatchPlace:
 
 
 class Batches:
-    """Marks of the batches of one checkpoint that have begun and not finished."""
+    """Marks of the batches of one checkpoint: which have begun, and up to which one all have finished."""
 
     def __init__(self, notes: Notes) -> None:
         self._notes = notes
@@ -51,8 +51,17 @@ class Batches:
             raise OutputError(f"the mark of batch {place.name} has no valid time: {document}") from error
 
     def finished(self, place: BatchPlace) -> None:
-        """Remove the mark: every sink holds the batch."""
+        """Keep that every sink holds the batch, and remove its mark. Spark runs the batches of a query in order."""
+        self._notes.write(_finished(place), {"batch": place.batch_id})
         self._notes.remove(_note(place))
+
+    def is_finished(self, place: BatchPlace) -> bool:
+        document = self._notes.read(_finished(place))
+        return document is not None and int(document.get("batch", -1)) >= place.batch_id
+
+
+def _finished(place: BatchPlace) -> str:
+    return f"finished/{place.query_id}"
 
 
 def _note(place: BatchPlace) -> str:

@@ -5,9 +5,10 @@ EtlError
 ├── OutputError      the output folder and the checkpoint do not belong together, or another driver holds them
 ├── AccountingError  records in ≠ records out + dead letters: the batch is not committed
 ├── RuleError        a rule with `on_violation: fail` met a record that breaks it: the batch is not committed
-├── ClusterError      the Kafka cluster is absent or refuses, or a topic is not the one that the offsets belong to
+├── ClusterError     the Kafka cluster is absent or refuses, or a topic does not exist
 │   └── IdentityError    the cluster or a topic is not the one that the offsets belong to; no retry helps
 └── RunError         Spark or Kafka failed; the text is the root cause, in one line
+    └── DataLossError    records expired before they were read, and the source may not skip them
 """
 
 
@@ -40,4 +41,8 @@ class IdentityError(ClusterError):
 
 
 class RunError(EtlError):
+    transient = False  # whether the same step may work a moment later: a timeout, a lost connection
+
+
+class DataLossError(RunError):
     pass

@@ -163,6 +163,8 @@ class TopicExistsError(ClusterError):
 class UnreachableError(ClusterError):
     """No broker answered in time."""
 
+    transient = True
+
 
 @contextmanager
 def _translated(bootstrap_servers: str, subject: str = "") -> Iterator[None]:

@@ -1,17 +1,16 @@
-"""Metrics of a driver for Prometheus, on the pipeline's metrics port (0: nothing is served).
+"""Metrics and health of a driver, which server.py serves.
 
-One registry per run, no module state. Rows are counted when a batch is committed, so in = out + dlq at any scrape.
+One registry per run, no module state. Rows are counted when a batch is committed, so in = out + dlq + dropped at any
+scrape.
 """
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+import time
+from collections.abc import Mapping
 from typing import Any
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, start_http_server
+from prometheus_client import CollectorRegistry, Counter, Gauge
 
-from spark_etl.config import MetricsConfig
-
-STAGES = ("in", "out", "dlq")
+STAGES = ("in", "out", "dlq", "dropped")
 
 
 class Metrics:
@@ -45,6 +44,13 @@ class Metrics:
             ["pipeline", "topic", "partition"],
             registry=own,
         )
+        self._restarts = Counter(
+            "millrace_etl_restarts", "restarts of the query after a failure", ["pipeline"], registry=own
+        )
+        self._state = "starting"
+        self._batches = 0
+        self._last_batch = time.monotonic()
+        self._restarts.labels(pipeline)
         for stage in STAGES:
             self._rows.labels(pipeline, stage)
         self._active.labels(pipeline).set(0)
@@ -55,9 +61,25 @@ class Metrics:
         for (check_stage, rule), count in refused.items():
             self._refused.labels(self._pipeline, check_stage, rule).inc(count)
         self._progress.labels(self._pipeline).set_to_current_time()
+        self._batches += 1
+        self._last_batch = time.monotonic()
 
     def active(self, active: bool) -> None:
         self._active.labels(self._pipeline).set(active)
+        self._state = "running" if active else "stopped"
+
+    def restarted(self) -> None:
+        self._restarts.labels(self._pipeline).inc()
+        self._state = "restarting"
+
+    def health(self) -> dict[str, Any]:
+        """Return the document of /healthz. `state` is starting, running, restarting or stopped."""
+        return {
+            "pipeline": self._pipeline,
+            "state": self._state,
+            "batches": self._batches,
+            "seconds_since_batch": round(time.monotonic() - self._last_batch, 1),
+        }
 
     def progress(self, progress: Mapping[str, Any]) -> None:
         """Update the metrics from Spark's progress report of a query (StreamingQuery.lastProgress)."""
@@ -70,17 +92,3 @@ class Metrics:
                     for partition, offset in partitions.items():
                         lag = offset - end.get(topic, {}).get(partition, 0)
                         self._lag.labels(self._pipeline, topic, partition).set(lag)
-
-
-@contextmanager
-def served(metrics: Metrics, config: MetricsConfig) -> Iterator[None]:
-    if not config.port:
-        yield
-        return
-    server, thread = start_http_server(config.port, config.host, metrics.registry)
-    try:
-        yield
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()

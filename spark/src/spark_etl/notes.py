@@ -2,6 +2,7 @@
 
     CHECKPOINT/_etl/identity.json                       the cluster and topic ids that the offsets belong to
     CHECKPOINT/_etl/begun/<query id>-<batch id>.json    a batch that may have written to its sinks
+    CHECKPOINT/_etl/finished/<query id>.json            the last batch that every sink holds
 
 A document is written completely or not at all. They go when a user removes the checkpoint. A local
 checkpoint is written by this process and synced; any other one (`s3a://`, `hdfs://`) through Hadoop in the JVM.

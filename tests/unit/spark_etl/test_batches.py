@@ -29,13 +29,18 @@ def test_the_second_try_learns_when_the_first_began(tmp_path):
     assert again.begun(BatchPlace.of("orders", "8f2c1d0a", 8)) is None
 
 
-def test_a_finished_batch_leaves_no_file(tmp_path):
+def test_a_finished_batch_stays_finished(tmp_path):
     batches = Batches(LocalNotes(tmp_path / "_etl"))
     batches.begun(PLACE)
-    assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["8f2c1d0a-7.json"]
+    assert not batches.is_finished(PLACE)
     batches.finished(PLACE)
     batches.finished(PLACE)
-    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+    assert Batches(LocalNotes(tmp_path / "_etl")).is_finished(PLACE)
+    assert batches.is_finished(BatchPlace.of("orders", "8f2c1d0a", 6))
+    assert not batches.is_finished(BatchPlace.of("orders", "8f2c1d0a", 8))
+    assert not batches.is_finished(BatchPlace.of("orders", "77777777", 7))
+    files = [path.relative_to(tmp_path / "_etl") for path in tmp_path.rglob("*") if path.is_file()]
+    assert files == [Path("finished/8f2c1d0a.json")]
 
 
 def test_a_damaged_mark_is_refused(tmp_path):

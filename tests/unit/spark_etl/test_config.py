@@ -18,7 +18,7 @@ def document() -> dict:
         "checkpoint": "checkpoints/orders",
         "source": {"topics": ["orders"]},
         "decode": {"format": "json", "schema": "orders.json"},
-        "sinks": [{"type": "parquet", "path": "lake/orders", "partition_by": ["day"]}],
+        "sinks": [{"type": "delta", "path": "lake/orders", "partition_by": ["day"]}],
         "dead_letter": {"topic": "orders.dlq"},
     }
 
@@ -41,8 +41,8 @@ def test_the_flights_pipeline_with_an_empty_environment():
     config = pipeline.config
     assert config.source.topics == ["flights"]
     assert config.source.max_offsets_per_trigger == 500_000
-    assert config.parquet.partition_by == ["flight_month"]
-    assert config.parquet.path == "build/etl/lake/flights"
+    assert config.table.partition_by == ["flight_month"]
+    assert config.table.path == "build/etl/lake/flights"
     assert [sink.topic for sink in config.summaries] == ["flights.delays"]
     assert config.dead_letter.topic == "flights.dlq"
     assert config.metrics.port == 0
@@ -56,7 +56,7 @@ def test_the_flights_pipeline_told_by_the_environment():
         "MILLRACE_ETL_METRICS_PORT": "9404",
     }
     config = load(FLIGHTS, environment).config
-    assert (config.parquet.path, config.source.max_offsets_per_trigger, config.metrics.port) == (
+    assert (config.table.path, config.source.max_offsets_per_trigger, config.metrics.port) == (
         "/out/flights",
         7,
         9404,
@@ -90,7 +90,7 @@ def test_a_small_pipeline_has_the_documented_defaults(tmp_path):
         ({"derive": {"id": "1"}}, "derive.id: the schema has a field of that name"),
         ({"derive": {"_key": "1"}}, "derive._key"),
         (
-            {"sinks": [{"type": "parquet", "path": "x", "partition_by": ["month"]}]},
+            {"sinks": [{"type": "delta", "path": "x", "partition_by": ["month"]}]},
             "partition_by: no column 'month'",
         ),
         ({"rules": [{"name": "r", "expr": "true"}, {"name": "r", "expr": "false"}]}, "two rules have the same name"),
@@ -154,7 +154,7 @@ decode: {format: json, schema: orders.json}
 derive:
   month: substring(day, 1, 7)
 sinks:
-  - type: parquet
+  - type: delta
     path: lake
     partition_by: [month]
 dead_letter:

@@ -7,7 +7,8 @@ import urllib.request
 import pytest
 from millrace.ports import Reservation
 from spark_etl.config import MetricsConfig
-from spark_etl.metrics import Metrics, served
+from spark_etl.metrics import Metrics
+from spark_etl.server import served
 
 
 @pytest.fixture

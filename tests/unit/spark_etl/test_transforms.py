@@ -50,7 +50,7 @@ rules:
   - {{name: positive, expr: id > 0, on_violation: dlq}}
   - {{name: small, expr: id < 1000, on_violation: fail}}
 sinks:
-  - {{type: parquet, path: none, partition_by: [month]}}
+  - {{type: delta, path: none, partition_by: [month]}}
   - {{type: kafka, topic: orders.total, aggregate: {{group_by: [month], select: {{n: count(*), price: avg(price)}}}}}}
 dead_letter: {{topic: orders.dlq}}
 """

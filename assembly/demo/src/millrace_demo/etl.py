@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from subprocess import PIPE
 from typing import IO, TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 from millrace_demo.children import Child, Household
 from millrace_demo.errors import DemoError, MismatchError
@@ -116,28 +117,40 @@ class Output:
 
 
 def check_output(output: Path, frame: "pandas.DataFrame") -> Output:
-    """Check that all files of the manifest are there, as long as it says, with every flight of every month.
+    """Check that all files of the table are there, as long as its log says, with every flight of every month.
 
     The delay summary, which the job computes from these files, checks their content.
     """
     root = output / "flights"
-    entries = [json.loads(path.read_bytes()) for path in sorted((root / "_etl" / "manifest").glob("*.json"))]
-    files = [file for entry in entries for file in entry["files"]]
-    rows = sum(entry["rows"] for entry in entries)
+    files = _table_files(root / "_delta_log")
+    rows = sum(int(json.loads(file["stats"])["numRecords"]) for file in files.values())
     if rows != len(frame):
-        raise MismatchError(f"{rows} rows in the Parquet output, {len(frame)} flights")
-    for file in files:
-        path = root / file["path"]
-        if not path.is_file() or path.stat().st_size != file["bytes"]:
-            raise MismatchError(f"{path}: not as the manifest says")
-    on_disk = {str(path.relative_to(root)) for path in root.rglob("*.parquet")}
-    if on_disk != {file["path"] for file in files}:
-        raise MismatchError(f"the folder holds {len(on_disk)} Parquet files, the manifest {len(files)}")
-    months = sorted({file["path"].split("/")[0].partition("=")[2] for file in files})
+        raise MismatchError(f"{rows} rows in the table, {len(frame)} flights")
+    for name, file in files.items():
+        path = root / name
+        if not path.is_file() or path.stat().st_size != file["size"]:
+            raise MismatchError(f"{path}: not as the table's log says")
+    on_disk = {str(path.relative_to(root)) for path in root.rglob("*.parquet") if "_delta_log" not in path.parts}
+    if on_disk != set(files):
+        raise MismatchError(f"the folder holds {len(on_disk)} Parquet files, the table {len(files)}")
+    months = sorted({file["partitionValues"]["flight_month"] for file in files.values()})
     expected = sorted({f"{year}-{month:02}" for year, month in zip(frame["year"], frame["month"], strict=True)})
     if months != expected:
-        raise MismatchError(f"Parquet folders for {months}, expected {expected}")
-    return Output(len(files), sum(file["bytes"] for file in files), months)
+        raise MismatchError(f"partitions for {months}, expected {expected}")
+    return Output(len(files), sum(file["size"] for file in files.values()), months)
+
+
+def _table_files(log: Path) -> dict[str, dict[str, Any]]:
+    """Return the data files of a Delta table by path, with the log's entry of each."""
+    files: dict[str, dict[str, Any]] = {}
+    for entry in sorted(log.glob("*.json")):
+        for line in entry.read_text().splitlines():
+            action = json.loads(line)
+            if "add" in action:
+                files[unquote(action["add"]["path"])] = action["add"]
+            elif "remove" in action:
+                files.pop(unquote(action["remove"]["path"]), None)
+    return files
 
 
 def _wait(child: Child, deadline_s: float) -> int:

@@ -159,6 +159,6 @@ def _report(
     report.print_table(console, delays, airlines)
     steps = Steps(console)
     steps.say("dead letters: " + " · ".join(f"{key}: {reason}" for key, reason in sorted(reasons.items())))
-    steps.say(f"parquet: {output.files} files in {len(output.months)} months, {output.bytes / 1e6:.1f} MB")
+    steps.say(f"table: {output.files} files in {len(output.months)} months, {output.bytes / 1e6:.1f} MB")
     report.draw_chart(chart, delays, airlines)
     steps.say(f"chart: {chart.absolute()}")

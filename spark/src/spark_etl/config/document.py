@@ -11,13 +11,11 @@ from spark_etl.config.operation import MetricsConfig, OffsetsConfig, ProcessingT
 from spark_etl.config.sinks import (
     DeadLetter,
     KafkaSinkConfig,
-    ParquetSinkConfig,
     SinkConfig,
     TableSinkConfig,
 )
 from spark_etl.config.source import KafkaOptions, Source
 from spark_etl.config.transform import Dedupe, Join, Rule, Statement
-from spark_etl.errors import ConfigError
 
 RULES_MAX = 60
 Fault = tuple[tuple[str | int, ...], str]  # place in the file, reason
@@ -42,14 +40,6 @@ class PipelineConfig(Section):
     offsets: OffsetsConfig = OffsetsConfig()
     restart: RestartConfig = RestartConfig()
     metrics: MetricsConfig = MetricsConfig()
-
-    @property
-    def parquet(self) -> ParquetSinkConfig:
-        """The Parquet sink. ConfigError: the pipeline has none."""
-        for sink in self.sinks:
-            if isinstance(sink, ParquetSinkConfig):
-                return sink
-        raise ConfigError(f"pipeline {self.name}: no parquet sink")
 
     @property
     def table(self) -> TableSinkConfig | None:

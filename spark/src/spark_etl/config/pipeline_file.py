@@ -8,7 +8,7 @@
     derive: {day: date_format(placed, 'yyyy-MM-dd')}
     rules: [{name: paid, expr: amount > 0, on_violation: dlq}]
     sinks:
-      - {type: parquet, path: /data/lake/orders, partition_by: [day]}
+      - {type: delta, path: /data/lake/orders, partition_by: [day]}
       - {type: kafka, topic: orders.total, aggregate: {group_by: [country], select: {n: count(*)}}}
     dead_letter: {topic: orders.dlq}
 

@@ -7,13 +7,6 @@ from pydantic import Field, SecretStr, model_validator
 from spark_etl.config.model import AnyColumn, Column, Duration, Expression, Location, Section, Topic
 
 
-class ParquetSinkConfig(Section):
-    type: Literal["parquet"]
-    path: Location
-    partition_by: list[Column] = Field(min_length=1)
-    compression: Literal["snappy", "zstd", "lz4", "none"] = "zstd"
-
-
 class DeltaSinkConfig(Section):
     """A Delta Lake table: of the records (append), or of the last state per key (upsert)."""
 
@@ -104,10 +97,10 @@ class ConsoleSinkConfig(Section):
 
 
 SinkConfig = Annotated[
-    ParquetSinkConfig | DeltaSinkConfig | KafkaSinkConfig | PostgresSinkConfig | ConsoleSinkConfig,
+    DeltaSinkConfig | KafkaSinkConfig | PostgresSinkConfig | ConsoleSinkConfig,
     Field(discriminator="type"),
 ]
-TableSinkConfig = ParquetSinkConfig | DeltaSinkConfig
+TableSinkConfig = DeltaSinkConfig
 
 
 class DeadLetter(Section):

@@ -25,6 +25,10 @@ class SummaryTopic:
         self._config = config
         self._pipeline = pipeline
 
+    @property
+    def topic(self) -> str:
+        return self._config.topic
+
     def check(self) -> None:
         """Create the topic unless it exists. Raises OutputError in one line."""
         self._writer.check()

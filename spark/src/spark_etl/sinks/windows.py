@@ -51,6 +51,8 @@ class WindowTopic:
         def write(batch: DataFrame, batch_id: int) -> None:
             known.wait()
             place = BatchPlace.of(self._pipeline, query_id[0], batch_id)
+            if batches.is_finished(place):
+                return
             self._writer.write(window_records(batch, self._config, self._pipeline, batch_id), batches.begun(place))
             batches.finished(place)
 

@@ -1,0 +1,151 @@
+"""One batch of judged rows, written to every output of a pipeline.
+
+The steps of a batch. A driver may die after any of them, and the next try of the batch ends in the same state:
+
+1. the begun mark;
+2. the table: the good rows' files are written by the one job that also counts every outcome. `accept` compares the
+   counts, applies `on_violation: fail` and `max_refused`, and checks that no topic was created again. Then the files
+   are committed with the batch's number;
+3. dead letters, if there are any, then the other outputs in the order of the pipeline file;
+4. the batch is marked as finished; Spark commits the source offsets in its checkpoint.
+
+A step that an earlier try has done is found and left out: the table knows the numbers of its batches, topics are read
+from the begun mark on, PostgreSQL keeps the number of its last batch.
+"""
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pyspark.sql import DataFrame, Observation
+
+from spark_etl.batches import Batches, BatchPlace
+from spark_etl.checkpoint import Checkpoint, Offsets
+from spark_etl.config import PipelineConfig
+from spark_etl.errors import AccountingError, OutputError, RuleError
+from spark_etl.identity import Identity, SourceIdentity
+from spark_etl.judged import Check, Counts, Judged
+from spark_etl.lake import LakeTable
+from spark_etl.sinks import Outputs
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """Outcome of one batch. `counts` is None if an earlier try had committed it to the table."""
+
+    place: BatchPlace
+    counts: Counts | None
+    end: Offsets
+    seconds: float
+    misfits: Mapping[Check, int] = field(default_factory=dict)  # good rows that an output other than the table refused
+
+    @property
+    def refused(self) -> dict[Check, int]:
+        return {**(self.counts.refused if self.counts is not None else {}), **self.misfits}
+
+
+class BatchWriter:
+    def __init__(
+        self,
+        config: PipelineConfig,
+        judged: Judged,
+        table: LakeTable | None,
+        outputs: Outputs,
+        checkpoint: Checkpoint,
+        identity: SourceIdentity,
+    ) -> None:
+        self._config = config
+        self._judged = judged
+        self._table = table
+        self._outputs = outputs
+        self._checkpoint = checkpoint
+        self._identity = identity
+        self._batches = Batches(checkpoint.notes)
+
+    def write(self, batch: DataFrame, place: BatchPlace) -> Written:
+        """Write one batch. Raises an EtlError if the batch may not be committed."""
+        began = time.monotonic()
+        end = self._checkpoint.end_offsets(place.batch_id)
+        if end is None:
+            raise OutputError(f"{self._checkpoint.location}: no offsets of batch {place.batch_id}")
+        if self._batches.is_finished(place):
+            return Written(place, None, end, time.monotonic() - began)
+        begun_before = self._batches.begun(place)
+        counts = self._committed(batch, place, end)
+        if counts is None or counts.refused:
+            self._outputs.letters.write(self._judged.refused(batch), begun_before)
+        misfits: dict[Check, int] = {}
+        for sink in self._outputs.rows:
+            number = sink.write(self._judged.good(batch, raw=self._config.keeps_raw), place, begun_before)
+            if number:
+                misfits["sink", type(sink).__name__.lower()] = number
+        self._batches.finished(place)
+        return Written(place, counts, end, time.monotonic() - began, misfits)
+
+    def _committed(self, batch: DataFrame, place: BatchPlace, end: Offsets) -> Counts | None:
+        """Commit the batch to the table, if there is one; return its counts, None if the table holds it already."""
+        outcome = Observation()
+        observed = batch.observe(outcome, *self._judged.counters)
+        if self._table is None:
+            observed.write.format("noop").mode("append").save()  # counts before any output gets a row
+            return self._counted(outcome, place, end)[0]
+        if self._table.holds(place.app_id, place.batch_id):
+            return None
+        if place.batch_id > 0 and not self._table.holds(place.app_id, place.batch_id - 1):
+            raise OutputError(
+                f"{self._table.location}: the checkpoint is at batch {place.batch_id}, but batch {place.batch_id - 1}"
+                " is not in this table; remove the checkpoint to read everything again"
+            )
+        found: list[Counts] = []
+
+        def accept(rows: int) -> Mapping[str, Any]:
+            counts, identity = self._counted(outcome, place, end)
+            if rows != counts.good:
+                raise AccountingError(f"batch {place.batch_id}: {counts.good} good rows, {rows} written")
+            found.append(counts)
+            return self._metadata(place, counts, end, identity)
+
+        self._table.write(self._judged.good(observed), place.app_id, place.batch_id, accept)
+        return found[0]
+
+    def _counted(self, outcome: Observation, place: BatchPlace, end: Offsets) -> tuple[Counts, Identity]:
+        """Return the counts of a batch that may be committed, and the identity of its source."""
+        counts = self._judged.counts(outcome.get)
+        if not counts.balanced:
+            raise AccountingError(f"batch {place.batch_id}: the outcomes do not add up to the records: {counts}")
+        for rule in self._config.rules:
+            number = counts.refused.get(("rules", rule.name), 0)
+            if rule.on_violation == "fail" and number:
+                raise RuleError(f"{number} records break the rule {rule.name}: {rule.expr}")
+        allowed = self._config.max_refused
+        if allowed is not None and counts.refused_share > allowed:
+            raise RuleError(
+                f"batch {place.batch_id}: {sum(counts.refused.values())} of {counts.rows} records are refused,"
+                f" more than max_refused ({allowed:.6g} of all): {labelled(counts.refused)}"
+            )
+        return counts, self._identity.check(end)
+
+    def _metadata(self, place: BatchPlace, counts: Counts, end: Offsets, identity: Identity) -> Mapping[str, Any]:
+        start = self._checkpoint.start_offsets(place.batch_id) or {}
+        return {
+            "pipeline": place.pipeline,
+            "query": place.query_id,
+            "batch": place.batch_id,
+            "start": {
+                topic: {str(number): start.get(topic, {}).get(number, 0) for number in partitions}
+                for topic, partitions in end.items()
+            },
+            "end": {topic: {str(number): offset for number, offset in found.items()} for topic, found in end.items()},
+            "cluster": identity.cluster,
+            "topic_ids": {topic: identity.topics[topic] for topic in end},
+            "rows_in": counts.rows,
+            "rows_out": counts.good,
+            "refused": labelled(counts.refused),
+            "dropped": labelled(counts.dropped),
+        }
+
+
+def labelled(counts: Mapping[Check, int]) -> dict[str, int]:
+    """Return counts by `stage.rule`, as log lines and commits show them."""
+    return {f"{stage}.{rule}": count for (stage, rule), count in counts.items()}

@@ -1,0 +1,113 @@
+"""Spark's checkpoint of a streaming query, read by others than Spark: which offsets a batch has.
+
+    CHECKPOINT/offsets/7     three lines: v1, a JSON object of Spark's, the end offsets {"orders": {"0": 1700}}
+    CHECKPOINT/commits/7     there once Spark has committed batch 7
+    CHECKPOINT/sources/0/0   the offsets that batch 0 began at
+    CHECKPOINT/_etl          our documents (notes.py)
+
+Spark writes a batch's end offsets before it starts the batch. All file systems of Hadoop work, through the JVM.
+"""
+
+import json
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from spark_etl import notes
+from spark_etl.errors import OutputError
+
+Offsets = dict[str, dict[int, int]]  # topic → partition → the next offset
+REPLACEMENT = ".next"
+
+
+class Checkpoint:
+    def __init__(self, location: str, session: SparkSession) -> None:
+        self.location = notes.absolute(location)
+        self.notes = notes.at(self.location, session)
+        self._session = session
+        jvm: Any = session._jvm
+        self._path = jvm.org.apache.hadoop.fs.Path
+        self._files = self._path(self.location).getFileSystem(session._jsc.hadoopConfiguration())
+
+    def end_offsets(self, batch_id: int) -> Offsets | None:
+        """Return the offsets after the last records of a batch; None if Spark has not planned the batch."""
+        return self._offsets(f"offsets/{batch_id}", 2)
+
+    def start_offsets(self, batch_id: int) -> Offsets | None:
+        """Return the offsets that a batch began at; partitions that are new in it are missing."""
+        return self._offsets("sources/0/0", 1) if batch_id == 0 else self.end_offsets(batch_id - 1)
+
+    def last_planned(self) -> int | None:
+        return self._last("offsets")
+
+    def last_committed(self) -> int | None:
+        return self._last("commits")
+
+    def query_id(self) -> str | None:
+        """Return Spark's id of the query; None if the checkpoint is new."""
+        text = self._text("metadata")
+        return None if text is None else str(_object(text, "metadata")["id"])
+
+    def replacement(self) -> "Checkpoint":
+        """Return the checkpoint that `replace` puts in the place of this one."""
+        return Checkpoint(self.location + REPLACEMENT, self._session)
+
+    def replace(self, name: str) -> None:
+        """Keep this checkpoint as LOCATION.NAME, and put the replacement in its place.
+
+        A driver that dies in between leaves no checkpoint: `complete_replacement` ends the work.
+        """
+        self._rename(self.location, f"{self.location}.{name}")
+        self._rename(self.location + REPLACEMENT, self.location)
+
+    def complete_replacement(self) -> None:
+        """Finish a replacement that an earlier driver left half done."""
+        if not self._exists(self.location) and self._exists(self.location + REPLACEMENT):
+            self._rename(self.location + REPLACEMENT, self.location)
+
+    def _rename(self, source: str, target: str) -> None:
+        if not self._files.rename(self._path(source), self._path(target)):
+            raise OutputError(f"{source} could not be renamed to {target}")
+
+    def _exists(self, location: str) -> bool:
+        return bool(self._files.exists(self._path(location)))
+
+    def _last(self, folder: str) -> int | None:
+        path = f"{self.location}/{folder}"
+        if not self._exists(path):
+            return None
+        names = [str(status.getPath().getName()) for status in self._files.listStatus(self._path(path))]
+        return max((int(name) for name in names if name.isdigit()), default=None)
+
+    def _offsets(self, name: str, line: int) -> Offsets | None:
+        text = self._text(name)
+        if text is None:
+            return None
+        lines = text.lstrip("\0").splitlines()
+        if len(lines) <= line or lines[0] != "v1":
+            raise OutputError(f"{self.location}/{name}: not the offsets of a batch")
+        document = _object(lines[line], f"{self.location}/{name}")
+        return {
+            topic: {int(number): int(offset) for number, offset in partitions.items()}
+            for topic, partitions in document.items()
+        }
+
+    def _text(self, name: str) -> str | None:
+        path = self._path(f"{self.location}/{name}")
+        if not self._files.exists(path):
+            return None
+        stream = self._files.open(path)
+        try:
+            return bytes(stream.readNBytes(notes.DOCUMENT_BYTES_MAX)).decode(errors="replace")
+        finally:
+            stream.close()
+
+
+def _object(text: str, name: str) -> dict[str, Any]:
+    try:
+        document = json.loads(text)
+    except ValueError as error:
+        raise OutputError(f"{name}: not JSON: {error}") from error
+    if not isinstance(document, dict):
+        raise OutputError(f"{name}: not an object")
+    return document

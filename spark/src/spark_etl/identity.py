@@ -1,0 +1,118 @@
+"""The cluster and the topics that the offsets of a checkpoint belong to.
+
+    CHECKPOINT/_etl/identity.json   {"cluster": "Xb2…", "topics": {"orders": "MBW0…"}}
+    CHECKPOINT/_etl/start.json      a query that began again: {"offsets": {"orders": {"0": -2}}, "after": "8f2c…"}
+
+Offsets are numbers. A topic that is deleted and created again has the same name and other records at the same offsets,
+and Spark would skip the first of them. Its topic id differs, and the ids are compared at the start of a run and before
+each commit: at the commit, every record of the batch has been read from the topic that still exists.
+"""
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from spark_etl.checkpoint import Checkpoint, Offsets
+from spark_etl.config import Source
+from spark_etl.errors import IdentityError
+from spark_etl.kafka_admin import KafkaAdmin, UnknownTopicError
+
+EARLIEST = -2  # in the connector's startingOffsets
+_IDENTITY, _START = "identity", "start"
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    cluster: str
+    topics: dict[str, str]  # topic → topic id
+
+
+class SourceIdentity:
+    """Compares the source with the identity in the checkpoint, and keeps it there."""
+
+    def __init__(self, checkpoint: Checkpoint, admin: KafkaAdmin, source: Source) -> None:
+        self._checkpoint = checkpoint
+        self._admin = admin
+        self._source = source
+
+    def check(self, topics: Iterable[str] = ()) -> Identity:
+        """Return the identity of the source, and keep that of topics that are new.
+
+        `topics` are those of a batch: a pattern finds more of them over time. IdentityError: the cluster or a topic is
+        not the one of the checkpoint. UnknownTopicError: a topic of the source does not exist.
+        """
+        kept = self._kept()
+        names = {*self._source.topics, *topics, *(kept.topics if kept is not None and self._source.pattern else ())}
+        now = self._now(names)
+        if kept is None:
+            self._keep(now)
+            return now
+        changed = self._changes(kept, now)
+        if changed:
+            raise IdentityError(
+                f"{'; '.join(changed)}: the offsets in {self._checkpoint.location} do not belong to it. "
+                "Remove that folder to begin again, or set source.on_topic_change: restart"
+            )
+        known = Identity(now.cluster, {**kept.topics, **now.topics})
+        if known != kept:
+            self._keep(known)
+        return known
+
+    def start_over(self, end: Offsets) -> list[str]:
+        """Put a new checkpoint in the place of this one; return the names of the topics that it reads from the start.
+
+        `end` are the offsets after the last records that the outputs hold. Topics that did not change go on from there.
+        """
+        kept = self._kept()
+        names = {*self._source.topics, *(kept.topics if kept is not None else ())}
+        ids = self._admin.topic_ids(names)
+        now = Identity(self._admin.cluster_id(), {name: found for name, found in ids.items() if found is not None})
+        same = set()
+        if kept is not None and kept.cluster == now.cluster:
+            same = {name for name, topic_id in now.topics.items() if kept.topics.get(name) == topic_id}
+        offsets = {
+            name: {
+                str(number): end.get(name, {}).get(number, EARLIEST) if name in same else EARLIEST
+                for number in partitions
+            }
+            for name, partitions in self._admin.end_offsets(now.topics).items()
+        }
+        replacement = self._checkpoint.replacement()
+        replacement.notes.write(_IDENTITY, {"cluster": now.cluster, "topics": now.topics})
+        before = self._checkpoint.query_id()
+        replacement.notes.write(_START, {"offsets": offsets, "after": before})
+        self._checkpoint.replace(f"replaced-{before}")
+        return sorted(set(now.topics) - same)
+
+    def start(self) -> str | None:
+        """Return the startingOffsets of a query that began again, as the connector reads them."""
+        document = self._checkpoint.notes.read(_START)
+        return None if document is None else json.dumps(document["offsets"])
+
+    def query_before(self) -> str | None:
+        """Return the id of the query that a query which began again replaces."""
+        document = self._checkpoint.notes.read(_START)
+        return None if document is None else str(document["after"])
+
+    def _kept(self) -> Identity | None:
+        document = self._checkpoint.notes.read(_IDENTITY)
+        return None if document is None else Identity(str(document["cluster"]), dict(document["topics"]))
+
+    def _keep(self, identity: Identity) -> None:
+        self._checkpoint.notes.write(_IDENTITY, {"cluster": identity.cluster, "topics": identity.topics})
+
+    def _now(self, names: Iterable[str]) -> Identity:
+        ids = self._admin.topic_ids(names)
+        absent = sorted(name for name, topic_id in ids.items() if topic_id is None)
+        if absent:
+            raise UnknownTopicError(f"source: no topic {', '.join(absent)} in the cluster")
+        return Identity(self._admin.cluster_id(), {name: found for name, found in ids.items() if found is not None})
+
+    def _changes(self, kept: Identity, now: Identity) -> list[str]:
+        if kept.cluster != now.cluster:
+            return [f"the cluster is another one (id {kept.cluster} before, {now.cluster} now)"]
+        return [
+            f"the topic {name} was deleted and created again (id {kept.topics[name]} before, {topic_id} now)"
+            for name, topic_id in sorted(now.topics.items())
+            if kept.topics.get(name, topic_id) != topic_id
+        ]

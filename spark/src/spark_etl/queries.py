@@ -1,0 +1,87 @@
+"""Streaming queries of PySpark: waiting for several, their progress, and a stop between two batches."""
+
+import json
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from pyspark.errors import PySparkException
+from pyspark.sql.streaming.query import StreamingQuery
+
+LOOK_SECONDS = 0.05
+
+
+class GateClosedError(Exception):
+    """The query is about to be stopped, and its next batch has not begun."""
+
+
+class Gate:
+    """A gate that each batch passes. Once it is closed, the batch inside finishes and no other one begins."""
+
+    def __init__(self) -> None:
+        self._closed = False
+        self._condition = threading.Condition()
+        self._inside = False
+        self.refused = threading.Event()  # a batch came to the closed gate: Spark has committed the one before
+
+    def close(self) -> None:
+        with self._condition:
+            self._closed = True
+
+    @property
+    def busy(self) -> bool:
+        """Whether a batch is at work."""
+        with self._condition:
+            return self._inside
+
+    @contextmanager
+    def passed(self) -> Iterator[None]:
+        """Hold the gate for one batch. Raises GateClosedError once it is closed."""
+        with self._condition:
+            if self._closed:
+                self.refused.set()
+                raise GateClosedError
+            self._inside = True
+        try:
+            yield
+        finally:
+            with self._condition:
+                self._inside = False
+
+
+def wait(running: Sequence[StreamingQuery], timeout: float) -> None:
+    """Wait until the first query ends or the time is over. A failure is found by `exception()`."""
+    try:
+        running[0].awaitTermination(timeout)  # type: ignore[arg-type]  # fractions of a second work
+        if not running[0].isActive and any(query.isActive for query in running):
+            time.sleep(timeout)
+    except PySparkException:
+        return
+
+
+def stop_between_batches(running: Sequence[StreamingQuery], gate: Gate) -> None:
+    """Stop queries so that no batch is given up: its rows are written and Spark has committed its offsets.
+
+    The gate is that of the first query; the others are idempotent and wait for the end of their trigger.
+    """
+    for number, query in enumerate(running):
+        while query.isActive and not (number == 0 and gate.refused.is_set()):
+            if not (number == 0 and gate.busy) and not query.status["isTriggerActive"]:
+                break
+            time.sleep(LOOK_SECONDS)
+        query.stop()
+
+
+def progress(query: StreamingQuery) -> Mapping[str, Any] | None:
+    """Return the last progress of a query with its offsets as objects (the Kafka source reports them as JSON texts)."""
+    last: Any = query.lastProgress
+    if last is None:
+        return None
+    document = dict(json.loads(last.json) if hasattr(last, "json") else last)
+    for source in document.get("sources", []):
+        for name in ("startOffset", "endOffset", "latestOffset"):
+            if isinstance(source.get(name), str):
+                source[name] = json.loads(source[name])
+    return document

@@ -1,0 +1,376 @@
+"""One run of a pipeline: its queries, their restarts, and the summaries.
+
+The source is decoded and judged on the stream, planned once for a query; `batch_writer.py` writes each batch. A run of
+`available_now` ends when it has read the records that the source had at its start. A run of `processing_time` goes on
+until `stop`. `stop` lets the batch at work finish.
+
+A failure of Spark or Kafka restarts the query after a pause, which doubles from failure to failure and is short again
+once a batch is committed. Failures that no retry mends end the run: see `_FINAL`.
+"""
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.types import StructType
+
+from spark_etl import identity, judged, queries, sinks, sources
+from spark_etl.batch_writer import BatchWriter, Written, labelled
+from spark_etl.batches import Batches, BatchPlace
+from spark_etl.byte_limit import ByteLimit
+from spark_etl.checkpoint import Checkpoint, Offsets
+from spark_etl.cluster import Cluster
+from spark_etl.config import DeltaSinkConfig, Pipeline, ProcessingTime
+from spark_etl.config.model import seconds
+from spark_etl.errors import (
+    AccountingError,
+    ConfigError,
+    DataLossError,
+    EtlError,
+    IdentityError,
+    OutputError,
+    RuleError,
+    RunError,
+)
+from spark_etl.judged import Judged
+from spark_etl.lake import LakeTable
+from spark_etl.logs import Log
+from spark_etl.metrics import Metrics
+from spark_etl.reasons import java_causes, reason
+from spark_etl.summaries import Summaries
+
+POLL_SECONDS = 0.2
+SUMMARY_SECONDS = 60.0  # between two summaries of a run without end
+RECORD_SIZES = "millrace_record_sizes"  # name of the observation of the source
+_FINAL = (ConfigError, OutputError, AccountingError, RuleError, IdentityError, DataLossError)
+_DATA_LOSS = ("KAFKA_DATA_LOSS", "data may have been lost", "data may have been missed")  # Spark's words
+_TRANSIENT = ("TimeoutException", "DisconnectException", "NetworkException", "NotLeaderOrFollowerException")
+
+
+@dataclass(slots=True)
+class Totals:
+    """Totals of one run."""
+
+    batches: int = 0
+    rows_in: int = 0
+    rows_out: int = 0
+    rows_dlq: int = 0
+    rows_dropped: int = 0
+    summaries: int = 0
+    restarts: int = 0
+
+
+class Run:
+    """A run inside an open session; `run` once."""
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        cluster: Cluster,
+        session: SparkSession,
+        metrics: Metrics,
+        log: Log,
+        *,
+        once: bool,
+    ) -> None:
+        self._pipeline = pipeline
+        self._config = pipeline.config
+        self._cluster = cluster
+        self._session = session
+        self._metrics = metrics
+        self._log = log
+        self._once = once or not isinstance(self._config.trigger, ProcessingTime)
+        self._checkpoint = Checkpoint(self._config.checkpoint, session)
+        self._gate = queries.Gate()
+        self._failure: EtlError | None = None
+        self._query_id = ""
+        self._query_known = threading.Event()
+        self._pace_changed = False
+        limit = self._config.source.max_bytes_per_trigger
+        records = self._config.source.max_offsets_per_trigger
+        self._limit = ByteLimit(limit, records, self._checkpoint.notes) if limit is not None else None
+        self.totals = Totals()
+        self.version: int | None = None  # of the table
+        self.rows_total: int | None = None
+
+    def run(self, stop: threading.Event) -> Totals:
+        """Run until the end of an `available_now`, or `stop`. Raises EtlError: nothing but its text is for a user."""
+        schema = self._planned()
+        self._checkpoint.complete_replacement()
+        with self._cluster.admin(self._session) as admin:
+            self._admin = admin
+            self._identity = identity.SourceIdentity(self._checkpoint, admin, self._config.source)
+            try:
+                self._identity.check()
+            except IdentityError as error:
+                self._start_over(error, None)
+            self._outputs = sinks.opened(self._session, self._config, self._cluster, schema)
+            self._outputs.check()
+            with self._table(schema) as table:
+                self._lake = table
+                self._summaries = Summaries(self._session, table, self._outputs.summaries, self._checkpoint.notes)
+                self._check_belongs()
+                self._repeat(stop)
+                if not stop.is_set():
+                    self._summarise()
+                self._look_at_table()
+        return self.totals
+
+    def _planned(self) -> StructType:
+        """Plan every expression of the pipeline on no rows, so that a typo is found before any record is read."""
+        columns = [F.lit(None).cast(kind).alias(name) for name, kind in sources.COLUMNS.items()]
+        try:
+            empty = judged.plan(self._session, self._session.range(0).select(*columns), self._pipeline)
+            schema: StructType = empty.good(empty.rows).schema
+            return schema
+        except PySparkException as error:
+            raise ConfigError(f"pipeline {self._config.name}: {reason(error)}") from error
+
+    @contextmanager
+    def _table(self, schema: StructType) -> Iterator[LakeTable | None]:
+        sink = self._config.table
+        with LakeTable.opened(self._session, sink, schema) if isinstance(sink, DeltaSinkConfig) else nullcontext() as t:
+            yield t
+
+    def _check_belongs(self) -> None:
+        """Refuse a checkpoint that does not belong to the table: its records would be written twice."""
+        last = self._lake.last_metadata() if self._lake is not None else None
+        if self._lake is None or last is None:
+            return
+        query, before = self._checkpoint.query_id(), self._identity.query_before()
+        if last["query"] not in (query, before):
+            raise OutputError(
+                f"{self._lake.location} was written with another checkpoint (query {last['query']}, now {query}); use"
+                " that one again, rebuild it with `recover`, or write to an empty table"
+            )
+
+    # --- queries and their restarts
+
+    def _repeat(self, stop: threading.Event) -> None:
+        """Run one query after the other until the run ends."""
+        failures = 0
+        while not stop.is_set():
+            batches = self.totals.batches
+            self._pace_changed = False
+            try:
+                self._query(stop)
+                if not self._pace_changed:
+                    return
+            except Exception as error:
+                failures = failures + 1 if self.totals.batches == batches else 1
+                self._recover(self._cause(error), failures, stop)
+
+    def _recover(self, error: Exception, failures: int, stop: threading.Event) -> None:
+        """Return when the next query may start. Raises the error if it ends the run."""
+        if isinstance(error, IdentityError):
+            self._start_over(error, self._lake)
+            return
+        if isinstance(error, _FINAL) or failures > self._config.restart.attempts:
+            raise error
+        if self._once and not getattr(error, "transient", False):
+            raise error
+        first, longest = seconds(self._config.restart.backoff), seconds(self._config.restart.backoff_max)
+        pause = min(first * 2 ** min(failures - 1, 30), longest)
+        self.totals.restarts += 1
+        self._metrics.restarted()
+        self._log.warning("query restarts", reason=reason(error), failures=failures, pause_seconds=pause)
+        stop.wait(pause)
+
+    def _cause(self, error: Exception) -> Exception:
+        """Return the failure in our terms: a topic that was created again shows in Spark as lost data."""
+        try:
+            self._identity.check()
+        except IdentityError as changed:
+            return changed
+        except EtlError:
+            pass
+        return error if isinstance(error, EtlError) else _run_error(error)
+
+    def _start_over(self, error: IdentityError, table: LakeTable | None) -> None:
+        if self._config.source.on_topic_change != "restart":
+            raise error
+        topics = self._identity.start_over(self._reached(table))
+        self._log.warning("source starts over", reason=str(error), topics=topics)
+
+    def _reached(self, table: LakeTable | None) -> Offsets:
+        """Return the offsets after the last records that the outputs hold."""
+        batch, query = self._checkpoint.last_planned(), self._checkpoint.query_id()
+        if batch is None or query is None:
+            return {}
+        place = BatchPlace.of(self._config.name, query, batch)
+        done = self._checkpoint.last_committed() == batch or Batches(self._checkpoint.notes).is_finished(place)
+        if not done and table is not None:
+            done = table.holds(place.app_id, batch)
+        offsets = self._checkpoint.end_offsets(batch) if done else self._checkpoint.start_offsets(batch)
+        return offsets or {}
+
+    def _query(self, stop: threading.Event) -> None:
+        self._failure = None
+        self._gate = queries.Gate()
+        self._query_known.clear()
+        records = self._records()
+        plan = judged.plan(self._session, records, self._pipeline)
+        self._writer = BatchWriter(self._config, plan, self._lake, self._outputs, self._checkpoint, self._identity)
+        query = (
+            plan.rows.writeStream.queryName(self._config.name)
+            .option("checkpointLocation", self._checkpoint.location)
+            .trigger(**self._trigger())
+            .foreachBatch(self._batch)
+            .start()
+        )
+        self._query_id = str(query.id)
+        self._query_known.set()
+        running = [query, *self._windows(plan)]
+        self._metrics.active(True)
+        try:
+            self._follow(running, stop)
+        finally:
+            self._metrics.active(False)
+            for each in running:
+                each.stop()
+
+    def _windows(self, plan: Judged) -> list[StreamingQuery]:
+        """Start the query of each windowed aggregate."""
+        good = plan.good(plan.rows)
+        started = []
+        for number, window in enumerate(self._outputs.windows):
+            location = f"{self._checkpoint.location}/_etl/windows/{number}"
+            batches = Batches(Checkpoint(location, self._session).notes)
+            started.append(window.start(good, location, self._trigger(), batches))
+        return started
+
+    def _records(self) -> DataFrame:
+        options = sources.options(self._cluster.bootstrap_servers, self._config.source, self._config.kafka)
+        start = self._identity.start()
+        if start is not None:
+            options = {name: value for name, value in options.items() if not name.startswith("starting")}
+            options["startingOffsets"] = start
+        if self._limit is not None:
+            options["maxOffsetsPerTrigger"] = str(self._limit.records)
+        records = self._session.readStream.format("kafka").options(**options).load()
+        if self._limit is None:
+            return records
+        size = F.coalesce(F.octet_length("value"), F.lit(0)) + F.coalesce(F.octet_length("key"), F.lit(0))
+        return records.observe(RECORD_SIZES, F.count(F.lit(1)).alias("records"), F.sum(size).alias("size"))
+
+    def _trigger(self) -> dict[str, Any]:
+        if self._once or not isinstance(self._config.trigger, ProcessingTime):
+            return {"availableNow": True}
+        return {"processingTime": self._config.trigger.processing_time}
+
+    def _follow(self, running: list[StreamingQuery], stop: threading.Event) -> None:
+        """Wait until the queries end, or are stopped between two batches."""
+        seen: dict[str, Any] = {}
+        summarised = time.monotonic()
+        while any(query.isActive for query in running):
+            queries.wait(running, POLL_SECONDS)
+            self._look_at_progress(running[0], seen)
+            if stop.is_set() or self._pace_changed:
+                self._gate.close()
+                queries.stop_between_batches(running, self._gate)
+                return
+            failed = next((query for query in running if not query.isActive and query.exception() is not None), None)
+            if failed is not None:
+                break
+            if time.monotonic() - summarised > SUMMARY_SECONDS:
+                self._summarise()
+                summarised = time.monotonic()
+        self._look_at_progress(running[0], seen)
+        for query in running:
+            failure = query.exception() if not query.isActive else None
+            if failure is not None:
+                raise self._failure or failure
+
+    def _look_at_progress(self, query: StreamingQuery, seen: dict[str, Any]) -> None:
+        progress = queries.progress(query)
+        if progress is None or progress.get("timestamp") == seen.get("timestamp"):
+            return
+        seen.update(progress)
+        self._metrics.progress(progress)
+        sizes = progress.get("observedMetrics", {}).get(RECORD_SIZES)
+        if self._limit is not None and sizes and self._limit.measured(sizes["records"] or 0, sizes["size"] or 0):
+            self._pace_changed = True
+
+    # --- batches
+
+    def _batch(self, batch: DataFrame, batch_id: int) -> None:
+        """Process one batch. Spark calls it in its thread, one batch after the other."""
+        self._query_known.wait()
+        with self._gate.passed():
+            try:
+                written = self._writer.write(batch, BatchPlace.of(self._config.name, self._query_id, batch_id))
+            except EtlError as error:
+                self._failure = error  # Spark's report of it would be a wall of text
+                raise
+            except Exception as error:
+                self._failure = _run_error(error)
+                raise
+            self._account(written)
+
+    def _account(self, written: Written) -> None:
+        batch, counts = written.place.batch_id, written.counts
+        self._publish(written.end)
+        if counts is None:
+            self._log.info("batch was committed by an earlier run", batch=batch)
+            return
+        refused = written.refused
+        rows = {
+            "in": counts.rows,
+            "out": counts.good,
+            "dlq": sum(counts.refused.values()),
+            "dropped": sum(counts.dropped.values()),
+        }
+        self.totals.batches += 1
+        self.totals.rows_in += rows["in"]
+        self.totals.rows_out += rows["out"]
+        self.totals.rows_dlq += sum(refused.values())
+        self.totals.rows_dropped += rows["dropped"]
+        self._metrics.committed(rows, refused)
+        self._log.info(
+            "batch committed",
+            batch=batch,
+            query=self._query_id,
+            rows_in=rows["in"],
+            rows_out=rows["out"],
+            rows_dlq=sum(refused.values()),
+            rows_dropped=rows["dropped"],
+            refused=labelled(refused),
+            seconds=round(written.seconds, 3),
+        )
+
+    def _publish(self, end: Offsets) -> None:
+        """Commit a batch's end offsets to the group, for tools that show lag. The checkpoint remains the truth."""
+        group = self._config.offsets.publish_group or f"etl.{self._config.name}"
+        try:
+            self._admin.commit(group, end)
+        except EtlError as error:
+            self._log.warning("offsets not published", group=group, reason=str(error))
+
+    # --- the table's summaries and totals
+
+    def _summarise(self) -> None:
+        for topic, version, records in self._summaries.publish():
+            self.totals.summaries += records
+            self._log.info("summary published", topic=topic, version=version, records=records)
+
+    def _look_at_table(self) -> None:
+        if self._lake is not None:
+            self.version = self._summaries.version()
+            self.rows_total = self._summaries.rows().count()
+
+
+def _run_error(error: Exception) -> RunError:
+    """Return the root cause as an error of ours."""
+    causes, text = java_causes(error), reason(error)
+    if any(words in text for words in _DATA_LOSS):
+        return DataLossError(f"{text} (source.on_data_loss: continue reads the records that are left)")
+    failure = RunError(text)
+    failure.transient = any(cause.endswith(_TRANSIENT) for cause in causes)
+    return failure
