@@ -61,7 +61,7 @@ class _Rewriter:
         self._unresolved = jvm.org.apache.spark.sql.catalyst.analysis
         self._seq = jvm.PythonUtils.toSeq
         self._parser = own.sessionState().sqlParser()
-        self._input = frame._jdf.queryExecution().analyzed()
+        self._input = frame.alias(INPUT)._jdf.queryExecution().analyzed()
         self._kept = kept
         self._aside = aside
 
@@ -91,7 +91,7 @@ class _Rewriter:
             return named[parts[0]]
         if parts != [INPUT]:
             raise ConfigError(f"{'.'.join(parts)}: a statement reads from {INPUT} only; use join for a table")
-        return self._plans.SubqueryAlias(self._plans.SubqueryAlias.apply(INPUT, self._input).identifier(), self._input)
+        return self._input
 
     def _project(self, node: Any, child: Any) -> Any:
         expressions = _items(node.projectList())
