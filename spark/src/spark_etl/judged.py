@@ -112,8 +112,7 @@ class _Planner:
     def judged(self, records: DataFrame) -> Judged:
         config = self._config
         decoded = decode(records, self._pipeline)
-        frame = self._joined(decoded.rows)
-        frame = self._with(frame, "derive", config.derive)
+        frame = self._derived(decoded.rows)
         known = [name for name in self._partition_by() if name in frame.columns]
         frame = self._ruled(frame, known)
         frame = self._timed(frame)
@@ -137,11 +136,24 @@ class _Planner:
                 raise self._fault(("join", number), error) from None
         return frame
 
-    def _with(self, frame: DataFrame, section: str, expressions: Mapping[str, str]) -> DataFrame:
-        """Add a column for each expression. ConfigError: one is wrong."""
-        for name, expression in expressions.items():
-            self._check(frame, expression, (section, name))
-        return frame.select("*", *(F.expr(expression).alias(name) for name, expression in expressions.items()))
+    def _derived(self, frame: DataFrame) -> DataFrame:
+        """Add the columns of joins and derived columns; those that need no joined column come first.
+
+        ConfigError: an expression or a table is wrong.
+        """
+        later = list[str]()
+        for name, expression in self._config.derive.items():
+            try:
+                frame = frame.withColumn(name, F.expr(expression))
+            except PySparkException as error:
+                if not self._config.join:
+                    raise self._fault(("derive", name), error) from None
+                later.append(name)
+        frame = self._joined(frame)
+        for name in later:
+            self._check(frame, self._config.derive[name], ("derive", name))
+            frame = frame.withColumn(name, F.expr(self._config.derive[name]))
+        return frame
 
     def _check(self, frame: DataFrame, expression: str, place: Place) -> None:
         try:
@@ -203,7 +215,7 @@ class _Planner:
         return frame, [name for name in frame.columns if name not in kept]
 
     def _without_raw(self, frame: DataFrame) -> DataFrame:
-        if any(getattr(sink, "value", None) == "original" for sink in self._config.sinks):
+        if self._config.keeps_raw:
             return frame
         raw = {name: F.when(F.col("_error").isNotNull(), F.col(name)) for name in RAW}
         return frame.withColumns(raw)

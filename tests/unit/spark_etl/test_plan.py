@@ -82,7 +82,7 @@ def test_an_expression_that_is_wrong_is_named_with_its_line(spark, tmp_path):
         "16: derive.other: [UNRESOLVED_COLUMN.WITH_SUGGESTION] A column, variable, or function parameter with name "
     )
     rules = [{"name": "one", "expr": "id >"}]
-    assert refusal(spark, tmp_path, rules=rules).startswith("15: rules.0.expr: [PARSE_SYNTAX_ERROR]")
+    assert refusal(spark, tmp_path, rules=rules).startswith("16: rules.0.expr: [PARSE_SYNTAX_ERROR]")
 
 
 def airlines(folder: Path, **more) -> dict:
@@ -135,6 +135,13 @@ def test_tables_of_other_formats(spark, tmp_path, form):
     assert good(judged, "id", "seats") == [(1, 10), (2, None)]
 
 
+def test_a_join_on_a_derived_column(spark, tmp_path):
+    derive = {"short": "substring(name, 1, 3)", "label": "concat(short, ' ', airline)"}
+    join = airlines(tmp_path, on={"short": "code"})
+    judged = planned(spark, tmp_path, [record(1, "Annabel"), record(2, "Bo")], join=[join], derive=derive)
+    assert good(judged, "id", "airline", "label") == [(1, "Ann Air", "Ann Ann Air"), (2, None, None)]
+
+
 def test_a_join_on_two_columns_and_a_time(spark, tmp_path):
     (tmp_path / "w.csv").write_text("name,hour,t\nAnn,2026-01-31T10:05:00Z,7.5\nBob,2026-01-31T10:05:00Z,8.5\n")
     table = {
@@ -156,7 +163,7 @@ def test_what_is_wrong_with_a_join(spark, tmp_path):
         place + "id is bigint, code of airlines is string"
     )
     assert refusal(spark, tmp_path, join=[{**table, "on": {"ident": "code"}}]).startswith(
-        "24: join.0.on.ident: no column"
+        "20: join.0.on.ident: no column"
     )
     assert "[UNRESOLVED_COLUMN" in refusal(spark, tmp_path, join=[{**table, "select": {"x": "fool"}}])
     (tmp_path / "airlines.csv").write_text("code,full,seats\nAnn,a,1\nAnn,b,2\n,c,3\n,d,4\n")
@@ -265,7 +272,7 @@ def test_statements(spark, tmp_path, texts, columns, rows):
         ("SELECT id AS _mine FROM input", "_mine: a column's name starts with a letter"),
         ("SELECT nothing FROM input", "[UNRESOLVED_COLUMN.WITH_SUGGESTION]"),
         ("SELECT id FROM input WHERE id IN (SELECT id FROM input)", "[TABLE_OR_VIEW_NOT_FOUND]"),
-        ("SELECT id FROM input WHERE", "[PARSE_SYNTAX_ERROR]"),
+        ("SELECT id FROM input WHERE (", "[PARSE_SYNTAX_ERROR]"),
         ("DROP TABLE input", "only SELECT, WHERE and WITH are possible, not DropTable"),
     ],
 )
