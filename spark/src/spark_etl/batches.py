@@ -50,6 +50,10 @@ class Batches:
         except (KeyError, ValueError) as error:
             raise OutputError(f"the mark of batch {place.name} has no valid time: {document}") from error
 
+    def restore(self, place: BatchPlace, begun: datetime) -> None:
+        """Mark a batch as begun at a time, for a recovered checkpoint."""
+        self._notes.write(_note(place), {"at": begun.isoformat()})
+
     def finished(self, place: BatchPlace) -> None:
         """Keep that every sink holds the batch, and remove its mark. Spark runs the batches of a query in order."""
         self._notes.write(_finished(place), {"batch": place.batch_id})

@@ -107,6 +107,10 @@ class KafkaAdmin:
         """Return the offset of the first record of each partition."""
         return self._offsets(topics, self._jvm.org.apache.kafka.clients.admin.OffsetSpec.earliest())
 
+    def offsets_at(self, topics: Iterable[str], milliseconds: int) -> dict[str, dict[int, int]]:
+        """Return the offset of each partition's first record of a time or later; -1 if there is none."""
+        return self._offsets(topics, self._jvm.org.apache.kafka.clients.admin.OffsetSpec.forTimestamp(milliseconds))
+
     def commit(self, group: str, offsets: Offsets) -> None:
         """Store offsets as the committed ones of a group without members."""
         values = self._jvm.java.util.HashMap()

@@ -10,6 +10,7 @@ from spark_etl.config.model import Column, Expression, Location, Name, Section, 
 from spark_etl.config.operation import MetricsConfig, OffsetsConfig, ProcessingTime, RestartConfig
 from spark_etl.config.sinks import (
     DeadLetter,
+    DeltaSinkConfig,
     KafkaSinkConfig,
     SinkConfig,
     TableSinkConfig,
@@ -50,6 +51,14 @@ class PipelineConfig(Section):
     def keeps_raw(self) -> bool:
         """Whether a sink writes the original record, so that good rows keep it too."""
         return any(isinstance(sink, KafkaSinkConfig) and sink.value == "original" for sink in self.sinks)
+
+    @property
+    def delta(self) -> DeltaSinkConfig:
+        """The Delta sink. ConfigError: the pipeline has none."""
+        for sink in self.sinks:
+            if isinstance(sink, DeltaSinkConfig):
+                return sink
+        raise ConfigError(f"pipeline {self.name}: no delta sink")
 
     @property
     def summaries(self) -> list[KafkaSinkConfig]:

@@ -42,7 +42,15 @@ class Delta:
         return self._log.update(False, self._none(), self._none())
 
     def exists(self) -> bool:
-        return bool(self.snapshot().version() >= 0)
+        return self.version() >= 0
+
+    def version(self) -> int:
+        """Return the newest version of the table; -1 if there is none."""
+        return int(self.snapshot().version())
+
+    def files(self) -> int:
+        """Return the number of data files of the newest version."""
+        return int(self.snapshot().numOfFiles())
 
     def forget(self) -> None:
         """Drop the JVM's memory of this table, after its folder was repaired."""
@@ -101,7 +109,10 @@ class Delta:
         return table.alias("t").merge(source.alias("s")._jdf, condition)
 
     def user_metadata(self, version: int) -> dict[str, Any] | None:
-        """Return the JSON object that a version's commit carries; None if it has none, or the entry is gone."""
+        """Return the JSON object that a version's commit carries, with the commit's time as `committed_ms`.
+
+        None: the commit carries none, or its entry is gone.
+        """
         names = getattr(getattr(self._jvm, f"{_PACKAGE}.util.FileNames$"), "MODULE$")
         entry = names.unsafeDeltaFile(self._log.logPath(), version)
         try:
@@ -115,7 +126,7 @@ class Delta:
             if info is not None:
                 with suppress(ValueError):
                     document = json.loads(info.get("userMetadata") or "null")
-                    return document if isinstance(document, dict) else None
+                    return {**document, "committed_ms": info["timestamp"]} if isinstance(document, dict) else None
         return None
 
     def has_entry(self, version: int) -> bool:

@@ -5,7 +5,7 @@ A file system of Hadoop's keeps all that it has acknowledged, and Delta's log st
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from spark_etl.errors import OutputError
 from spark_etl.lake import durable
 from spark_etl.lake.delta import CommitObserver, Delta
-from spark_etl.lake.locks import CommitLock, driver_lock
+from spark_etl.lake.locks import CommitLock, FileLock, driver_lock
 
 _OURS = "_etl"
 
@@ -81,13 +81,33 @@ class Folder:
             durable.discard(self.root, names)
 
     @contextmanager
+    def commanded(self, *, as_driver: bool) -> Iterator[None]:
+        """Hold a local folder for one command; with `as_driver`, no pipeline may run at the same time."""
+        if self.root is None:
+            yield
+            return
+        lock = FileLock(self._session, self.root / _OURS / "command.lock")
+        if not lock.take(0.0):
+            raise OutputError(f"{self.root}: another command works on this table")
+        try:
+            with driver_lock(self._session, self.root) if as_driver else nullcontext():
+                yield
+        finally:
+            lock.release()
+
+    @contextmanager
     def command(
         self,
         session: SparkSession,
         metadata: Callable[[], Mapping[str, Any]],
         dumped: Callable[[Mapping[str, Any]], str],
+        *,
+        lock_first: bool = False,
     ) -> Iterator[None]:
-        """Let a command of Delta's run as a commit of ours: files synced, then `metadata` asked, in its turn."""
+        """Let a command of Delta's run as a commit of ours: files synced, then `metadata` asked, in its turn.
+
+        With `lock_first` no other commit can come between its reading and its commit.
+        """
         root = self.root
         lock = None if root is None else CommitLock(self._session, root)
         since = 0.0 if root is None else durable.clock(root)
@@ -96,22 +116,27 @@ class Folder:
         def before() -> None:
             if lock is not None and root is not None:
                 durable.sync_files(root, durable.new_files(root, since))
-                lock.take()
+                if not lock_first:
+                    lock.take()
             session.conf.set(key, dumped(metadata()))
 
         def after() -> None:
             if lock is not None and root is not None:
-                newest = int(self._delta.snapshot().version())
+                newest = self._delta.version()
                 durable.sync_log(root, max(newest - 1, 0), newest)
-                lock.release()
+                if not lock_first:
+                    lock.release()
 
         def given_up() -> None:
-            if lock is not None:
+            if lock is not None and not lock_first:
                 lock.release()
 
         try:
+            if lock_first and lock is not None:
+                lock.take()
             with CommitObserver(before, after, given_up).installed(session):
                 yield
         finally:
-            given_up()
+            if lock is not None:
+                lock.release()
             session.conf.unset(key)

@@ -1,6 +1,7 @@
 """Locks of a local table folder.
 
     ROOT/_etl/driver.lock    held as long as a pipeline runs: one driver for one folder
+    ROOT/_etl/command.lock   held as long as `compact` or `backfill` runs: one of them at a time
     ROOT/_etl/commit.lock    held for one commit, by the pipeline, `compact` and `backfill` in turn
 
 Delta Lake looks for an entry of the same version and then renames its own into place. On a local disk, two processes
@@ -22,7 +23,7 @@ from pyspark.sql import SparkSession
 from spark_etl.errors import OutputError
 
 DRIVER_WAIT_SECONDS = 15.0  # the JVM of a killed driver ends within a few seconds
-COMMIT_WAIT_SECONDS = 600.0
+COMMIT_WAIT_SECONDS = 3600.0  # a backfill holds the lock while it rewrites files
 POLL_SECONDS = 0.02
 
 

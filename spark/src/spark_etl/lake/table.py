@@ -106,7 +106,7 @@ class LakeTable:
     def last_metadata(self) -> Mapping[str, Any] | None:
         """Return the metadata that `accept` returned for the newest batch; None if the log remembers none."""
         carried: Mapping[str, Any] | None = None
-        version = int(self.delta.snapshot().version())
+        version = self.delta.version()
         while version >= 0 and self.delta.has_entry(version):
             document = self.delta.user_metadata(version) or {}
             if document.get("operation") == BATCH:
@@ -116,6 +116,18 @@ class LakeTable:
             version -= 1
         return carried
 
+    def check(self, wanted: StructType) -> StructType:
+        """Return the table's schema with the additions of the pipeline's. Raise ConfigError if they do not fit."""
+        present, partition_by = self.delta.partition_by(), list(self._config.partition_by)
+        if present != partition_by:
+            raise ConfigError(
+                f"sinks.delta {self.location}: the table is partitioned by {present}, the pipeline says {partition_by}"
+            )
+        try:
+            return columns.merged(self.delta.schema(), wanted)
+        except ConfigError as error:
+            raise ConfigError(f"sinks.delta {self.location}: {error}") from None
+
     def _prepare(self, wanted: StructType) -> None:
         partition_by = list(self._config.partition_by)
         for name in [*partition_by, *self._config.keys]:
@@ -124,17 +136,8 @@ class LakeTable:
         if not self.delta.exists():
             self.folder.committed(lambda: self.delta.create(wanted, partition_by, PROPERTIES))
             return
-        present = self.delta.partition_by()
-        if present != partition_by:
-            raise ConfigError(
-                f"sinks.delta {self.location}: the table is partitioned by {present}, the pipeline says {partition_by}"
-            )
-        old = self.delta.schema()
-        try:
-            new = columns.merged(old, wanted)
-        except ConfigError as error:
-            raise ConfigError(f"sinks.delta {self.location}: {error}") from None
-        if new != old:
+        new = self.check(wanted)
+        if new != self.delta.schema():
             self.folder.committed(lambda: self.delta.set_schema(new))
 
     def _append(self, rows: DataFrame, app_id: str, version: int, accept: Accept) -> Commit:
@@ -167,7 +170,7 @@ class LakeTable:
                 except Py4JJavaError as error:
                     if attempt == CONFLICT_TRIES or not is_conflict(error):
                         raise
-        return Commit(int(self.delta.snapshot().version()), count, 0)
+        return Commit(self.delta.version(), count, 0)
 
     def _merge_once(
         self, source: DataFrame, app_id: str, version: int, metadata: Mapping[str, Any], names: Sequence[str]

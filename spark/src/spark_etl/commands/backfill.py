@@ -1,0 +1,200 @@
+"""`backfill --from A --to B`: read a range of records again, and exchange exactly its rows in the table, in one commit.
+
+A and B are times (`2026-01-31T00:00:00Z`), one offset for every partition (`1200`), or offsets by partition
+(`{"orders": {"0": 1200, "1": 900}}`; partitions that are not named are left as they are). A is in the range, B is not.
+
+The pipeline may be running: the range ends at its last commit, and its next commit waits for this one. Rows are
+exchanged by (_topic, _partition, _offset). Records that the file refuses now become dead letters, unless they are there
+already. Refused are: offsets that the broker no longer has or the pipeline has not read yet, a topic that was created
+again since, a table of `mode: upsert`.
+
+Prints one JSON object: the ranges, the rows in, out and to dead letters, and the table's version.
+"""
+
+import argparse
+import json
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from pyspark.sql import SparkSession
+from pyspark.storagelevel import StorageLevel
+
+from spark_etl import sources
+from spark_etl.cluster import Cluster
+from spark_etl.config import Pipeline
+from spark_etl.errors import AccountingError, ConfigError, OutputError, RuleError
+from spark_etl.judged import Counts, Judged, plan
+from spark_etl.kafka_admin import KafkaAdmin
+from spark_etl.lake import LakeTable, maintenance
+from spark_etl.logs import Log
+from spark_etl.session import opened
+from spark_etl.settings import EtlSettings
+from spark_etl.sinks.dead_letters import DeadLetters
+
+Offsets = dict[str, dict[int, int]]
+Ranges = dict[str, dict[int, tuple[int, int]]]  # topic → partition → first offset, offset after the last
+Point = datetime | int | Offsets
+_DEAD_LETTERS_SINCE = datetime(1970, 1, 2, tzinfo=UTC)  # every letter is compared with those of earlier runs
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    for name, text in {"from": "first", "to": "first that stays"}.items():
+        parser.add_argument(
+            f"--{name}", dest=f"{name}_", required=True, metavar="POINT", help=f"{text}: time or offset"
+        )
+
+
+def run(pipeline: Pipeline, settings: EtlSettings, options: argparse.Namespace, log: Log) -> int:
+    first, end = point("--from", options.from_), point("--to", options.to_)
+    with opened(settings, f"{pipeline.config.name} backfill") as session:
+        document = backfill(session, settings.bootstrap_servers, pipeline, first, end)
+    log.info("range replaced", **document)
+    print(json.dumps(document), flush=True)
+    return 0
+
+
+def backfill(
+    session: SparkSession, bootstrap_servers: str, pipeline: Pipeline, first: Point, end: Point
+) -> dict[str, Any]:
+    """Exchange the rows of a range; return the document to print."""
+    config = pipeline.config
+    sink = config.delta
+    if sink.mode != "append":
+        raise ConfigError("backfill: a table of mode: upsert holds last states, no range of offsets")
+    table = LakeTable.existing(session, sink)
+    last = table.last_metadata()
+    if last is None:
+        raise OutputError(f"{table.location}: no commit of the pipeline is in the table's log")
+    with KafkaAdmin.opened(session, bootstrap_servers, config.kafka.properties) as admin:
+        check_topics(last, admin)
+        ranges = resolved(admin, _offsets(last["end"]), first, end)
+    document: dict[str, Any] = {"table": table.location, "ranges": ranges, "rows_in": 0, "rows_out": 0, "rows_dlq": 0}
+    if not ranges:
+        return {**document, "version": table.delta.version()}
+    with table.folder.commanded(as_driver=False):
+        judged = plan(session, records(session, bootstrap_servers, pipeline, ranges), pipeline)
+        rows = judged.rows.persist(StorageLevel.MEMORY_AND_DISK)
+        try:
+            counts = _counted(judged, rows)
+            _check(pipeline, counts)
+            if counts.refused:
+                letters = DeadLetters(
+                    session, Cluster(bootstrap_servers, config.kafka.properties), config.dead_letter.topic, config.name
+                )
+                letters.check()
+                letters.write(judged.refused(rows), _DEAD_LETTERS_SINCE)
+            numbers = {
+                "rows_in": counts.rows,
+                "rows_out": counts.good,
+                "refused": {".".join(check): count for check, count in counts.refused.items()},
+            }
+            metadata = {"operation": "backfill", "pipeline": config.name, "ranges": ranges, **numbers}
+            version = maintenance.replace(table, judged.good(rows), condition(ranges), metadata)
+        finally:
+            rows.unpersist()
+    refused = sum(counts.refused.values())
+    return {**document, "rows_in": counts.rows, "rows_out": counts.good, "rows_dlq": refused, "version": version}
+
+
+def point(option: str, text: str) -> Point:
+    """Read an end of a range: a time, an offset, or offsets by partition. Raise ConfigError for anything else."""
+    if re.fullmatch(r"\d{1,18}", text):
+        return int(text)
+    try:
+        if text.startswith("{"):
+            return _offsets(json.loads(text))
+        time = datetime.fromisoformat(text)
+    except (ValueError, TypeError, AttributeError):
+        raise ConfigError(f"{option}: {text}: neither a time, an offset, nor a JSON object of offsets") from None
+    if time.tzinfo is None:
+        raise ConfigError(f"{option}: {text}: the time needs a zone, such as Z")
+    return time
+
+
+def resolved(admin: KafkaAdmin, committed: Mapping[str, Mapping[int, int]], first: Point, end: Point) -> Ranges:
+    """Return the offsets of each partition between two points, within those that the pipeline has committed."""
+    oldest = admin.start_offsets(committed)
+    starts, ends = _positions(admin, committed, first), _positions(admin, committed, end)
+    ranges: Ranges = {}
+    for topic, partitions in committed.items():
+        for partition, read in partitions.items():
+            start, stop = starts[topic].get(partition), ends[topic].get(partition)
+            if start is None or stop is None or start >= stop:
+                continue
+            if start < oldest[topic].get(partition, start):
+                raise OutputError(
+                    f"backfill: the broker has {topic}-{partition} from offset {oldest[topic][partition]}, not {start}"
+                )
+            if stop > read:
+                raise OutputError(f"backfill: the pipeline has read {topic}-{partition} to offset {read}, not {stop}")
+            ranges.setdefault(topic, {})[partition] = (start, stop)
+    return ranges
+
+
+def records(session: SparkSession, bootstrap_servers: str, pipeline: Pipeline, ranges: Ranges) -> Any:
+    """Return the records of the ranges as a static frame."""
+    options = sources.options(bootstrap_servers, pipeline.config.source, pipeline.config.kafka)
+    for name in list(options):
+        if name.startswith(("subscribe", "starting")) or name == "maxOffsetsPerTrigger":
+            del options[name]
+    options["assign"] = json.dumps({topic: list(partitions) for topic, partitions in ranges.items()})
+    for number, name in enumerate(("startingOffsets", "endingOffsets")):
+        options[name] = json.dumps(
+            {t: {str(p): span[number] for p, span in partitions.items()} for t, partitions in ranges.items()}
+        )
+    return session.read.format("kafka").options(**options).load()
+
+
+def condition(ranges: Ranges) -> str:
+    """Return the SQL condition of the ranges' rows. Names of topics have no quotes."""
+    return " OR ".join(
+        f"(_topic = '{topic}' AND _partition = {partition} AND _offset >= {start} AND _offset < {end})"
+        for topic, partitions in ranges.items()
+        for partition, (start, end) in partitions.items()
+    )
+
+
+def check_topics(last: Mapping[str, Any], admin: KafkaAdmin) -> None:
+    """Raise OutputError if a topic is not the one whose offsets the last commit has."""
+    known = last.get("topic_ids", {})
+    for topic, topic_id in admin.topic_ids(known).items():
+        if topic_id != known[topic]:
+            raise OutputError(f"topic {topic} was deleted or created again since the table's last commit")
+
+
+def _positions(admin: KafkaAdmin, committed: Mapping[str, Mapping[int, int]], at: Point) -> Offsets:
+    if isinstance(at, int):
+        return {topic: dict.fromkeys(partitions, at) for topic, partitions in committed.items()}
+    if isinstance(at, dict):
+        unknown = sorted(set(at) - set(committed))
+        if unknown:
+            raise ConfigError(f"backfill: the pipeline has not read topic {unknown[0]}")
+        return {topic: at.get(topic, {}) for topic in committed}
+    found = admin.offsets_at(committed, int(at.timestamp() * 1000))
+    return {
+        topic: {
+            partition: read if found[topic].get(partition, -1) < 0 else min(found[topic][partition], read)
+            for partition, read in partitions.items()
+        }
+        for topic, partitions in committed.items()
+    }
+
+
+def _offsets(document: Mapping[str, Mapping[str, int]]) -> Offsets:
+    return {topic: {int(p): int(offset) for p, offset in partitions.items()} for topic, partitions in document.items()}
+
+
+def _counted(judged: Judged, rows: Any) -> Counts:
+    counts = judged.counts(rows.agg(*judged.counters).first().asDict())
+    if not counts.balanced:
+        raise AccountingError(f"backfill: {counts.rows} records in, {counts.good} good, refused: {counts.refused}")
+    return counts
+
+
+def _check(pipeline: Pipeline, counts: Counts) -> None:
+    for rule in pipeline.config.rules:
+        broken = counts.refused.get(("rules", rule.name), 0)
+        if rule.on_violation == "fail" and broken:
+            raise RuleError(f"{broken} records break the rule {rule.name}: {rule.expr}")

@@ -1,0 +1,68 @@
+"""`schema`: show the columns of the table and of the pipeline file side by side, and whether a run would accept them.
+
+    column  table   pipeline  outcome
+    id      bigint  bigint    same
+    price           double    added
+    note    string            kept empty
+    when    string  timestamp refused
+
+Exit status 0: a run would accept the file; 1: it would refuse it, for the reason in the last line. No broker is needed.
+"""
+
+import argparse
+from collections.abc import Sequence
+
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import StructType
+
+from spark_etl import sources
+from spark_etl.config import Pipeline
+from spark_etl.errors import ConfigError
+from spark_etl.judged import plan
+from spark_etl.lake import LakeTable, changes, columns
+from spark_etl.logs import Log
+from spark_etl.session import opened
+from spark_etl.settings import EtlSettings
+
+_HEAD = {"column": "column", "table": "table", "pipeline": "pipeline", "outcome": "outcome"}
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Add nothing: the command has no options."""
+
+
+def run(pipeline: Pipeline, settings: EtlSettings, options: argparse.Namespace, log: Log) -> int:  # noqa: ARG001
+    with opened(settings, f"{pipeline.config.name} schema") as session:
+        lines, status = report(session, pipeline)
+    print("\n".join(lines), flush=True)
+    return status
+
+
+def report(session: SparkSession, pipeline: Pipeline) -> tuple[list[str], int]:
+    """Return the lines to print and the exit status."""
+    sink = pipeline.config.delta
+    wanted = changes.target_schema(sink, rows_schema(session, pipeline))
+    table = LakeTable(session, sink)
+    if not table.delta.exists():
+        lines = _aligned(columns.differences(StructType(), wanted))
+        return [*lines, f"accepted: {table.location} will be created"], 0
+    lines = _aligned(columns.differences(table.delta.schema(), wanted))
+    try:
+        table.check(wanted)
+    except ConfigError as error:
+        return [*lines, f"refused: {error}"], 1
+    return [*lines, f"accepted: {table.location}, version {table.delta.version()}"], 0
+
+
+def rows_schema(session: SparkSession, pipeline: Pipeline) -> StructType:
+    """Return the schema of the pipeline's good rows, planned on no records."""
+    empty = session.range(0).select(*(F.lit(None).cast(kind).alias(name) for name, kind in sources.COLUMNS.items()))
+    judged = plan(session, empty, pipeline)
+    return judged.good(judged.rows).schema
+
+
+def _aligned(rows: Sequence[dict[str, str]]) -> list[str]:
+    table = [_HEAD, *rows]
+    widths = {name: max(len(row[name]) for row in table) for name in _HEAD}
+    return ["  ".join(row[name].ljust(widths[name]) for name in _HEAD).rstrip() for row in table]
