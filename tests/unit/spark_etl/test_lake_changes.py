@@ -1,4 +1,4 @@
-"""Mode upsert: the table holds the last state of each key, whatever the order and number of a batch's changes."""
+"""Mode upsert: the table holds the last state of each key, for changes in any order and number of batches."""
 
 from pathlib import Path
 
