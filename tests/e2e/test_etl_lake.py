@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import Producer
 from millrace import Broker
 
-pytestmark = [pytest.mark.etl, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.etl, pytest.mark.timeout(900)]
 
 from pyspark.sql import DataFrame, SparkSession  # noqa: E402
 from spark_etl import sources  # noqa: E402

@@ -70,18 +70,28 @@ def discard(root: Path, names: Iterable[str]) -> None:
 def repair(root: Path) -> list[str]:
     """Remove the ends of the log that a power cut has cut, and return the names of the removed files.
 
-    Only the newest entry can be cut, and its commit was never reported. Call it with the lock held.
+    Only the newest entry can be cut, and its commit was never reported. The checkpoint at it, Delta's summary of it
+    (N.crc) and the checksums of these files are as new; a reader does without them. Call it with the lock held.
     """
     log = root / LOG
     entries = sorted(path for path in log.glob("*.json") if path.stem.isdigit())
+    if not entries:
+        return []
+    newest = entries[-1]
+    summary, hint = newest.with_suffix(".crc"), log / "_last_checkpoint"
+    checkpoints = sorted(log.glob("*.checkpoint*.parquet"))[-1:]
+    for path in (newest, summary, hint, *checkpoints):
+        _checksum(path).unlink(missing_ok=True)
     removed: list[str] = []
-    if entries and not _whole_entry(entries[-1]):
-        removed += _remove(entries[-1], log / f"{entries[-1].stem}.crc")
-    elif entries and _cut_checksum(entries[-1]):
-        removed += _remove(_checksum(entries[-1]))
-    for path in sorted(log.glob("*.checkpoint*.parquet"))[-1:]:
+    if not _whole_entry(newest):
+        removed += _remove(newest, summary)
+    elif not _whole_json(summary):
+        removed += _remove(summary)
+    for path in checkpoints:
         if not _whole_parquet(path):
-            removed += _remove(path, log / "_last_checkpoint")
+            removed += _remove(path, hint)
+    if not _whole_json(hint):
+        removed += _remove(hint)
     if removed:
         _sync(log)
     return removed
@@ -90,10 +100,9 @@ def repair(root: Path) -> list[str]:
 def _remove(*paths: Path) -> list[str]:
     removed = []
     for path in paths:
-        for file in (path, _checksum(path)):
-            if file.exists():
-                file.unlink()
-                removed.append(file.name)
+        if path.exists():
+            path.unlink()
+            removed.append(path.name)
     return removed
 
 
@@ -106,9 +115,15 @@ def _whole_entry(path: Path) -> bool:
     return bool(lines) and content.endswith(b"\n") and all(isinstance(line, dict) for line in lines)
 
 
-def _cut_checksum(path: Path) -> bool:
-    checksum = _checksum(path)
-    return checksum.exists() and checksum.stat().st_size < 12  # its header and one block
+def _whole_json(path: Path) -> bool:
+    """Return whether a file is one JSON document or absent."""
+    try:
+        json.loads(path.read_bytes())
+    except FileNotFoundError:
+        return True
+    except ValueError:
+        return False
+    return True
 
 
 def _whole_parquet(path: Path) -> bool:
