@@ -24,6 +24,10 @@ from spark_etl.signals import Signals, Stopped
 COMMANDS = {
     "run": "run a pipeline, once or without end",
     "status": "show how far a pipeline has come",
+    "schema": "compare the table's columns with the pipeline's",
+    "compact": "rewrite a table's small files, and remove old ones",
+    "backfill": "read a range of records again, and exchange its rows in the table",
+    "recover": "write a lost checkpoint again from the table",
 }
 JARS = "jars"
 

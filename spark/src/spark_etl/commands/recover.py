@@ -48,8 +48,13 @@ def recover(session: SparkSession, pipeline: Pipeline) -> dict[str, object]:
         stateful = config.dedupe is not None
         files = recovery.fresh(last) if stateful else recovery.before_last_batch(last)
         recovery.written(session, config.checkpoint, files)
-        if not stateful:
+        documents = notes.at(config.checkpoint, session)
+        if "cluster" in last and "topic_ids" in last:
+            documents.write("identity", {"cluster": last["cluster"], "topics": last["topic_ids"]})
+        if stateful:
+            documents.write("start", {"offsets": last["end"], "after": last["query"]})
+        else:
             place = BatchPlace.of(config.name, str(last["query"]), int(last["batch"]))
             committed = datetime.fromtimestamp(int(last["committed_ms"]) / 1000, UTC)
-            Batches(notes.at(config.checkpoint, session)).restore(place, committed)
+            Batches(documents).restore(place, committed)
     return {"checkpoint": config.checkpoint, "batch": last["batch"], "end": last["end"], "state_lost": stateful}

@@ -17,6 +17,7 @@ from spark_etl.config.sinks import (
 )
 from spark_etl.config.source import KafkaOptions, Source
 from spark_etl.config.transform import Dedupe, Join, Rule, Statement
+from spark_etl.errors import ConfigError
 
 RULES_MAX = 60
 Fault = tuple[tuple[str | int, ...], str]  # place in the file, reason
