@@ -1,7 +1,7 @@
 """The command line: `python -m spark_etl COMMAND PIPELINE.yaml`, also as `spark-etl` and `millrace etl`.
 
 Exit status: 0 done, 1 failed, 2 the pipeline file or a setting is wrong, 128 + n stopped by signal n. Log lines are
-JSON objects on stderr.
+JSON objects on stderr. As `driver` and `executor` the program is a container of Spark on Kubernetes (pods.py).
 """
 
 import argparse
@@ -33,7 +33,10 @@ JARS = "jars"
 
 
 def main(arguments: list[str] | None = None) -> int:
-    given = _with_command(sys.argv[1:] if arguments is None else arguments)
+    given = sys.argv[1:] if arguments is None else arguments
+    if given[:1] in (["driver"], ["executor"]):
+        return _become(given)
+    given = _with_command(given)
     options = _parser(given[:1]).parse_args(given)
     signals = Signals()
     signals.install()
@@ -72,6 +75,17 @@ def _perform(options: argparse.Namespace, settings: EtlSettings, log: logs.Log, 
     if options.command == "run":
         return int(command.run(pipeline, settings, options, log, signals))
     return int(command.run(pipeline, settings, options, log))
+
+
+def _become(given: list[str]) -> int:
+    """Become a driver or an executor on Kubernetes; return only if that is not possible."""
+    from spark_etl import pods
+
+    try:
+        pods.become(given, environment())
+    except ConfigError as error:
+        logs.configure("info").error("configuration refused", reason=str(error))
+    return 2
 
 
 def _module(command: str) -> Any:

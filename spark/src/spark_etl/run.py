@@ -305,14 +305,14 @@ class Run:
         self._query_known.wait()
         with self._gate.passed():
             try:
-                written = self._writer.write(batch, BatchPlace.of(self._config.name, self._query_id, batch_id))
+                place = BatchPlace.of(self._config.name, self._query_id, batch_id)
+                self._account(self._writer.write(batch, place))
             except EtlError as error:
                 self._failure = error  # Spark's report of it would be a wall of text
                 raise
             except Exception as error:
                 self._failure = _run_error(error)
                 raise
-            self._account(written)
 
     def _account(self, written: Written) -> None:
         batch, counts = written.place.batch_id, written.counts
@@ -369,7 +369,9 @@ class Run:
 def _run_error(error: Exception) -> RunError:
     """Return the root cause as an error of ours."""
     causes, text = java_causes(error), reason(error)
-    if any(words in text for words in _DATA_LOSS):
+    if any(words in text for words in _DATA_LOSS) or any(
+        cause.endswith("OffsetOutOfRangeException") for cause in causes
+    ):
         return DataLossError(f"{text} (source.on_data_loss: continue reads the records that are left)")
     failure = RunError(text)
     failure.transient = any(cause.endswith(_TRANSIENT) for cause in causes)

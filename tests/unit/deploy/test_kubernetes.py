@@ -1,7 +1,7 @@
 """k8s/: every object valid against Kubernetes' schemas, and the rules that schemas do not know.
 
 The overlays are rendered by `kubectl kustomize` (offline) where kubectl is installed; the text of the base and the
-overlays is checked in any case.
+overlays is checked in any case. test_spark_application.py has the overlay for Spark's operator.
 """
 
 import shutil
@@ -47,7 +47,8 @@ def rendered(folder: Path) -> list[Document]:
 def documents(request: pytest.FixtureRequest) -> list[Document]:
     """All objects of one rendering; `sources` is every manifest as it is written, which needs no kubectl."""
     if request.param == "sources":
-        return [document for folder in (K8S / "base", *K8S.glob("overlays/*")) for document in documents_in(folder)]
+        folders = (K8S / "base", *(K8S / "overlays" / name for name in OVERLAYS))
+        return [document for folder in folders for document in documents_in(folder)]
     return rendered(K8S / "base" if request.param == "base" else K8S / "overlays" / request.param)
 
 

@@ -43,7 +43,7 @@ def from_images() -> dict[str, dict[str, str]]:
 
 def from_kubernetes() -> dict[str, dict[str, str]]:
     found: dict[str, dict[str, str]] = {}
-    for overlay in ("base", "overlays/dev", "overlays/prod", "overlays/spark-job"):
+    for overlay in ("base", "overlays/dev", "overlays/prod", "overlays/spark-job", "overlays/spark-application"):
         kustomization: dict[str, Any] = yaml.safe_load((ROOT / "k8s" / overlay / "kustomization.yaml").read_text())
         for generator in kustomization["configMapGenerator"]:
             service = next(name for name in SETTINGS if name.split("-")[0] == generator["name"].split("-")[0])

@@ -370,7 +370,8 @@ def test_a_program_whose_packages_are_missing_names_the_extra(name, capsys, monk
 
 
 @pytest.mark.parametrize(
-    ("name", "shown"), [("etl", "run a pipeline once"), ("demo", "use this broker, which must be empty")]
+    ("name", "shown"),
+    [("etl", "run a pipeline, once or without end"), ("demo", "use this broker, which must be empty")],
 )
 def test_a_program_parses_its_own_command_line(name, shown, capsys):
     assert run(name, "--help") == 0

@@ -1,0 +1,385 @@
+"""The run loop on a real broker, in this process: failures between two steps, topics created again, limits, stops."""
+
+import json
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+pytestmark = [pytest.mark.etl, pytest.mark.timeout(600)]
+
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition  # noqa: E402
+from confluent_kafka.admin import AdminClient, NewTopic  # noqa: E402
+from millrace import Broker  # noqa: E402
+from pyspark.sql import SparkSession  # noqa: E402
+from spark_etl import batch_writer, batches, logs, run, server, sinks, summaries  # noqa: E402
+from spark_etl.checkpoint import Checkpoint  # noqa: E402
+from spark_etl.cluster import Cluster  # noqa: E402
+from spark_etl.config import load  # noqa: E402
+from spark_etl.errors import EtlError, IdentityError, OutputError, RuleError, RunError  # noqa: E402
+from spark_etl.kafka_admin import UnknownTopicError  # noqa: E402
+from spark_etl.metrics import Metrics  # noqa: E402
+from spark_etl.run import Run, Totals  # noqa: E402
+
+SCHEMA = {"type": "object", "required": ["id"], "properties": {"id": {"type": "integer"}, "kind": {"type": "string"}}}
+DIES = "the driver dies here"
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Broker]:
+    with Broker() as broker:
+        yield broker
+
+
+class Etl:
+    """One pipeline, its topics, its folder, and runs of it."""
+
+    def __init__(self, folder: Path, broker: Broker, spark: SparkSession) -> None:
+        self.folder = folder
+        self.servers = broker.bootstrap_servers
+        self.spark = spark
+        self.name = f"p{uuid4().hex[:8]}"
+        self.topic, self.letters, self.totals = (f"{self.name}.{end}" for end in ("in", "dlq", "sum"))
+        self.admin = AdminClient({"bootstrap.servers": self.servers})
+        self.create()
+        (folder / "schema.json").write_text(json.dumps(SCHEMA))
+        self.metrics = Metrics(self.name)
+
+    def create(self) -> None:
+        self.admin.create_topics([NewTopic(self.topic, 2, 1)])[self.topic].result(30)
+
+    def delete(self) -> None:
+        self.admin.delete_topics([self.topic])[self.topic].result(30)
+
+    def produce(self, *ids: int | str) -> None:
+        """Produce records to both partitions: of an id, or of a text that is no record."""
+        producer = Producer({"bootstrap.servers": self.servers})
+        for number, content in enumerate(ids):
+            value = content if isinstance(content, str) else json.dumps({"id": content, "kind": f"k{content % 2}"})
+            producer.produce(self.topic, value, str(content), partition=number % 2)
+        assert producer.flush(60) == 0
+
+    def run(
+        self,
+        stop: threading.Event | None = None,
+        *,
+        once: bool = True,
+        source: str = "",
+        sections: str = "",
+        summary: bool = False,
+    ) -> Totals:
+        totals = f"- {{type: kafka, topic: {self.totals}, aggregate: {{group_by: [kind], select: {{n: count(*)}}}}}}"
+        path = self.folder / "pipeline.yaml"
+        path.write_text(
+            f"""
+apiVersion: etl/v1
+name: {self.name}
+checkpoint: {self.folder}/checkpoint
+source: {{topics: [{self.topic}]{source}}}
+decode: {{format: json, schema: schema.json}}
+sinks:
+  - {{type: delta, path: {self.folder}/table}}
+  {totals if summary else ""}
+dead_letter: {{topic: {self.letters}}}
+{sections}
+"""
+        )
+        self.work = Run(load(path, {}), Cluster(self.servers), self.spark, self.metrics, logs.get(), once=once)
+        return self.work.run(stop or threading.Event())
+
+    def ids(self) -> list[int]:
+        """Return the ids in the table, sorted."""
+        rows = self.spark.read.format("delta").load(f"{self.folder}/table").select("id").collect()
+        return sorted(row["id"] for row in rows)
+
+    def read(self, topic: str) -> list[tuple[str | None, str | None]]:
+        """Return key and value of every record of a topic."""
+        consumer = Consumer({"bootstrap.servers": self.servers, "group.id": "unused", "enable.partition.eof": True})
+        try:
+            found = consumer.list_topics(topic, 30).topics[topic].partitions
+            consumer.assign([TopicPartition(topic, number, 0) for number in found])
+            records, ended = [], 0
+            while ended < len(found):
+                message = consumer.poll(30)
+                assert message is not None
+                if message.error() is None:
+                    records.append(tuple(part and part.decode() for part in (message.key(), message.value())))
+                else:
+                    ended += 1
+            return records
+        finally:
+            consumer.close()
+
+    def metadata(self) -> dict[str, Any]:
+        newest = sorted((self.folder / "table" / "_delta_log").glob("*.json"))[-1]
+        info = next(json.loads(line) for line in newest.read_text().splitlines() if "commitInfo" in line)
+        found: dict[str, Any] = json.loads(info["commitInfo"]["userMetadata"])
+        return found
+
+
+@pytest.fixture
+def etl(tmp_path: Path, broker: Broker, spark: SparkSession) -> Etl:
+    return Etl(tmp_path, broker, spark)
+
+
+PLACES: list[tuple[Any, str]] = [
+    (batches.Batches, "begun"),  # nothing is done
+    (batch_writer.BatchWriter, "_metadata"),  # the files are in place, and do not count
+    (sinks.DeadLetters, "write"),  # the batch counts, no dead letter is out
+    (batches.Batches, "finished"),  # the dead letters are out, and not marked so
+    (run.Run, "_account"),  # every output has the batch, Spark does not know
+    (sinks.SummaryTopic, "publish"),  # all batches are done, no summary is out
+    (summaries.Summaries, "_shown"),  # the summary is out, and not marked so
+]
+
+
+def test_a_failure_between_any_two_steps(etl: Etl, monkeypatch: pytest.MonkeyPatch) -> None:
+    def dies(*_arguments: object) -> None:
+        raise RuntimeError(DIES)
+
+    etl.produce(1, 2, "broken", 3)
+    for owner, name in PLACES:
+        with monkeypatch.context() as patch:
+            patch.setattr(owner, name, dies)
+            with pytest.raises((EtlError, RuntimeError), match=DIES):
+                etl.run(summary=True)
+    etl.run(summary=True)
+    assert etl.ids() == [1, 2, 3]
+    assert [key for key, _ in etl.read(etl.letters)] == ["broken"]
+    sums = etl.read(etl.totals)
+    assert sorted(sums) == [("k0", '{"kind":"k0","n":1}'), ("k1", '{"kind":"k1","n":2}')]
+    assert etl.run(summary=True) == Totals()
+    assert len(etl.read(etl.totals)) == 2
+
+
+def test_counts_offsets_and_ids_are_in_the_commit_and_in_the_group(etl: Etl) -> None:
+    etl.produce(1, "broken", 2, 3)
+    assert etl.run() == Totals(batches=1, rows_in=4, rows_out=3, rows_dlq=1)
+    found = etl.metadata()
+    assert {name: found[name] for name in ("pipeline", "batch", "rows_in", "rows_out", "refused")} == {
+        "pipeline": etl.name,
+        "batch": 0,
+        "rows_in": 4,
+        "rows_out": 3,
+        "refused": {"decode.json": 1},
+    }
+    assert found["start"] == {etl.topic: {"0": 0, "1": 0}}
+    assert found["end"] == {etl.topic: {"0": 2, "1": 2}}
+    assert found["query"] == Checkpoint(f"{etl.folder}/checkpoint", etl.spark).query_id()
+    assert list(found["topic_ids"]) == [etl.topic]
+    group = f"etl.{etl.name}"
+    listed = etl.admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group].result(30)
+    assert {(each.partition, each.offset) for each in listed.topic_partitions} == {(0, 2), (1, 2)}
+
+
+@pytest.mark.parametrize("records", [2, 8])
+def test_a_topic_that_was_created_again_is_refused(etl: Etl, records: int) -> None:
+    etl.produce(1, 2, 3, 4)
+    etl.run()
+    etl.delete()
+    with pytest.raises(UnknownTopicError, match=rf"^source: no topic {etl.topic} in the cluster$"):
+        etl.run()
+    etl.create()
+    etl.produce(*range(10, 10 + records))
+    with pytest.raises(IdentityError, match=rf"the topic {etl.topic} was deleted and created again \(id "):
+        etl.run()
+    assert etl.ids() == [1, 2, 3, 4]
+
+
+def test_a_topic_that_was_created_again_is_read_from_its_start(etl: Etl) -> None:
+    restart = ", on_topic_change: restart"
+    etl.produce(1, 2, 3, 4)
+    etl.run(source=restart)
+    etl.delete()
+    etl.create()
+    etl.produce(*range(10, 18))
+    assert etl.run(source=restart).rows_out == 8
+    assert etl.ids() == [1, 2, 3, 4, *range(10, 18)]
+    etl.produce(20)
+    assert etl.run(source=restart).rows_out == 1
+    assert etl.run(source=restart) == Totals()
+
+
+def test_a_topic_that_is_created_again_in_the_middle_of_a_batch(etl: Etl, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The batch is not committed: some of its records may be those of the new topic."""
+    original = batch_writer.BatchWriter._counted
+
+    def counted(*arguments: Any) -> Any:
+        etl.delete()
+        etl.create()
+        return original(*arguments)
+
+    etl.produce(1, 2)
+    monkeypatch.setattr(batch_writer.BatchWriter, "_counted", counted)
+    with pytest.raises(IdentityError, match="was deleted and created again"):
+        etl.run()
+    assert etl.ids() == []
+
+
+def test_a_checkpoint_that_is_gone_is_refused(etl: Etl) -> None:
+    etl.produce(1, 2)
+    etl.run()
+    (etl.folder / "checkpoint").rename(etl.folder / "elsewhere")
+    with pytest.raises(OutputError, match=r"/table was written with another checkpoint \(query [0-9a-f-]+, now None\)"):
+        etl.run()
+    assert etl.ids() == [1, 2]
+
+
+def test_a_table_that_is_gone_is_refused(etl: Etl) -> None:
+    etl.produce(1, 2)
+    etl.run()
+    (etl.folder / "table").rename(etl.folder / "elsewhere")
+    etl.produce(3)
+    with pytest.raises(OutputError, match="the checkpoint is at batch 1, but batch 0 is not in this table"):
+        etl.run()
+
+
+def test_a_broken_rule_that_fails_and_a_share_of_refused_records(etl: Etl) -> None:
+    etl.produce(1, 2, 3, "broken")
+    fail = "rules: [{name: small, expr: id < 3, on_violation: fail}]"
+    with pytest.raises(RuleError, match=r"^1 records break the rule small: id < 3$"):
+        etl.run(sections=fail)
+    with pytest.raises(RuleError, match=r"^batch 0: 1 of 4 records are refused, more than max_refused \(0.2 of all\)"):
+        etl.run(sections="max_refused: 20%")
+    assert etl.ids() == []
+    assert etl.read(etl.letters) == []
+    assert etl.run(sections="max_refused: 25%") == Totals(batches=1, rows_in=4, rows_out=3, rows_dlq=1)
+    assert etl.ids() == [1, 2, 3]
+
+
+def expire(etl: Etl) -> None:
+    """Remove the records before offset 3 of partition 0, of which the pipeline has read one."""
+    etl.admin.delete_records([TopicPartition(etl.topic, 0, 3)])[TopicPartition(etl.topic, 0)].result(30)
+
+
+def test_offsets_that_expired_are_refused_or_skipped(etl: Etl) -> None:
+    etl.produce(1, 2)
+    etl.run()
+    etl.produce(3, 4, 5, 6, 7, 8)
+    expire(etl)
+    with pytest.raises(RunError) as raised:
+        etl.run()
+    assert "on_data_loss: continue" in str(raised.value)
+    assert etl.ids() == [1, 2]
+    assert etl.run(source=", on_data_loss: continue").rows_in == 4
+    assert etl.ids() == [1, 2, 4, 6, 7, 8]
+
+
+def test_batches_follow_the_size_of_records(etl: Etl) -> None:
+    """The first batch has room for records of 10 kB; these have some 30 bytes, so that the next one has them all."""
+    etl.produce(*range(40))
+    totals = etl.run(source=", max_bytes_per_trigger: 100000")
+    assert etl.ids() == list(range(40))
+    assert (totals.batches, totals.restarts) == (2, 0) or totals.batches == 3  # Spark may have planned one more
+    kept = json.loads((etl.folder / "checkpoint" / "_etl" / "record_size.json").read_text())
+    assert 20 < kept["mean"] < 40
+
+
+def until(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + 300
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+class Continuous:
+    """A run without end, in a thread."""
+
+    def __init__(self, etl: Etl, sections: str = "") -> None:
+        self.stop = threading.Event()
+        self.error: Exception | None = None
+        self._etl, self._sections = etl, sections
+        self._thread = threading.Thread(target=self._run)
+
+    def _run(self) -> None:
+        try:
+            trigger = "trigger: {processing_time: 1 second}\nrestart: {backoff: 1 second}\n"
+            self.totals = self._etl.run(self.stop, once=False, sections=trigger + self._sections)
+        except Exception as error:
+            self.error = error
+
+    def __enter__(self) -> "Continuous":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.stop.set()
+        self._thread.join(300)
+        assert not self._thread.is_alive()
+
+
+def test_a_run_without_end_goes_on_after_failures_and_finishes_its_batch(
+    etl: Etl, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = batch_writer.BatchWriter.write
+    entered, may_go_on, failures = threading.Event(), threading.Event(), []
+
+    def write(*arguments: Any) -> Any:
+        if len(failures) < 2:
+            failures.append(1)
+            raise RuntimeError(DIES)
+        entered.set()
+        may_go_on.wait(300)
+        return original(*arguments)
+
+    monkeypatch.setattr(batch_writer.BatchWriter, "write", write)
+    etl.produce(1, 2, 3)
+    with Continuous(etl) as continuous:
+        until(entered.is_set)
+        assert etl.metrics.health()["state"] == "running"
+        continuous.stop.set()  # SIGTERM, in the middle of a batch
+        may_go_on.set()
+    assert continuous.error is None
+    assert continuous.totals == Totals(batches=1, rows_in=3, rows_out=3, restarts=2)
+    assert etl.ids() == [1, 2, 3]
+    checkpoint = Checkpoint(f"{etl.folder}/checkpoint", etl.spark)
+    assert (checkpoint.last_planned(), checkpoint.last_committed()) == (0, 0)  # Spark knows it too
+
+
+def test_a_run_without_end_reads_later_records(etl: Etl) -> None:
+    etl.produce(1)
+    with Continuous(etl) as continuous:
+        until(lambda: etl.metrics.health()["batches"] == 1)
+        etl.produce(2, 3)
+        until(lambda: etl.metrics.health()["batches"] == 2)
+    assert continuous.error is None
+    assert Counter(etl.ids()) == Counter([1, 2, 3])
+
+
+def test_restarts_end_after_the_attempts(etl: Etl, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_arguments: object) -> None:
+        raise RuntimeError(DIES)
+
+    monkeypatch.setattr(batch_writer.BatchWriter, "write", fails)
+    etl.produce(1)
+    trigger = "trigger: {processing_time: 1 second}\nrestart: {attempts: 1, backoff: 1 second}\n"
+    with pytest.raises(RunError, match=f"RuntimeError: {DIES}"):
+        etl.run(once=False, sections=trigger)
+    assert etl.work.totals.restarts == 1
+
+
+def test_health_and_metrics_are_served(etl: Etl) -> None:
+    from socket import create_server
+
+    from spark_etl.config import MetricsConfig
+
+    with create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    with server.served(etl.metrics, MetricsConfig(port=port)):
+        etl.produce(1, "broken")
+        etl.run()
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
+            lines = answer.read().decode().splitlines()
+        assert f'millrace_etl_rows_total{{pipeline="{etl.name}",stage="in"}} 2.0' in lines
+        assert f'millrace_etl_restarts_total{{pipeline="{etl.name}"}} 0.0' in lines
+        with pytest.raises(urllib.error.HTTPError) as raised:
+            urllib.request.urlopen(f"http://127.0.0.1:{port}/healthz")
+        assert raised.value.code == 503
+        assert json.loads(raised.value.read())["state"] == "stopped"
