@@ -2,33 +2,27 @@
 
 import json
 import threading
-import time
 import urllib.error
 import urllib.request
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import pytest
 
 pytestmark = [pytest.mark.etl, pytest.mark.timeout(600)]
 
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition  # noqa: E402
-from confluent_kafka.admin import AdminClient, NewTopic  # noqa: E402
+from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition  # noqa: E402
 from millrace import Broker  # noqa: E402
 from pyspark.sql import SparkSession  # noqa: E402
-from spark_etl import batch_writer, batches, logs, run, server, sinks, summaries  # noqa: E402
+from spark_etl import batch_writer, batches, run, server, sinks, summaries  # noqa: E402
 from spark_etl.checkpoint import Checkpoint  # noqa: E402
-from spark_etl.cluster import Cluster  # noqa: E402
-from spark_etl.config import load  # noqa: E402
 from spark_etl.errors import EtlError, IdentityError, OutputError, RuleError, RunError  # noqa: E402
 from spark_etl.kafka_admin import UnknownTopicError  # noqa: E402
-from spark_etl.metrics import Metrics  # noqa: E402
-from spark_etl.run import Run, Totals  # noqa: E402
+from spark_etl.run import Totals  # noqa: E402
+from support.etl_runs import Continuous, Etl, until  # noqa: E402
 
-SCHEMA = {"type": "object", "required": ["id"], "properties": {"id": {"type": "integer"}, "kind": {"type": "string"}}}
 DIES = "the driver dies here"
 
 
@@ -38,95 +32,9 @@ def broker() -> Iterator[Broker]:
         yield broker
 
 
-class Etl:
-    """One pipeline, its topics, its folder, and runs of it."""
-
-    def __init__(self, folder: Path, broker: Broker, spark: SparkSession) -> None:
-        self.folder = folder
-        self.servers = broker.bootstrap_servers
-        self.spark = spark
-        self.name = f"p{uuid4().hex[:8]}"
-        self.topic, self.letters, self.totals = (f"{self.name}.{end}" for end in ("in", "dlq", "sum"))
-        self.admin = AdminClient({"bootstrap.servers": self.servers})
-        self.create()
-        (folder / "schema.json").write_text(json.dumps(SCHEMA))
-        self.metrics = Metrics(self.name)
-
-    def create(self) -> None:
-        self.admin.create_topics([NewTopic(self.topic, 2, 1)])[self.topic].result(30)
-
-    def delete(self) -> None:
-        self.admin.delete_topics([self.topic])[self.topic].result(30)
-
-    def produce(self, *ids: int | str) -> None:
-        """Produce records to both partitions: of an id, or of a text that is no record."""
-        producer = Producer({"bootstrap.servers": self.servers})
-        for number, content in enumerate(ids):
-            value = content if isinstance(content, str) else json.dumps({"id": content, "kind": f"k{content % 2}"})
-            producer.produce(self.topic, value, str(content), partition=number % 2)
-        assert producer.flush(60) == 0
-
-    def run(
-        self,
-        stop: threading.Event | None = None,
-        *,
-        once: bool = True,
-        source: str = "",
-        sections: str = "",
-        summary: bool = False,
-    ) -> Totals:
-        totals = f"- {{type: kafka, topic: {self.totals}, aggregate: {{group_by: [kind], select: {{n: count(*)}}}}}}"
-        path = self.folder / "pipeline.yaml"
-        path.write_text(
-            f"""
-apiVersion: etl/v1
-name: {self.name}
-checkpoint: {self.folder}/checkpoint
-source: {{topics: [{self.topic}]{source}}}
-decode: {{format: json, schema: schema.json}}
-sinks:
-  - {{type: delta, path: {self.folder}/table}}
-  {totals if summary else ""}
-dead_letter: {{topic: {self.letters}}}
-{sections}
-"""
-        )
-        self.work = Run(load(path, {}), Cluster(self.servers), self.spark, self.metrics, logs.get(), once=once)
-        return self.work.run(stop or threading.Event())
-
-    def ids(self) -> list[int]:
-        """Return the ids in the table, sorted."""
-        rows = self.spark.read.format("delta").load(f"{self.folder}/table").select("id").collect()
-        return sorted(row["id"] for row in rows)
-
-    def read(self, topic: str) -> list[tuple[str | None, str | None]]:
-        """Return key and value of every record of a topic."""
-        consumer = Consumer({"bootstrap.servers": self.servers, "group.id": "unused", "enable.partition.eof": True})
-        try:
-            found = consumer.list_topics(topic, 30).topics[topic].partitions
-            consumer.assign([TopicPartition(topic, number, 0) for number in found])
-            records, ended = [], 0
-            while ended < len(found):
-                message = consumer.poll(30)
-                assert message is not None
-                if message.error() is None:
-                    records.append(tuple(part and part.decode() for part in (message.key(), message.value())))
-                else:
-                    ended += 1
-            return records
-        finally:
-            consumer.close()
-
-    def metadata(self) -> dict[str, Any]:
-        newest = sorted((self.folder / "table" / "_delta_log").glob("*.json"))[-1]
-        info = next(json.loads(line) for line in newest.read_text().splitlines() if "commitInfo" in line)
-        found: dict[str, Any] = json.loads(info["commitInfo"]["userMetadata"])
-        return found
-
-
 @pytest.fixture
 def etl(tmp_path: Path, broker: Broker, spark: SparkSession) -> Etl:
-    return Etl(tmp_path, broker, spark)
+    return Etl(tmp_path, broker.bootstrap_servers, spark)
 
 
 PLACES: list[tuple[Any, str]] = [
@@ -280,39 +188,6 @@ def test_batches_follow_the_size_of_records(etl: Etl) -> None:
     assert (totals.batches, totals.restarts) == (2, 0) or totals.batches == 3  # Spark may have planned one more
     kept = json.loads((etl.folder / "checkpoint" / "_etl" / "record_size.json").read_text())
     assert 20 < kept["mean"] < 40
-
-
-def until(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + 300
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.05)
-
-
-class Continuous:
-    """A run without end, in a thread."""
-
-    def __init__(self, etl: Etl, sections: str = "") -> None:
-        self.stop = threading.Event()
-        self.error: Exception | None = None
-        self._etl, self._sections = etl, sections
-        self._thread = threading.Thread(target=self._run)
-
-    def _run(self) -> None:
-        try:
-            trigger = "trigger: {processing_time: 1 second}\nrestart: {backoff: 1 second}\n"
-            self.totals = self._etl.run(self.stop, once=False, sections=trigger + self._sections)
-        except Exception as error:
-            self.error = error
-
-    def __enter__(self) -> "Continuous":
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_error: object) -> None:
-        self.stop.set()
-        self._thread.join(300)
-        assert not self._thread.is_alive()
 
 
 def test_a_run_without_end_goes_on_after_failures_and_finishes_its_batch(

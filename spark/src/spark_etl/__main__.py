@@ -78,7 +78,7 @@ def _perform(options: argparse.Namespace, settings: EtlSettings, log: logs.Log, 
 
 
 def _become(given: list[str]) -> int:
-    """Become a driver or an executor on Kubernetes; return only if that is not possible."""
+    """Run as a driver or an executor on Kubernetes; return only if that is not possible."""
     from spark_etl import pods
 
     try:
