@@ -6,6 +6,8 @@ ones. A task that Spark repeats within a run (a lost executor) can still write a
 identities sees each row once.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial, reduce
@@ -65,15 +67,16 @@ class TopicWriter:
     def write(self, rows: DataFrame, begun_before: datetime | None) -> None:
         if begun_before is not None:
             rows = self._missing(rows, begun_before - CLOCK_DIFFERENCE)
-        (
+        writer = (
             rows.write.format("kafka")
             .options(**self._cluster.connector())
             .option("kafka.acks", "all")
             .option("kafka.max.request.size", str(self._request_bytes))
             .option("topic", self.topic)
             .option("includeHeaders", "true")
-            .save()
         )
+        with _observed_writes(rows.sparkSession):
+            writer.mode("append").save()
 
     def _missing(self, rows: DataFrame, start: datetime) -> DataFrame:
         with self._cluster.admin(self._session) as admin:
@@ -99,6 +102,18 @@ class TopicWriter:
             .option("includeHeaders", "true")
             .load()
         )
+
+
+@contextmanager
+def _observed_writes(session: SparkSession) -> Iterator[None]:
+    """Write by the connector's newer interface: an Observation would wait for ever for the older one."""
+    name = "spark.sql.sources.useV1SourceList"
+    before = str(session.conf.get(name))
+    session.conf.set(name, ",".join(source for source in before.split(",") if source != "kafka"))
+    try:
+        yield
+    finally:
+        session.conf.set(name, before)
 
 
 def record_bytes(key: Column, value: Column, headers: Column) -> Column:
