@@ -28,6 +28,9 @@ COMMANDS = {
     "compact": "rewrite a table's small files, and remove old ones",
     "backfill": "read a range of records again, and exchange its rows in the table",
     "recover": "write a lost checkpoint again from the table",
+    "validate": "check a pipeline file, without a broker",
+    "test": "run fixture records through a pipeline, without a broker",
+    "replay-dlq": "bring dead letters back",
 }
 JARS = "jars"
 

@@ -1,0 +1,230 @@
+"""`replay-dlq PIPELINE`: bring dead letters back, each once: through decode and rules into the sinks, or to the source.
+
+    --to sinks    judge the letters again as the file is now; good rows go to the sinks, others become new letters
+    --to source   write the original key, value and headers to the topic that the letter names
+
+`--stage`, `--rule`, `--from` and `--until` choose letters. A letter without its value (`.left_out`) stays. Marks next
+to the checkpoint keep which letters have been replayed. A replay that was interrupted is finished first, with its own
+choice of letters, and the command ends. `--to sinks` needs the pipeline stopped and sinks of `mode: append`; windows
+and summaries get no replayed row directly. Prints one JSON object with the numbers of letters and rows.
+"""
+
+import argparse
+import json
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from pyspark.sql import Column, DataFrame, Observation, SparkSession, Window
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.storagelevel import StorageLevel
+
+from spark_etl import notes, sources
+from spark_etl.batches import BatchPlace
+from spark_etl.cluster import Cluster
+from spark_etl.config import DeltaSinkConfig, Pipeline
+from spark_etl.errors import AccountingError, ConfigError
+from spark_etl.judged import Judged, plan
+from spark_etl.lake import LakeTable
+from spark_etl.logs import Log
+from spark_etl.replays import Ranges, Replay, Replays
+from spark_etl.session import opened
+from spark_etl.settings import EtlSettings
+from spark_etl.sinks import Outputs
+from spark_etl.sinks import opened as outputs_of
+from spark_etl.sinks.dead_letters import ERROR_HEADERS, ERROR_PREFIX, LEFT_OUT, TIMESTAMP_FORMAT
+from spark_etl.sinks.topics import Identity, TopicWriter, header, header_text
+
+REPLAY_HEADER = "__etl.replay"  # topic/partition/offset of the letter
+_QUERY = "replay-dlq"
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--to", choices=("sinks", "source"), default="sinks", help="where to (default: sinks)")
+    parser.add_argument("--stage", help="only letters of this stage, such as decode")
+    parser.add_argument("--rule", help="only letters of this rule")
+    for name, text in {"from": "not older", "until": "older"}.items():
+        parser.add_argument(f"--{name}", dest=f"{name}_", type=_time, metavar="TIME", help=f"only letters {text}")
+
+
+def run(pipeline: Pipeline, settings: EtlSettings, options: argparse.Namespace, log: Log) -> int:
+    """Replay the chosen letters. Raises EtlError."""
+    with opened(settings, f"{pipeline.config.name} replay-dlq") as session:
+        cluster = Cluster(settings.bootstrap_servers, pipeline.config.kafka.properties)
+        document = Command(session, cluster, pipeline, log).replay(options)
+    log.info("letters replayed", **document)
+    print(json.dumps(document), flush=True)
+    return 0
+
+
+class Command:
+    """One call of the command."""
+
+    def __init__(self, session: SparkSession, cluster: Cluster, pipeline: Pipeline, log: Log) -> None:
+        self._session = session
+        self._cluster = cluster
+        self._pipeline = pipeline
+        self._config = pipeline.config
+        self._topic = pipeline.config.dead_letter.topic
+        self._log = log
+
+    def replay(self, options: argparse.Namespace) -> dict[str, Any]:
+        """Replay the letters that the options choose, or those of an interrupted replay."""
+        replays = Replays(notes.at(notes.absolute(self._config.checkpoint), self._session))
+        replay, again = replays.interrupted, replays.interrupted is not None
+        if replay is None:
+            replay = self._chosen(options, replays.next_number)
+        else:
+            self._log.warning("an interrupted replay is finished first", number=replay.number, to=replay.to)
+        if replay.to == "sinks":
+            self._check_append()
+        replays.begun(replay)
+        letters = self._letters(replay, replays.done).persist(StorageLevel.MEMORY_AND_DISK)
+        try:
+            ranges = _ranges(letters)
+            count = sum(last - first + 1 for each in ranges.values() for first, last in each)
+            begun_before = replay.began if again else None
+            write = self._to_source if replay.to == "source" else self._to_sinks
+            outcome = write(letters, replay, begun_before) if count else {}
+            replays.finished(ranges)
+        finally:
+            letters.unpersist()
+        return {"pipeline": self._config.name, "replay": replay.number, "to": replay.to, "letters": count, **outcome}
+
+    def _chosen(self, options: argparse.Namespace, number: int) -> Replay:
+        with self._cluster.admin(self._session) as admin:
+            ends = admin.end_offsets([self._topic])[self._topic]
+        return Replay(
+            number=number,
+            at=datetime.now(UTC).isoformat(),
+            to=options.to,
+            stage=options.stage,
+            rule=options.rule,
+            since=options.from_.isoformat() if options.from_ is not None else None,
+            until=options.until_.isoformat() if options.until_ is not None else None,
+            ends={str(partition): end for partition, end in ends.items()},
+        )
+
+    def _letters(self, replay: Replay, done: Ranges) -> DataFrame:
+        """Return the letters of a replay: the record's parts, and the place of the letter as `letter_…`."""
+        reader = self._session.read.format("kafka").options(**self._cluster.connector())
+        found = (
+            reader.option("subscribe", self._topic)
+            .option("startingOffsets", "earliest")
+            .option("endingOffsets", json.dumps({self._topic: replay.ends}))
+            .option("includeHeaders", "true")
+            .load()
+        )
+        texts = {name: header_text(ERROR_PREFIX + name) for name in ("pipeline", "stage", "rule", *_PLACE)}
+        named = found.select("*", *(text.alias(f"error_{name}") for name, text in texts.items()))
+        wanted = [F.col("error_pipeline") == self._config.name, header_text(LEFT_OUT).isNull()]
+        wanted += [F.col("error_partition").isNotNull() & F.col("error_offset").isNotNull()]
+        wanted += [F.col(f"error_{name}") == value for name, value in _named(replay).items()]
+        if replay.since is not None:
+            wanted.append(F.col("timestamp") >= F.lit(datetime.fromisoformat(replay.since)))
+        if replay.until is not None:
+            wanted.append(F.col("timestamp") < F.lit(datetime.fromisoformat(replay.until)))
+        for condition in wanted:
+            named = named.where(condition)
+        original = F.slice("headers", F.lit(1), F.size("headers") - F.lit(len(ERROR_HEADERS)))
+        return self._without(named, done).select(
+            "key",
+            "value",
+            F.col("error_topic").alias("topic"),
+            F.col("error_partition").cast("int").alias("partition"),
+            F.col("error_offset").cast("bigint").alias("offset"),
+            F.to_timestamp("error_timestamp", TIMESTAMP_FORMAT).alias("timestamp"),
+            F.lit(0).alias("timestampType"),
+            original.alias("headers"),
+            F.col("partition").alias("letter_partition"),
+            F.col("offset").alias("letter_offset"),
+        )
+
+    def _without(self, letters: DataFrame, done: Ranges) -> DataFrame:
+        rows = [(partition, first, last) for partition, each in done.items() for first, last in each]
+        if not rows:
+            return letters
+        ranges = self._session.createDataFrame(rows, "p int, first bigint, last bigint")
+        same = (letters["partition"] == ranges["p"]) & letters["offset"].between(ranges["first"], ranges["last"])
+        return letters.join(F.broadcast(ranges), same, "left_anti")
+
+    def _check_append(self) -> None:
+        for number, sink in enumerate(self._config.sinks):
+            if getattr(sink, "mode", None) == "upsert":
+                reason = "replay-dlq --to sinks would put old values over newer ones; use --to source"
+                raise self._pipeline.fault(("sinks", number), reason)
+
+    def _to_source(self, letters: DataFrame, replay: Replay, begun_before: datetime | None) -> dict[str, Any]:  # noqa: ARG002
+        """Write the original records to their topics, with a header that names the letter."""
+        source = self._config.source
+        for row in letters.select("topic").distinct().collect():
+            topic = row["topic"]
+            if topic not in source.topics and not source.matches(topic):
+                raise ConfigError(f"a letter is of topic {topic}, which the pipeline does not read")
+            own = letters.where(F.col("topic") == topic)
+            place = F.concat_ws("/", F.lit(self._topic), "letter_partition", "letter_offset")
+            records = own.select(
+                "key", "value", F.array_append("headers", header(REPLAY_HEADER, place)).alias("headers")
+            )
+            writer = TopicWriter(self._session, self._cluster, topic, Identity((REPLAY_HEADER,)))
+            writer.check()
+            writer.write(records, begun_before)
+        return {}
+
+    def _to_sinks(self, letters: DataFrame, replay: Replay, begun_before: datetime | None) -> dict[str, Any]:
+        judged = plan(self._session, letters.select(*sources.COLUMNS), self._pipeline)
+        schema = judged.good(judged.rows).schema
+        outputs = outputs_of(self._session, self._config, self._cluster, schema)
+        outputs.check()
+        rows = judged.rows.persist(StorageLevel.MEMORY_AND_DISK)
+        try:
+            counted = Observation()
+            rows.observe(counted, *judged.counters).write.format("noop").mode("overwrite").save()
+            counts = judged.counts(counted.get)
+            if not counts.balanced:
+                raise AccountingError(f"{counts.rows} letters in, {counts.good} good, refused: {counts.refused}")
+            place = BatchPlace.of(self._config.name, _QUERY, replay.number)
+            misfits = self._write(judged, rows, outputs, place, begun_before)
+        finally:
+            rows.unpersist()
+        refused = sum(counts.refused.values()) + misfits
+        return {"rows_out": counts.good, "rows_dlq": refused, "rows_dropped": sum(counts.dropped.values())}
+
+    def _write(
+        self, judged: Judged, rows: DataFrame, outputs: Outputs, place: BatchPlace, begun_before: datetime | None
+    ) -> int:
+        table = self._config.table
+        if isinstance(table, DeltaSinkConfig):
+            good = judged.good(rows)
+            with LakeTable.opened(self._session, table, good.schema) as lake:
+                if not lake.holds(place.app_id, place.batch_id):
+                    last = lake.last_metadata() or {}
+                    lake.write(good, place.app_id, place.batch_id, lambda _: {**last, "replay": place.batch_id})
+        outputs.letters.write(judged.refused(rows), begun_before)
+        raw = judged.good(rows, raw=self._config.keeps_raw)
+        return sum(sink.write(raw, place, begun_before) for sink in outputs.rows)
+
+
+_PLACE = ("topic", "partition", "offset", "timestamp")
+
+
+def _named(replay: Replay) -> Mapping[str, str]:
+    given = {"stage": replay.stage, "rule": replay.rule}
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def _ranges(letters: DataFrame) -> dict[int, list[tuple[int, int]]]:
+    """Return the offsets of letters as ranges of neighbours; the letters themselves stay in Spark."""
+    by_partition = Window.partitionBy("letter_partition").orderBy("letter_offset")
+    island: Column = F.col("letter_offset") - F.row_number().over(by_partition)
+    grouped = letters.select("letter_partition", "letter_offset", island.alias("island"))
+    bounds = grouped.groupBy("letter_partition", "island").agg(F.min("letter_offset"), F.max("letter_offset"))
+    ranges: dict[int, list[tuple[int, int]]] = {}
+    for partition, _, first, last in bounds.orderBy("letter_partition", "island").collect():
+        ranges.setdefault(int(partition), []).append((int(first), int(last)))
+    return ranges
+
+
+def _time(text: str) -> datetime:
+    time = datetime.fromisoformat(text)
+    return time if time.tzinfo is not None else time.replace(tzinfo=UTC)

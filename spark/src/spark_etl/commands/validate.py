@@ -1,0 +1,44 @@
+"""`validate PIPELINE`: check the file, its schemas, and every expression and statement, without a broker.
+
+Prints one JSON object: the pipeline's name and the columns of its rows with their types. A fault is reported with its
+file and line, and ends the command with status 2.
+"""
+
+import argparse
+import json
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+from spark_etl import sources
+from spark_etl.config import Pipeline
+from spark_etl.judged import plan
+from spark_etl.logs import Log
+from spark_etl.session import opened
+from spark_etl.settings import EtlSettings
+from spark_etl.sinks.plans import check_plans
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Add no options."""
+
+
+def run(pipeline: Pipeline, settings: EtlSettings, options: argparse.Namespace, log: Log) -> int:  # noqa: ARG001
+    """Plan the pipeline over no records. Raises ConfigError with the file and line of the first fault."""
+    with opened(settings, f"{pipeline.config.name} validate") as session:
+        columns = validate(session, pipeline)
+    print(json.dumps({"pipeline": pipeline.config.name, "columns": columns}), flush=True)
+    return 0
+
+
+def validate(session: SparkSession, pipeline: Pipeline) -> dict[str, str]:
+    """Return the columns of good rows and their types. Raises ConfigError with file and line."""
+    judged = plan(session, no_records(session), pipeline)
+    check_plans(pipeline, judged)
+    good = judged.good(judged.rows)
+    return {field.name: field.dataType.simpleString() for field in good.schema}
+
+
+def no_records(session: SparkSession) -> DataFrame:
+    columns = [F.lit(None).cast(kind).alias(name) for name, kind in sources.COLUMNS.items()]
+    return session.range(0).select(*columns)

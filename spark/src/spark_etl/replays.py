@@ -1,0 +1,83 @@
+"""The letters that have been replayed: a document next to the checkpoint, so that each letter is replayed once.
+
+replays = Replays(notes)
+replay = replays.begun(wanted)       # an interrupted earlier replay comes back with its own choice of letters
+…                                    # the letters are written
+replays.finished(replay, ranges)
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from typing import Any, Literal
+
+from spark_etl.notes import Notes
+
+_NOTE = "replays"
+Ranges = Mapping[int, Sequence[tuple[int, int]]]  # partition → first and last offset, in order
+
+
+@dataclass(frozen=True)
+class Replay:
+    """One replay: its number, when it began, where it writes, and which letters it takes (`ends` excluded)."""
+
+    number: int
+    at: str  # ISO 8601
+    to: Literal["sinks", "source"]
+    stage: str | None
+    rule: str | None
+    since: str | None
+    until: str | None
+    ends: dict[str, int]  # partition of the dead-letter topic → offset
+
+    @property
+    def began(self) -> datetime:
+        return datetime.fromisoformat(self.at)
+
+
+class Replays:
+    """The replays of one pipeline and its dead-letter topic."""
+
+    def __init__(self, notes: Notes) -> None:
+        self._notes = notes
+        document = notes.read(_NOTE) or {"done": {}, "next": 0, "open": None}
+        self._done: dict[str, list[list[int]]] = document["done"]
+        self._next = int(document["next"])
+        opened: dict[str, Any] | None = document["open"]
+        self.interrupted = Replay(**opened) if opened is not None else None
+
+    @property
+    def next_number(self) -> int:
+        return self._next
+
+    @property
+    def done(self) -> Ranges:
+        """The offsets of all replayed letters."""
+        return {int(partition): [(first, last) for first, last in each] for partition, each in self._done.items()}
+
+    def begun(self, replay: Replay) -> None:
+        """Keep a replay's choice of letters before the first one is written."""
+        self._next = replay.number + 1
+        self._write(replay)
+
+    def finished(self, ranges: Ranges) -> None:
+        """Keep that the letters of an interrupted or new replay have been written."""
+        for partition, added in ranges.items():
+            old = [(first, last) for first, last in self._done.get(str(partition), [])]
+            self._done[str(partition)] = [list(each) for each in _merged([*old, *added])]
+        self.interrupted = None
+        self._write(None)
+
+    def _write(self, replay: Replay | None) -> None:
+        opened = asdict(replay) if replay is not None else None
+        self._notes.write(_NOTE, {"done": self._done, "next": self._next, "open": opened})
+
+
+def _merged(ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    merged: list[tuple[int, int]] = []
+    for first, last in sorted(ranges):
+        if merged and first <= merged[-1][1] + 1:
+            merged[-1] = (merged[-1][0], max(last, merged[-1][1]))
+        else:
+            merged.append((first, last))
+    return merged

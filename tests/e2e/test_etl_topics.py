@@ -1,0 +1,263 @@
+"""Rows and windows in topics of a real broker: identified by headers, none twice, none too large; letters come back."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+pytestmark = [pytest.mark.etl, pytest.mark.timeout(300)]
+
+from confluent_kafka import Consumer, Message, Producer, TopicPartition  # noqa: E402
+from confluent_kafka.admin import AdminClient, NewTopic  # noqa: E402
+from millrace import Broker  # noqa: E402
+from pyspark.sql import DataFrame, SparkSession  # noqa: E402
+from spark_etl import logs, sources  # noqa: E402
+from spark_etl.batches import Batches, BatchPlace  # noqa: E402
+from spark_etl.cluster import Cluster  # noqa: E402
+from spark_etl.commands.replay_dlq import Command  # noqa: E402
+from spark_etl.config import Pipeline  # noqa: E402
+from spark_etl.errors import ConfigError  # noqa: E402
+from spark_etl.judged import plan  # noqa: E402
+from spark_etl.notes import LocalNotes  # noqa: E402
+from spark_etl.sinks import Outputs, opened, windows  # noqa: E402
+from spark_etl.sinks.topics import TopicWriter  # noqa: E402
+from support.pipelines import json_decode, pipeline  # noqa: E402
+
+LONG_AGO = datetime(2000, 1, 1, tzinfo=UTC)
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Broker]:
+    with Broker() as broker:
+        yield broker
+
+
+class Etl:
+    """A pipeline with new topics on the broker."""
+
+    def __init__(self, spark: SparkSession, broker: Broker, folder: Path, **sections: Any) -> None:
+        self._servers = broker.bootstrap_servers
+        self.source, self.letters = ("orders-" + uuid4().hex for _ in range(2))
+        admin = AdminClient({"bootstrap.servers": self._servers})
+        admin.create_topics([NewTopic(self.source, 1, 1)])[self.source].result(20)
+        self.spark, self.folder = spark, folder
+        self.cluster = Cluster(self._servers)
+        self.reload(**sections)
+
+    def reload(self, **sections: Any) -> None:
+        self.pipeline: Pipeline = pipeline(
+            self.folder,
+            checkpoint=str(self.folder / "checkpoint"),
+            **{"source": {"topics": [self.source]}, "dead_letter": {"topic": self.letters}, **sections},
+        )
+
+    def produce(self, *values: Any, key: str = "k") -> None:
+        producer = Producer({"bootstrap.servers": self._servers})
+        for value in values:
+            content = value if isinstance(value, bytes) else json.dumps(value).encode()
+            producer.produce(self.source, content, key, headers=[("trace", b"t")])
+        assert producer.flush(30) == 0
+
+    def read(self, topic: str) -> list[Message]:
+        own = {"group.id": "read", "fetch.message.max.bytes": 2 << 20}
+        consumer = Consumer({"bootstrap.servers": self._servers, **own})
+        found: list[Message] = []
+        _, end = consumer.get_watermark_offsets(TopicPartition(topic, 0), 20)
+        consumer.assign([TopicPartition(topic, 0, 0)])
+        while len(found) < end:
+            found += consumer.consume(end - len(found), 30) or pytest.fail(f"{len(found)} of {end} records")
+        consumer.close()
+        return found
+
+    def batch(self) -> tuple[Outputs, DataFrame, DataFrame]:
+        """Return the checked outputs, and the good and refused rows of all records so far."""
+        options = sources.options(self._servers, self.pipeline.config.source, self.pipeline.config.kafka)
+        judged = plan(self.spark, self.spark.read.format("kafka").options(**options).load(), self.pipeline)
+        good = judged.good(judged.rows, raw=self.pipeline.config.keeps_raw)
+        outputs = opened(self.spark, self.pipeline.config, self.cluster, good.schema)
+        outputs.check()
+        return outputs, good, judged.refused(judged.rows)
+
+    def replay(self, **options: Any) -> dict[str, Any]:
+        given = {"to": "sinks", "stage": None, "rule": None, "from_": None, "until_": None, **options}
+        return Command(self.spark, self.cluster, self.pipeline, logs.get()).replay(argparse.Namespace(**given))
+
+
+def headers(message: Message) -> dict[str, str]:
+    return {name: value.decode() for name, value in message.headers()}
+
+
+def place(batch: int) -> BatchPlace:
+    return BatchPlace.of("orders", "query", batch)
+
+
+def test_rows_have_their_source_in_headers_and_come_once(spark, broker, tmp_path):
+    topic = "clean-" + uuid4().hex
+    sink = {"type": "kafka", "topic": topic, "key": "id", "columns": ["id", "name"]}
+    etl = Etl(spark, broker, tmp_path, sinks=[sink])
+    etl.produce({"id": 1, "name": "a"}, {"id": 2})
+    outputs, good, _ = etl.batch()
+    (sink,) = outputs.rows
+    assert sink.write(good.where("id = 1"), place(0), None) == 0  # a driver that died in the middle
+    assert sink.write(good, place(0), LONG_AGO) == 0
+    found = etl.read(topic)
+    assert [(each.key(), json.loads(each.value())) for each in found] == [
+        (b"1", {"id": 1, "name": "a"}),
+        (b"2", {"id": 2, "name": None}),
+    ]
+    assert [headers(each) for each in found] == [
+        {
+            "__etl.pipeline": "orders",
+            "__etl.source.topic": etl.source,
+            "__etl.source.partition": "0",
+            "__etl.source.offset": str(offset),
+        }
+        for offset in range(2)
+    ]
+
+
+def test_the_original_value_and_a_row_that_does_not_fit(spark, broker, tmp_path):
+    topic = "copy-" + uuid4().hex
+    etl = Etl(spark, broker, tmp_path, sinks=[{"type": "kafka", "topic": topic, "value": "original"}])
+    small, large = b'{"id": 1, "name" : "a"}', json.dumps({"id": 2, "name": "x" * 1_048_300}).encode()
+    etl.produce(small, large)
+    outputs, good, _ = etl.batch()
+    assert outputs.rows[0].write(good, place(0), None) == 1
+    (copy,) = etl.read(topic)
+    assert (copy.key(), copy.value(), headers(copy)["trace"]) == (b"k", small, "t")
+    (letter,) = etl.read(etl.letters)
+    assert (letter.key(), letter.value()) == (b"k", None)
+    error = {name.removeprefix("__etl.errors."): text for name, text in headers(letter).items()}
+    assert (error["stage"], error["rule"], error["offset"], error["left_out"], error["bytes"]) == (
+        "sink",
+        "too_large",
+        "1",
+        "value",
+        str(len(large)),
+    )
+    assert error["message"] == f"the record is larger than topic {topic} takes"
+
+
+class Windows:
+    """A pipeline with one windowed aggregate, and runs of its query."""
+
+    def __init__(self, spark: SparkSession, broker: Broker, folder: Path, **sink: Any) -> None:
+        self.topic = "minutes-" + uuid4().hex
+        decode = json_decode(timestamp={"field": "at", "watermark": "1 minute"})
+        self.etl = Etl(spark, broker, folder, sinks=[{"type": "kafka", "topic": self.topic, **sink}], decode=decode)
+        self._batches = Batches(LocalNotes(folder / "notes"))
+
+    def run(self, *records: tuple[int, str, int]) -> int:
+        """Write records (id, name, minute) and run the query over them; return the number of late ones."""
+        etl = self.etl
+        etl.produce(
+            *({"id": each, "name": name, "at": f"2026-01-31T12:{minute:02}:00Z"} for each, name, minute in records)
+        )
+        stream = sources.stream(etl.spark, etl.cluster.bootstrap_servers, etl.pipeline.config.source)
+        judged = plan(etl.spark, stream, etl.pipeline)
+        good = judged.good(judged.rows)
+        (window,) = opened(etl.spark, etl.pipeline.config, etl.cluster, good.schema).windows
+        window.check()
+        query = window.start(good, str(etl.folder / "windows"), {"availableNow": True}, self._batches)
+        assert query.awaitTermination(200)
+        return sum(windows.late(json.loads(progress.json)) for progress in query.recentProgress)
+
+    def shown(self) -> list[tuple[str, str, int, str]]:
+        """Return name, start and end, count and version of each record."""
+        found = []
+        for each in self.etl.read(self.topic):
+            value, head = json.loads(each.value()), headers(each)
+            start, end = (time[11:16] for time in head["__etl.window"].split("/"))
+            found.append((value["name"], f"{start}-{end}", value["n"], head["__etl.version"]))
+        return found
+
+
+def test_windows_count_late_records_and_continue_after_a_stop(spark, broker, tmp_path):
+    aggregate = {"window": "1 minute", "group_by": ["name"], "select": {"n": "count(*)"}}
+    minutes = Windows(spark, broker, tmp_path, aggregate=aggregate)
+    assert minutes.run((1, "a", 0), (2, "a", 0), (3, "b", 5)) == 0
+    assert sorted(minutes.shown()) == [("a", "12:00-12:01", 2, "0"), ("b", "12:05-12:06", 1, "0")]
+    assert minutes.run((4, "a", 0), (5, "b", 5)) == 1
+    assert [each[:3] for each in minutes.shown()[2:]] == [("b", "12:05-12:06", 2)]
+    assert int(minutes.shown()[2][3]) > 0
+    (key,) = {each.key() for each in minutes.etl.read(minutes.topic) if json.loads(each.value())["name"] == "b"}
+    assert json.loads(key) == {"window_start": "2026-01-31T12:05:00.000Z", "name": "b"}
+
+
+def test_windows_that_are_written_once(spark, broker, tmp_path):
+    aggregate = {"window": "2 minutes", "slide": "1 minute", "group_by": ["name"], "select": {"n": "count(*)"}}
+    minutes = Windows(spark, broker, tmp_path, aggregate=aggregate, mode="append")
+    minutes.run((1, "a", 0), (2, "a", 1), (3, "b", 5))
+    assert sorted(each[:3] for each in minutes.shown()) == [
+        ("a", "11:59-12:01", 1),
+        ("a", "12:00-12:02", 2),
+        ("a", "12:01-12:03", 1),
+    ]
+
+
+def test_letters_come_back_into_the_sinks_once(spark, broker, tmp_path):
+    topic = "clean-" + uuid4().hex
+    sinks = [{"type": "kafka", "topic": topic}]
+    etl = Etl(spark, broker, tmp_path, sinks=sinks, rules=[{"name": "cheap", "expr": "price < 5"}])
+    etl.produce({"id": 1, "price": 7}, {"id": 2, "price": 8}, b"no JSON", {"id": 3, "price": 20})
+    outputs, _, refused = etl.batch()
+    outputs.letters.write(refused, None)
+    assert len(etl.read(etl.letters)) == 4
+    etl.reload(sinks=sinks, rules=[{"name": "cheap", "expr": "price < 10"}])
+
+    with pytest.MonkeyPatch.context() as patch:  # a driver that dies after the first sink
+        patch.setattr("spark_etl.replays.Replays.finished", lambda *_: pytest.fail("died"))
+        with pytest.raises(pytest.fail.Exception):
+            etl.replay(rule="cheap")
+    assert [json.loads(each.value())["id"] for each in etl.read(topic)] == [1, 2]
+    outcome = {"pipeline": "orders", "to": "sinks", "rows_dropped": 0}
+    again = etl.replay(stage="decode")  # finishes the interrupted one, with its own choice
+    assert again == {**outcome, "replay": 0, "letters": 3, "rows_out": 2, "rows_dlq": 1}
+    assert len(etl.read(topic)) == 2
+    assert len(etl.read(etl.letters)) == 5
+    assert etl.replay(stage="decode") == {**outcome, "replay": 1, "letters": 1, "rows_out": 0, "rows_dlq": 1}
+    assert etl.replay(until_=LONG_AGO) == {"pipeline": "orders", "replay": 2, "to": "sinks", "letters": 0}
+    found = [headers(each) for each in etl.read(topic)]
+    assert [head["__etl.source.offset"] for head in found] == ["0", "1"]
+
+
+def test_letters_go_to_the_source_with_their_bytes_once(spark, broker, tmp_path, monkeypatch):
+    etl = Etl(spark, broker, tmp_path)
+    etl.produce(b"no JSON", b"\xff\x00", key="key")
+    outputs, _, refused = etl.batch()
+    outputs.letters.write(refused, None)
+    real, written = TopicWriter.write, []
+
+    def twice(self: TopicWriter, rows: DataFrame, begun_before: datetime | None) -> None:
+        written.append(begun_before)
+        real(self, rows.limit(1) if len(written) == 1 else rows, begun_before)
+        assert len(written) > 1, "the driver died in the middle"
+
+    monkeypatch.setattr(TopicWriter, "write", twice)
+    with pytest.raises(AssertionError, match="died in the middle"):
+        etl.replay(to="source")
+    assert len(etl.read(etl.source)) == 3
+    assert etl.replay(to="source") == {"pipeline": "orders", "replay": 0, "to": "source", "letters": 2}
+    found = etl.read(etl.source)
+    assert sorted((each.key(), each.value()) for each in found[2:]) == [(b"key", b"no JSON"), (b"key", b"\xff\x00")]
+    marks = sorted(headers(each)["__etl.replay"] for each in found[2:])
+    assert marks == [f"{etl.letters}/0/0", f"{etl.letters}/0/1"]
+    assert [set(headers(each)) for each in found[2:]] == [{"trace", "__etl.replay"}] * 2
+    assert etl.replay(to="source")["letters"] == 0
+    assert len(etl.read(etl.source)) == 4
+
+
+def test_letters_do_not_overwrite_newer_rows(spark, broker, tmp_path):
+    sink = {"type": "postgres", "url": "jdbc:postgresql://h/d", "table": "t", "mode": "upsert", "keys": ["id"]}
+    etl = Etl(spark, broker, tmp_path, sinks=[sink])
+    with etl.cluster.admin(spark) as admin:
+        admin.create_missing([etl.letters])
+    with pytest.raises(ConfigError, match=r"pipeline.yaml:\d+: sinks.0: replay-dlq --to sinks would put old values"):
+        etl.replay()
