@@ -7,6 +7,7 @@ from millrace.reference import (
     APIS_END,
     APIS_START,
     apis_page,
+    etl_schema,
     groups_page,
     readme_apis,
     settings_page,
@@ -25,6 +26,10 @@ def test_settings_page_is_what_make_generate_writes():
 def test_groups_page_is_what_make_generate_writes():
     assert (DOCS / "groups.md").read_text(encoding="utf-8") == groups_page()
     assert "    CompletingRebalance --> Stable: the leader's assignment is durable\n" in groups_page()
+
+
+def test_the_schema_of_pipeline_files_is_what_make_generate_writes():
+    assert (DOCS / "etl.schema.json").read_text(encoding="utf-8") == etl_schema()
 
 
 def test_every_service_has_its_settings():

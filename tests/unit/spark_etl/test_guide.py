@@ -1,0 +1,78 @@
+"""docs/etl.md: its pipeline and cases work as they are, and its table has every option with a test that exists."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+from spark_etl.cases import load_cases
+from spark_etl.config import Pipeline, load
+from spark_etl.config_schema import options, schema
+
+ROOT = Path(__file__).parents[3]
+GUIDE = (ROOT / "docs" / "etl.md").read_text(encoding="utf-8")
+_FILE = re.compile(r"<!-- file: (\S+) -->\n```\w+\n(.*?)```\n", re.DOTALL)
+_ROW = re.compile(r"^\| `([^`]+)` \| (.*?) \| (.+?) \| \[`(\w+)`\]\(\.\./(tests/\S+\.py)\) \|$", re.MULTILINE)
+
+
+@pytest.fixture
+def written(tmp_path: Path) -> Path:
+    """A folder with the files of the guide."""
+    for name, content in _FILE.findall(GUIDE):
+        (tmp_path / name).write_text(content)
+    return tmp_path
+
+
+def the_pipeline(folder: Path) -> Pipeline:
+    return load(folder / "orders.yaml", {})
+
+
+def test_ten_lines_are_a_pipeline(written):
+    assert len((written / "orders.yaml").read_text().splitlines()) == 10
+    assert the_pipeline(written).config.name == "orders"
+
+
+@pytest.mark.etl
+def test_the_cases_of_the_guide_pass(written, spark):
+    from spark_etl.commands.test import differences, outcomes_of
+
+    cases = load_cases(written / "orders.test.yaml")
+    outcomes = outcomes_of(spark, the_pipeline(written), cases)
+    assert [differences(case, outcome) for case, outcome in zip(cases, outcomes, strict=True)] == [[], []]
+
+
+def test_the_table_has_every_option_and_its_default():
+    shown = {option: default for option, default, *_ in _ROW.findall(GUIDE)}
+    assert list(shown) == list(options())
+    for option, default in options().items():
+        if default is ... or (isinstance(default, dict) and default):
+            assert shown[option] == "", option
+        elif default is None or default in ([], {}):
+            assert shown[option] == "(none)", option
+        else:
+            assert shown[option] == f"`{default}`", option
+
+
+def test_every_option_has_a_test_that_exists():
+    for option, _, _, name, file in _ROW.findall(GUIDE):
+        path = ROOT / file
+        assert path.exists(), f"{option}: {file}"
+        assert re.search(rf"^(async )?def {name}\(", path.read_text(encoding="utf-8"), re.MULTILINE), (
+            f"{option}: {name}"
+        )
+
+
+def test_the_schema_is_that_of_the_file():
+    document = schema()
+    assert document["additionalProperties"] is False
+    assert document["required"] == ["apiVersion", "name", "checkpoint", "source", "decode", "sinks", "dead_letter"]
+    variable = {"type": "string", "pattern": r"^\$\{[A-Za-z_][A-Za-z0-9_]*(:-[^}]*)?\}$"}
+    port = document["$defs"]["MetricsConfig"]["properties"]["port"]
+    assert port["anyOf"] == [{"maximum": 65535, "minimum": 0, "type": "integer"}, variable]
+    flights = yaml.safe_load((ROOT / "spark" / "pipelines" / "flights.yaml").read_text())
+    assert set(flights) <= set(document["properties"])
+    assert re.match(variable["pattern"], flights["metrics"]["port"])
+    assert json.loads((ROOT / "docs" / "etl.schema.json").read_text(encoding="utf-8")) == document
