@@ -1,4 +1,4 @@
-"""Rows in a real PostgreSQL 15: each once, whichever step of a batch its driver died after."""
+"""Rows in a real PostgreSQL: each once, whichever step of a batch its driver died after."""
 
 from __future__ import annotations
 

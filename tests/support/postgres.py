@@ -1,4 +1,4 @@
-"""PostgreSQL 15 for tests: a separate server on loopback, with its data in a folder of the test session.
+"""PostgreSQL for tests: a separate server on loopback, with its data in a folder of the test session.
 
     def test_something(postgres):
         postgres.run("CREATE TABLE t (n int)")
@@ -21,7 +21,8 @@ from pathlib import Path
 import pytest
 from millrace.ports import Reservation
 
-PROGRAMS = Path("/usr/lib/postgresql/15/bin")
+#: Debian has the programs of each version in a folder; the highest version is used.
+PROGRAMS = max(Path("/usr/lib/postgresql").glob("*/bin"), default=Path("/usr/lib/postgresql/none/bin"))
 USER, PASSWORD = "etl", "postgres-secret"
 START_TIMEOUT_S = 60
 
@@ -91,9 +92,9 @@ class PostgresServer:
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[PostgresServer]:
-    """Start PostgreSQL 15; skip where it is not installed, fail in CI."""
+    """Start PostgreSQL; skip where it is not installed, fail in CI."""
     if not (PROGRAMS / "initdb").exists():
-        reason = "PostgreSQL 15 is not installed"
+        reason = "PostgreSQL is not installed"
         pytest.fail(reason) if os.environ.get("CI") == "true" else pytest.skip(reason)
     with tempfile.TemporaryDirectory(prefix="postgres-") as folder, PostgresServer(Path(folder)) as server:
         yield server
