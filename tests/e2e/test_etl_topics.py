@@ -59,7 +59,7 @@ class Etl:
         )
 
     def produce(self, *values: Any, key: str = "k") -> None:
-        producer = Producer({"bootstrap.servers": self._servers})
+        producer = Producer({"bootstrap.servers": self._servers, "message.max.bytes": 2 << 20})
         for value in values:
             content = value if isinstance(value, bytes) else json.dumps(value).encode()
             producer.produce(self.source, content, key, headers=[("trace", b"t")])

@@ -44,6 +44,7 @@ from spark_etl.lake import LakeTable
 from spark_etl.logs import Log
 from spark_etl.metrics import Metrics
 from spark_etl.reasons import java_causes, reason
+from spark_etl.sinks.plans import check_plans
 from spark_etl.summaries import Summaries
 
 POLL_SECONDS = 0.2
@@ -128,6 +129,7 @@ class Run:
         columns = [F.lit(None).cast(kind).alias(name) for name, kind in sources.COLUMNS.items()]
         try:
             empty = judged.plan(self._session, self._session.range(0).select(*columns), self._pipeline)
+            check_plans(self._pipeline, empty)
             schema: StructType = empty.good(empty.rows).schema
             return schema
         except PySparkException as error:
