@@ -13,7 +13,7 @@ import duckdb
 import pytest
 from deltalake import DeltaTable
 
-pytestmark = [pytest.mark.etl, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.etl, pytest.mark.timeout(1200)]
 
 from pyspark.sql import DataFrame, SparkSession  # noqa: E402
 from spark_etl.config.sinks import DeltaSinkConfig  # noqa: E402
@@ -121,7 +121,7 @@ def test_appends_backfill_and_compaction(spark: SparkSession, tmp_path: Path, mo
         disk.step = ""
     states = [("", -1), ("abc", 0), ("abcde", 1), ("aXYZe", 1), ("aXYZe", 1)]
     check(disk, ["0", "1", "backfill", "compact"], states)
-    for step in ("0: before the log, half", "1: before the log, empty", "backfill: before the log, kill"):
+    for step in ("1: before the log, half", "backfill: before the log, kill"):
         resumed(spark, dict(disk.taken)[step], "append")
 
 

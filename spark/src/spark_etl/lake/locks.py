@@ -22,7 +22,7 @@ from pyspark.sql import SparkSession
 
 from spark_etl.errors import OutputError
 
-DRIVER_WAIT_SECONDS = 15.0  # the JVM of a killed driver ends within a few seconds
+DRIVER_WAIT_SECONDS = 30.0  # the JVM of a killed driver ends within a few seconds
 COMMIT_WAIT_SECONDS = 3600.0  # a backfill holds the lock while it rewrites files
 POLL_SECONDS = 0.02
 
