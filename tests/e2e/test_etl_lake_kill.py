@@ -46,8 +46,9 @@ with opened(EtlSettings(), "kill") as spark:
 """
 
 
-def rows(spark: SparkSession, first: int, names: str) -> DataFrame:
-    values = [(first + n, name, str(first + n), "orders", 0, first + n, None) for n, name in enumerate(names)]
+def rows(spark: SparkSession, first: int, names: str, later: int = 0) -> DataFrame:
+    """Return rows with ids and offsets from `first`, the offsets higher by `later`."""
+    values = [(first + n, name, str(first + n), "orders", 0, first + n + later, None) for n, name in enumerate(names)]
     return spark.createDataFrame(values, COLUMNS)
 
 
@@ -57,7 +58,7 @@ def steps(spark: SparkSession, path: Path, kind: str, arm: Callable[[], object])
     `arm` makes the next commit a deadly one. It is called before the step that `kind` names.
     """
     sink = DeltaSinkConfig.model_validate({"type": "delta", "path": str(path), **(UPSERT if kind == "merge" else {})})
-    later = rows(spark, 1, "BCD") if kind == "merge" else rows(spark, 3, "de")
+    later = rows(spark, 1, "BCD", later=9) if kind == "merge" else rows(spark, 3, "de")
     with LakeTable.opened(spark, sink, later.schema) as table:
         for number, batch in enumerate([rows(spark, 0, "abc"), later]):
             if number == 1 and kind in ("append", "merge"):

@@ -80,8 +80,9 @@ class Disk:
             copy.write_bytes(content)
 
 
-def rows(spark: SparkSession, first: int, names: str) -> DataFrame:
-    values = [(first + n, name, str(first + n), "orders", 0, first + n, None) for n, name in enumerate(names)]
+def rows(spark: SparkSession, first: int, names: str, later: int = 0) -> DataFrame:
+    """Return rows with ids and offsets from `first`, the offsets higher by `later`."""
+    values = [(first + n, name, str(first + n), "orders", 0, first + n + later, None) for n, name in enumerate(names)]
     return spark.createDataFrame(values, COLUMNS)
 
 
@@ -134,7 +135,7 @@ def test_merges(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyP
         disk.step = "0"
         table.write(rows(spark, 0, "abc"), APP, 0, lambda _: {"batch": 0})
         disk.step = "1"
-        table.write(rows(spark, 1, "BCD"), APP, 1, lambda _: {"batch": 1})
+        table.write(rows(spark, 1, "BCD", later=9), APP, 1, lambda _: {"batch": 1})
         disk.step = ""
     check(disk, ["0", "1"], [("", -1), ("abc", 0), ("aBCD", 1)])
     resumed(spark, dict(disk.taken)["1: before the log, half"], "upsert")
@@ -160,7 +161,7 @@ def resumed(spark: SparkSession, copy: Path, mode: str) -> None:
     """Replay both batches on a copy, as the next driver would."""
     keys = ["id"] if mode == "upsert" else []
     sink = DeltaSinkConfig.model_validate({"type": "delta", "path": str(copy), "mode": mode, "keys": keys})
-    later = rows(spark, 1, "BCD") if mode == "upsert" else rows(spark, 3, "de")
+    later = rows(spark, 1, "BCD", later=9) if mode == "upsert" else rows(spark, 3, "de")
     with LakeTable.opened(spark, sink, later.schema) as table:
         before = content(copy)
         for number, batch in enumerate([rows(spark, 0, "abc"), later]):
