@@ -18,6 +18,8 @@ from millrace import Broker  # noqa: E402
 from pyspark.sql import SparkSession  # noqa: E402
 from spark_etl import batch_writer, batches, run, server, sinks, summaries  # noqa: E402
 from spark_etl.checkpoint import Checkpoint  # noqa: E402
+from spark_etl.cluster import Cluster  # noqa: E402
+from spark_etl.commands import status  # noqa: E402
 from spark_etl.errors import EtlError, IdentityError, OutputError, RuleError, RunError  # noqa: E402
 from spark_etl.kafka_admin import UnknownTopicError  # noqa: E402
 from spark_etl.run import Totals  # noqa: E402
@@ -85,6 +87,60 @@ def test_counts_offsets_and_ids_are_in_the_commit_and_in_the_group(etl: Etl) -> 
     group = f"etl.{etl.name}"
     listed = etl.admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group].result(30)
     assert {(each.partition, each.offset) for each in listed.topic_partitions} == {(0, 2), (1, 2)}
+
+
+def test_the_status_of_a_pipeline(etl: Etl) -> None:
+    etl.produce(1, 2, 3)
+    etl.run()
+    etl.produce(4, 5, 6)
+    place = {"topic": etl.topic}
+    assert status.state(etl.spark, Cluster(etl.servers), etl.pipeline) == {
+        "pipeline": etl.name,
+        "query": etl.metadata()["query"],
+        "batch": 0,
+        "lag": 3,
+        "partitions": [
+            {**place, "partition": 0, "position": 2, "end": 4, "lag": 2},
+            {**place, "partition": 1, "position": 1, "end": 2, "lag": 1},
+        ],
+    }
+
+
+def test_windows_are_a_second_query_over_the_same_records(etl: Etl) -> None:
+    topic = f"{etl.name}.win"
+    given = {
+        "decode": ", timestamp: {field: _timestamp, watermark: 1 minute}",
+        "sink": f"- {{type: kafka, topic: {topic}, aggregate: {{window: 10000 days, select: {{n: count(*)}}}}}}",
+    }
+    etl.produce(1, 2, "broken", 3)
+    assert etl.run(**given) == Totals(batches=1, rows_in=4, rows_out=3, rows_dlq=1)
+    assert [json.loads(value or "")["n"] for _, value in etl.read(topic)] == [3]
+    assert etl.run(**given).rows_in == 0
+    etl.produce(4)
+    assert etl.run(**given).rows_in == 1
+    assert json.loads(etl.read(topic)[-1][1] or "")["n"] == 4
+    assert etl.ids() == [1, 2, 3, 4]
+
+
+def test_a_pipeline_without_a_table(etl: Etl, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rules are applied before any output has a row, and a replayed batch writes none again."""
+    topic = f"{etl.name}.rows"
+    given = {"table": False, "sink": f"- {{type: kafka, topic: {topic}}}"}
+    etl.produce(1, 2, "broken")
+    with pytest.raises(RuleError, match="more than max_refused"):
+        etl.run(**given, sections="max_refused: 10%")
+    assert etl.read(topic) == []
+
+    def dies(*_arguments: object) -> None:
+        raise RuntimeError(DIES)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(batches.Batches, "finished", dies)
+        with pytest.raises(RunError, match=DIES):
+            etl.run(**given)
+    assert etl.run(**given) == Totals(batches=1, rows_in=3, rows_out=2, rows_dlq=1)
+    assert sorted(json.loads(value or "")["id"] for _, value in etl.read(topic)) == [1, 2]
+    assert [key for key, _ in etl.read(etl.letters)] == ["broken"]
 
 
 @pytest.mark.parametrize("records", [2, 8])

@@ -56,7 +56,11 @@ class Etl:
         source: str = "",
         sections: str = "",
         summary: bool = False,
+        decode: str = "",
+        sink: str = "",
+        table: bool = True,
     ) -> Totals:
+        """Run the pipeline; `source` and `decode` are more keys of these sections, `sink` is one more sink."""
         totals = f"- {{type: kafka, topic: {self.totals}, aggregate: {{group_by: [kind], select: {{n: count(*)}}}}}}"
         path = self.folder / "pipeline.yaml"
         path.write_text(
@@ -65,15 +69,17 @@ apiVersion: etl/v1
 name: {self.name}
 checkpoint: {self.folder}/checkpoint
 source: {{topics: [{self.topic}]{source}}}
-decode: {{format: json, schema: schema.json}}
+decode: {{format: json, schema: schema.json{decode}}}
 sinks:
-  - {{type: delta, path: {self.folder}/table}}
+  {f"- {{type: delta, path: {self.folder}/table}}" if table else ""}
   {totals if summary else ""}
+  {sink}
 dead_letter: {{topic: {self.letters}}}
 {sections}
 """
         )
-        self.work = Run(load(path, {}), Cluster(self.servers), self.spark, self.metrics, logs.get(), once=once)
+        self.pipeline = load(path, {})
+        self.work = Run(self.pipeline, Cluster(self.servers), self.spark, self.metrics, logs.get(), once=once)
         return self.work.run(stop or threading.Event())
 
     def ids(self) -> list[int]:

@@ -47,6 +47,9 @@ class Metrics:
         self._restarts = Counter(
             "millrace_etl_restarts", "restarts of the query after a failure", ["pipeline"], registry=own
         )
+        self._late = Counter(
+            "millrace_etl_late_rows", "rows that were too late for their window", ["pipeline", "topic"], registry=own
+        )
         self._state = "starting"
         self._batches = 0
         self._last_batch = time.monotonic()
@@ -71,6 +74,10 @@ class Metrics:
     def restarted(self) -> None:
         self._restarts.labels(self._pipeline).inc()
         self._state = "restarting"
+
+    def late(self, topic: str, rows: int) -> None:
+        """Count rows that came after the watermark had passed the end of their window."""
+        self._late.labels(self._pipeline, topic).inc(rows)
 
     def health(self) -> dict[str, Any]:
         """Return the document of /healthz. `state` is starting, running, restarting or stopped."""

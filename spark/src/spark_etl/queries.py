@@ -3,7 +3,7 @@
 import json
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -74,12 +74,17 @@ def stop_between_batches(running: Sequence[StreamingQuery], gate: Gate) -> None:
         query.stop()
 
 
-def progress(query: StreamingQuery) -> Mapping[str, Any] | None:
-    """Return the last progress of a query with its offsets as objects (the Kafka source reports them as JSON texts)."""
-    last: Any = query.lastProgress
-    if last is None:
-        return None
-    document = dict(json.loads(last.json) if hasattr(last, "json") else last)
+def progress_since(query: StreamingQuery, timestamp: str) -> list[dict[str, Any]]:
+    """Return the progress reports of a query that are newer than a timestamp, the oldest first."""
+    last = query.lastProgress
+    if last is None or _document(last)["timestamp"] <= timestamp:
+        return []
+    return [found for each in query.recentProgress if (found := _document(each))["timestamp"] > timestamp]
+
+
+def _document(progress: Any) -> dict[str, Any]:
+    """Return a report with its offsets as objects: the Kafka source reports them as JSON texts."""
+    document = dict(json.loads(progress.json) if hasattr(progress, "json") else progress)
     for source in document.get("sources", []):
         for name in ("startOffset", "endOffset", "latestOffset"):
             if isinstance(source.get(name), str):

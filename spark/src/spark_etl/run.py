@@ -44,6 +44,7 @@ from spark_etl.lake import LakeTable
 from spark_etl.logs import Log
 from spark_etl.metrics import Metrics
 from spark_etl.reasons import java_causes, reason
+from spark_etl.sinks import windows
 from spark_etl.sinks.plans import check_plans
 from spark_etl.summaries import Summaries
 
@@ -269,11 +270,11 @@ class Run:
 
     def _follow(self, running: list[StreamingQuery], stop: threading.Event) -> None:
         """Wait until the queries end, or are stopped between two batches."""
-        seen: dict[str, Any] = {}
+        seen: dict[int, str] = {}
         summarised = time.monotonic()
         while any(query.isActive for query in running):
             queries.wait(running, POLL_SECONDS)
-            self._look_at_progress(running[0], seen)
+            self._look_at_progress(running, seen)
             if stop.is_set() or self._pace_changed:
                 self._gate.close()
                 queries.stop_between_batches(running, self._gate)
@@ -284,21 +285,28 @@ class Run:
             if time.monotonic() - summarised > SUMMARY_SECONDS:
                 self._summarise()
                 summarised = time.monotonic()
-        self._look_at_progress(running[0], seen)
+        self._look_at_progress(running, seen)
         for query in running:
             failure = query.exception() if not query.isActive else None
             if failure is not None:
                 raise self._failure or failure
 
-    def _look_at_progress(self, query: StreamingQuery, seen: dict[str, Any]) -> None:
-        progress = queries.progress(query)
-        if progress is None or progress.get("timestamp") == seen.get("timestamp"):
-            return
-        seen.update(progress)
-        self._metrics.progress(progress)
-        sizes = progress.get("observedMetrics", {}).get(RECORD_SIZES)
-        if self._limit is not None and sizes and self._limit.measured(sizes["records"] or 0, sizes["size"] or 0):
-            self._pace_changed = True
+    def _look_at_progress(self, running: list[StreamingQuery], seen: dict[int, str]) -> None:
+        """Update the metrics and the limit from new reports; `seen` has the time of each query's last report."""
+        for number, query in enumerate(running):
+            for progress in queries.progress_since(query, seen.get(number, "")):
+                seen[number] = progress["timestamp"]
+                if number:
+                    self._metrics.late(self._outputs.windows[number - 1].topic, windows.late(progress))
+                    continue
+                self._metrics.progress(progress)
+                sizes = progress.get("observedMetrics", {}).get(RECORD_SIZES)
+                if (
+                    self._limit is not None
+                    and sizes
+                    and self._limit.measured(sizes["records"] or 0, sizes["size"] or 0)
+                ):
+                    self._pace_changed = True
 
     # --- batches
 

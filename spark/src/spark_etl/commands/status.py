@@ -7,6 +7,9 @@ The position is that of the checkpoint, which counts. A pipeline that never ran 
 
 import argparse
 import json
+from typing import Any
+
+from pyspark.sql import SparkSession
 
 from spark_etl.checkpoint import Checkpoint
 from spark_etl.cluster import Cluster
@@ -22,25 +25,30 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(pipeline: Pipeline, settings: EtlSettings, options: argparse.Namespace, log: Log) -> int:  # noqa: ARG001
     """Print the state of a pipeline. Raises EtlError."""
-    config = pipeline.config
-    with opened(settings, config.name) as session:
-        checkpoint = Checkpoint(config.checkpoint, session)
-        batch = checkpoint.last_committed()
-        reached = (checkpoint.end_offsets(batch) if batch is not None else None) or {}
-        with Cluster(settings.bootstrap_servers, config.kafka.properties).admin(session) as admin:
-            ends = admin.end_offsets(reached)
-        partitions = [
-            {"topic": topic, "partition": number, "position": position, "end": end, "lag": end - position}
-            for topic, positions in sorted(reached.items())
-            for number, position in sorted(positions.items())
-            for end in [ends[topic].get(number, position)]
-        ]
-        document = {
-            "pipeline": config.name,
-            "query": checkpoint.query_id(),
-            "batch": batch,
-            "lag": sum(each["lag"] for each in partitions if isinstance(each["lag"], int)),
-            "partitions": partitions,
-        }
+    with opened(settings, pipeline.config.name) as session:
+        cluster = Cluster(settings.bootstrap_servers, pipeline.config.kafka.properties)
+        document = state(session, cluster, pipeline)
     print(json.dumps(document), flush=True)
     return 0
+
+
+def state(session: SparkSession, cluster: Cluster, pipeline: Pipeline) -> dict[str, Any]:
+    """Return the document that the command prints."""
+    checkpoint = Checkpoint(pipeline.config.checkpoint, session)
+    batch = checkpoint.last_committed()
+    reached = (checkpoint.end_offsets(batch) if batch is not None else None) or {}
+    with cluster.admin(session) as admin:
+        ends = admin.end_offsets(reached)
+    partitions: list[dict[str, Any]] = [
+        {"topic": topic, "partition": number, "position": position, "end": end, "lag": max(0, end - position)}
+        for topic, positions in sorted(reached.items())
+        for number, position in sorted(positions.items())
+        for end in [ends[topic].get(number, position)]
+    ]
+    return {
+        "pipeline": pipeline.config.name,
+        "query": checkpoint.query_id(),
+        "batch": batch,
+        "lag": sum(each["lag"] for each in partitions),
+        "partitions": partitions,
+    }

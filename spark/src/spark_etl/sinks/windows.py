@@ -39,6 +39,10 @@ class WindowTopic:
         self._pipeline = pipeline
         self._event_time = event_time
 
+    @property
+    def topic(self) -> str:
+        return self._config.topic
+
     def check(self) -> None:
         """Create the topic unless it exists. Raises OutputError in one line."""
         self._writer.check()
