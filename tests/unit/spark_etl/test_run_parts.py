@@ -1,0 +1,139 @@
+"""Parts of the run loop without Spark: the gate between batches, the limit in bytes, the identity of the source."""
+
+import threading
+from typing import Any
+
+import pytest
+from spark_etl.byte_limit import ByteLimit
+from spark_etl.config import Source
+from spark_etl.errors import IdentityError
+from spark_etl.identity import Identity, SourceIdentity
+from spark_etl.kafka_admin import UnknownTopicError
+from spark_etl.notes import LocalNotes
+from spark_etl.queries import Gate, GateClosedError
+
+
+def test_the_batch_inside_a_closed_gate_finishes_and_the_next_one_does_not_begin():
+    gate = Gate()
+    with gate.passed():
+        assert gate.busy
+        gate.close()
+        assert gate.busy
+        assert not gate.refused.is_set()
+    assert not gate.busy
+    with pytest.raises(GateClosedError), gate.passed():
+        raise AssertionError("the gate is closed")
+    assert gate.refused.is_set()
+    assert not gate.busy
+
+
+def test_a_batch_that_fails_leaves_the_gate():
+    gate = Gate()
+    with pytest.raises(ValueError, match="x"), gate.passed():
+        raise ValueError("x")
+    assert not gate.busy
+
+
+def test_the_gate_is_seen_by_other_threads():
+    gate, inside = Gate(), threading.Event()
+    leave = threading.Event()
+
+    def work() -> None:
+        with gate.passed():
+            inside.set()
+            leave.wait(60)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    inside.wait(60)
+    assert gate.busy
+    leave.set()
+    thread.join(60)
+    assert not gate.busy
+
+
+def test_the_limit_follows_the_mean_size_and_is_kept(tmp_path):
+    notes = LocalNotes(tmp_path)
+    limit = ByteLimit(1_000_000, None, notes)
+    assert limit.records == 100  # of 10,000 bytes, the first guess
+    assert limit.measured(100, 200_000)  # 2,000 bytes each: five times as many fit
+    assert limit.records == 500
+    assert not limit.measured(500, 1_100_000)  # a tenth more than planned
+    assert not limit.measured(0, 0)
+    assert ByteLimit(1_000_000, None, notes).records == 500
+    assert limit.measured(450, 9_000_000)  # 20,000 bytes each
+    assert limit.records == 50
+    assert ByteLimit(1_000_000, 30, notes).records == 30  # the limit in records holds too
+
+
+def test_one_record_is_always_in_a_batch(tmp_path):
+    limit = ByteLimit(1_000, None, LocalNotes(tmp_path))
+    assert limit.records == 1
+    assert not limit.measured(1, 50_000)
+    assert limit.records == 1
+
+
+class Cluster:
+    """The topics of a cluster, as KafkaAdmin and Checkpoint show them."""
+
+    def __init__(self, folder: Any) -> None:
+        self.location = str(folder)
+        self.notes = LocalNotes(folder)
+        self.id = "c1"
+        self.topics: dict[str, str | None] = {"orders": "t1", "users": "u1"}
+
+    def cluster_id(self) -> str:
+        return self.id
+
+    def topic_ids(self, names: Any) -> dict[str, str | None]:
+        return {name: self.topics.get(name) for name in names}
+
+
+@pytest.fixture
+def cluster(tmp_path) -> Cluster:
+    return Cluster(tmp_path)
+
+
+def identity(cluster: Cluster, **source: Any) -> SourceIdentity:
+    given: Any = cluster
+    return SourceIdentity(given, given, Source(**(source or {"topics": ["orders", "users"]})))
+
+
+def test_the_first_identity_is_kept_and_the_same_one_passes(cluster):
+    assert identity(cluster).check() == Identity("c1", {"orders": "t1", "users": "u1"})
+    assert cluster.notes.read("identity") == {"cluster": "c1", "topics": {"orders": "t1", "users": "u1"}}
+    assert identity(cluster).check().cluster == "c1"
+
+
+def test_another_topic_of_the_name_is_refused_each_time(cluster):
+    identity(cluster).check()
+    cluster.topics["users"] = "u2"
+    for _ in range(2):
+        with pytest.raises(IdentityError, match=r"^the topic users was deleted and created again \(id u1"):
+            identity(cluster).check()
+
+
+def test_another_cluster_is_refused_even_with_the_same_topics(cluster):
+    identity(cluster).check()
+    cluster.id = "c2"
+    with pytest.raises(IdentityError, match=r"^the cluster is another one \(id c1 before, c2 now\)"):
+        identity(cluster).check()
+
+
+def test_a_topic_that_is_missing_is_named_and_changes_nothing(cluster):
+    identity(cluster).check()
+    cluster.topics["users"] = None
+    with pytest.raises(UnknownTopicError, match=r"^source: no topic users in the cluster$"):
+        identity(cluster).check()
+    cluster.topics["users"] = "u1"
+    assert identity(cluster).check().topics["users"] == "u1"
+
+
+def test_topics_that_a_pattern_finds_later_are_added(cluster):
+    pattern = {"pattern": "orders.*"}
+    assert identity(cluster, **pattern).check(["orders"]).topics == {"orders": "t1"}
+    cluster.topics["orders.eu"] = "e1"
+    assert identity(cluster, **pattern).check(["orders", "orders.eu"]).topics == {"orders": "t1", "orders.eu": "e1"}
+    cluster.topics["orders.eu"] = "e2"
+    with pytest.raises(IdentityError, match=r"the topic orders\.eu was deleted"):
+        identity(cluster, **pattern).check(["orders"])
