@@ -74,6 +74,13 @@ class EtlSettings(BaseSettings):
     def spark_options(self) -> dict[str, str]:
         return dict(option.split("=", 1) for option in self.etl_spark_options.split())
 
+    def brief(self) -> "EtlSettings":
+        """Return the settings of a command that looks at a few records: here, in one task, without compiled code."""
+        options = f"{self.etl_java_options} -XX:TieredStopAtLevel=1".strip()
+        return self.model_copy(
+            update={"etl_master": "local[1]", "etl_shuffle_partitions": 1, "etl_java_options": options}
+        )
+
 
 def environment() -> Mapping[str, str]:
     """Return the variables that `${NAME}` in a pipeline file may name."""

@@ -35,6 +35,11 @@ def test_ten_lines_are_a_pipeline(written):
     assert the_pipeline(written).config.name == "orders"
 
 
+def test_the_example_has_the_files_of_the_guide():
+    example = {path.name: path.read_text() for path in (ROOT / "examples" / "etl").iterdir()}
+    assert example == dict(_FILE.findall(GUIDE))
+
+
 @pytest.mark.etl
 def test_the_cases_of_the_guide_pass(written, spark):
     from spark_etl.commands.test import differences, outcomes_of

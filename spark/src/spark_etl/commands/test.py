@@ -49,7 +49,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(pipeline: Pipeline, settings: EtlSettings, options: argparse.Namespace, log: Log) -> int:  # noqa: ARG001
     """Run all cases; return 0 if every one passed, else 1."""
     cases = load_cases(options.cases or options.pipeline.with_suffix(".test.yaml"))
-    with opened(settings, f"{pipeline.config.name} test") as session:
+    with opened(settings.brief(), f"{pipeline.config.name} test") as session:
         outcomes = outcomes_of(session, pipeline, cases)
     failed = 0
     for case, outcome in zip(cases, outcomes, strict=True):

@@ -25,7 +25,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(pipeline: Pipeline, settings: EtlSettings, options: argparse.Namespace, log: Log) -> int:  # noqa: ARG001
     """Plan the pipeline over no records. Raises ConfigError with the file and line of the first fault."""
-    with opened(settings, f"{pipeline.config.name} validate") as session:
+    with opened(settings.brief(), f"{pipeline.config.name} validate") as session:
         columns = validate(session, pipeline)
     print(json.dumps({"pipeline": pipeline.config.name, "columns": columns}), flush=True)
     return 0
