@@ -77,8 +77,13 @@ def _optimize(session: SparkSession, table: LakeTable, upsert: bool) -> int:
 
 
 def _vacuum(session: SparkSession, table: LakeTable, retention_hours: float) -> None:
-    key = "spark.databricks.delta.retentionDurationCheck.enabled"
-    session.conf.set(key, "false")
+    settings = {
+        "spark.databricks.delta.retentionDurationCheck.enabled": "false",
+        # tasks of each listing; by default 10,000
+        "spark.sql.sources.parallelPartitionDiscovery.parallelism": str(2 * session.sparkContext.defaultParallelism),
+    }
+    for key, value in settings.items():
+        session.conf.set(key, value)
     try:
         _commit(
             session,
@@ -88,7 +93,8 @@ def _vacuum(session: SparkSession, table: LakeTable, retention_hours: float) -> 
             lock_first=False,
         )
     finally:
-        session.conf.unset(key)
+        for key in settings:
+            session.conf.unset(key)
 
 
 def _commit(
