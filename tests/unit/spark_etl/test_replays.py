@@ -1,0 +1,32 @@
+"""Marks of replayed dead letters: each letter once, and an interrupted replay keeps its choice."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from spark_etl.notes import LocalNotes
+from spark_etl.replays import Replay, Replays
+
+CHOICE = Replay(0, "2026-01-31T12:00:00+00:00", "sinks", "rules", None, None, None, {"0": 9, "1": 4})
+
+
+def test_an_interrupted_replay_comes_back_with_its_choice(tmp_path: Path):
+    notes = LocalNotes(tmp_path)
+    Replays(notes).begun(CHOICE)
+    again = Replays(notes)
+    assert (again.interrupted, again.next_number, again.done) == (CHOICE, 1, {})
+    assert CHOICE.began.isoformat() == CHOICE.at
+    again.finished({0: [(2, 3)]})
+    last = Replays(notes)
+    assert (last.interrupted, last.next_number, last.done) == (None, 1, {0: [(2, 3)]})
+
+
+def test_ranges_of_several_replays_are_joined(tmp_path: Path):
+    notes = LocalNotes(tmp_path)
+    for number, ranges in enumerate(({0: [(2, 3), (6, 6)]}, {0: [(4, 5)], 1: [(0, 0)]}, {0: [(0, 0), (8, 8)]})):
+        replays = Replays(notes)
+        replays.begun(replace(CHOICE, number=number))
+        replays.finished(ranges)
+    assert Replays(notes).done == {0: [(0, 0), (2, 6), (8, 8)], 1: [(0, 0)]}
+    assert Replays(notes).next_number == 3
