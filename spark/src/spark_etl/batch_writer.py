@@ -85,11 +85,8 @@ class BatchWriter:
 
     def _committed(self, batch: DataFrame, place: BatchPlace, end: Offsets) -> Counts | None:
         """Commit the batch to the table, if there is one; return its counts, None if the table holds it already."""
-        outcome = Observation()
-        observed = batch.observe(outcome, *self._judged.counters)
-        if self._table is None:
-            observed.write.format("noop").mode("append").save()  # counts before any output gets a row
-            return self._counted(outcome, place, end)[0]
+        if self._table is None:  # counts before any output gets a row
+            return self._counted(batch.agg(*self._judged.counters).collect()[0].asDict(), place, end)[0]
         if self._table.holds(place.app_id, place.batch_id):
             return None
         if place.batch_id > 0 and not self._table.holds(place.app_id, place.batch_id - 1):
@@ -97,10 +94,12 @@ class BatchWriter:
                 f"{self._table.location}: the checkpoint is at batch {place.batch_id}, but batch {place.batch_id - 1}"
                 " is not in this table; remove the checkpoint to read everything again"
             )
+        outcome = Observation()
+        observed = batch.observe(outcome, *self._judged.counters)
         found: list[Counts] = []
 
         def accept(rows: int) -> Mapping[str, Any]:
-            counts, identity = self._counted(outcome, place, end)
+            counts, identity = self._counted(outcome.get, place, end)
             if rows != counts.good:
                 raise AccountingError(f"batch {place.batch_id}: {counts.good} good rows, {rows} written")
             found.append(counts)
@@ -109,9 +108,9 @@ class BatchWriter:
         self._table.write(self._judged.good(observed), place.app_id, place.batch_id, accept)
         return found[0]
 
-    def _counted(self, outcome: Observation, place: BatchPlace, end: Offsets) -> tuple[Counts, Identity]:
+    def _counted(self, outcome: Mapping[str, Any], place: BatchPlace, end: Offsets) -> tuple[Counts, Identity]:
         """Return the counts of a batch that may be committed, and the identity of its source."""
-        counts = self._judged.counts(outcome.get)
+        counts = self._judged.counts(outcome)
         if not counts.balanced:
             raise AccountingError(f"batch {place.batch_id}: the outcomes do not add up to the records: {counts}")
         for rule in self._config.rules:
