@@ -23,6 +23,6 @@ class Cluster:
 
     @contextmanager
     def admin(self, session: SparkSession) -> Iterator[KafkaAdmin]:
-        """Open an AdminClient of the JVM; its calls end after 20 s if no broker answers."""
+        """Open an AdminClient of the JVM; its calls end after 12 s if no broker answers."""
         with KafkaAdmin.opened(session, self.bootstrap_servers, self.options) as admin:
             yield admin

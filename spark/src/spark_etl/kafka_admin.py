@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from spark_etl.errors import ClusterError
 from spark_etl.reasons import java_causes, reason
 
-ANSWER_SECONDS = 20.0  # of one question; a pipeline whose broker is absent ends within 30 s
+ANSWER_SECONDS = 12.0  # of one question; a pipeline whose broker is absent ends within 30 s
 _KAFKA_ERRORS = "org.apache.kafka.common.errors."
 
 Offsets = Mapping[str, Mapping[int, int]]  # topic → partition → the offset after the last record

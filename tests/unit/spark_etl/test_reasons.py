@@ -67,7 +67,7 @@ def test_an_exception_of_a_jvm_that_is_gone():
 
 
 def test_an_absent_broker(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert kafka_admin.ANSWER_SECONDS <= 25
+    assert kafka_admin.ANSWER_SECONDS <= 15
     monkeypatch.setattr(kafka_admin, "ANSWER_SECONDS", 0.5)
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"127.0.0.1:{server.getsockname()[1]}"
