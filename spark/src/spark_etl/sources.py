@@ -2,8 +2,6 @@
 
 from collections.abc import Mapping
 
-from pyspark.sql import DataFrame, SparkSession
-
 from spark_etl.config import KafkaOptions, Source, StartOffsets, StartTimestamp
 
 COLUMNS = {  # of every frame here
@@ -47,11 +45,3 @@ def _start(source: Source) -> Mapping[str, str]:
             return {"startingOffsets": document}
         case name:
             return {"startingOffsets": name}
-
-
-def stream(
-    session: SparkSession, bootstrap_servers: str, source: Source, kafka: KafkaOptions | None = None
-) -> DataFrame:
-    """Return the source as a stream. The query's checkpoint has its position; `start` applies to the first run only."""
-    reader = session.readStream.format("kafka")
-    return reader.options(**options(bootstrap_servers, source, kafka or KafkaOptions({}))).load()
