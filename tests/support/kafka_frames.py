@@ -16,12 +16,14 @@ def frame(
     values: Sequence[Value],
     keys: Sequence[Value] | None = None,
     headers: Sequence[list[tuple[str, Value]]] | None = None,
+    *,
+    first: int = 0,
 ) -> DataFrame:
-    """Return records of partition 3 of `orders` from offset 0; without `keys`, k0, k1 and so on."""
+    """Return records of partition 3 of `orders` from offset `first`; without `keys`, k0, k1 and so on."""
     keys = keys if keys is not None else [b"k%d" % number for number in range(len(values))]
     headers = headers if headers is not None else [[("trace", b"t")]] * len(values)
     rows = [
-        (key, value, "orders", 3, number, AT, 0, [Row(key=name, value=content) for name, content in given])
+        (key, value, "orders", 3, first + number, AT, 0, [Row(key=name, value=content) for name, content in given])
         for number, (key, value, given) in enumerate(zip(keys, values, headers, strict=True))
     ]
     columns = ", ".join(f"{name} {kind}" for name, kind in sources.COLUMNS.items())

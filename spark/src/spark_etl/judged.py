@@ -16,9 +16,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import TimestampType
 
 from spark_etl.config import Pipeline, Rule
 from spark_etl.config.model import seconds
@@ -111,7 +113,7 @@ class _Planner:
 
     def judged(self, records: DataFrame) -> Judged:
         config = self._config
-        decoded = decode(records, self._pipeline)
+        decoded = self._decoded(records)
         frame = self._derived(decoded.rows)
         known = [name for name in self._partition_by() if name in frame.columns]
         frame = self._ruled(frame, known)
@@ -135,6 +137,14 @@ class _Planner:
             except (PySparkException, ConfigError) as error:
                 raise self._fault(("join", number), error) from None
         return frame
+
+    def _decoded(self, records: DataFrame) -> Decoded:
+        try:
+            decoded = decode(records, self._pipeline)
+            decoded.rows.schema  # noqa: B018  (Spark reads an Avro schema here)
+        except (PySparkException, Py4JJavaError) as error:
+            raise self._fault(("decode", "schema"), error) from None
+        return decoded
 
     def _derived(self, frame: DataFrame) -> DataFrame:
         """Add the columns of joins and derived columns; those that need no joined column come first.
@@ -199,6 +209,9 @@ class _Planner:
         if self._config.dedupe is not None:
             delay = max(delay, self._config.dedupe.within, key=seconds)
         name = event_time.field
+        if not isinstance(frame.schema[name].dataType, TimestampType):
+            found = frame.schema[name].dataType.simpleString()
+            raise self._fault(("decode", "timestamp", "field"), ConfigError(f"{name} is {found}, not a time"))
         if name == "_timestamp":
             return frame.withWatermark(name, delay)
         return frame.withColumn(name, F.when(F.col("_error").isNull(), F.col(name))).withWatermark(name, delay)
@@ -236,6 +249,8 @@ class _Planner:
         return having("dlq", "fail"), having("drop"), having("keep")
 
     def _fault(self, place: Place, error: Exception) -> ConfigError:
+        if isinstance(error, Py4JJavaError):
+            return self._pipeline.fault(place, str(error.java_exception.getMessage()).strip().splitlines()[0])
         return self._pipeline.fault(place, str(error).strip().splitlines()[0])
 
 

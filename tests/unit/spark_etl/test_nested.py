@@ -1,6 +1,7 @@
 """Nested JSON: every fault inside objects and arrays is found and named by its path."""
 
 import json
+import random
 from datetime import datetime
 
 import pytest
@@ -183,3 +184,65 @@ def test_rescue_keeps_a_nested_field_whole(spark, tmp_path):
     }
     assert rows[1]["_rescued"] is None
     assert rows[0]["customer"]["name"] == "Ann"
+
+
+ANY = [None, True, 7, 1.5, "text", "2026-01-31T10:00:00Z", {}, [], {"zip": "1"}, ["a"], [[1]], {"sku": "x", "count": 1}]
+
+
+def disturbed(chance: random.Random, value: object, rate: float) -> object:
+    """Return a copy of a document in which some values are others, some fields are gone and some are new."""
+    if chance.random() < rate:
+        return chance.choice(ANY)
+    if isinstance(value, dict):
+        kept = {name: disturbed(chance, inner, rate) for name, inner in value.items() if chance.random() > rate / 2}
+        return {**kept, "new": 1} if chance.random() < rate / 2 else kept
+    if isinstance(value, list):
+        return [disturbed(chance, inner, rate) for inner in value]
+    return value
+
+
+def verdict(value: object, spec: dict, required: bool) -> set[str]:
+    """Return the rules that a value breaks, found without Spark."""
+    kinds = spec["type"] if isinstance(spec["type"], list) else [spec["type"]]
+    if value is None:
+        return set() if "null" in kinds or not required else {"required"}
+    kind = next(kind for kind in kinds if kind != "null")
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    fits = {
+        "string": isinstance(value, str) and ("format" not in spec or value.startswith("2026")),
+        "integer": number and isinstance(value, int),
+        "number": number,
+        "boolean": isinstance(value, bool),
+        "object": isinstance(value, dict),
+        "array": isinstance(value, list),
+    }
+    if not fits[kind]:
+        return {"type"}
+    broken: set[str] = set()
+    if isinstance(value, dict):
+        known = spec["properties"]
+        broken |= {"unknown_field"} if value.keys() - known.keys() else set()
+        broken |= {"required"} if set(spec.get("required", [])) - value.keys() else set()
+        for name in value.keys() & known.keys():
+            broken |= verdict(value[name], known[name], name in spec.get("required", []))
+    if isinstance(value, list):
+        for item in value:
+            broken |= verdict(item, spec["items"], True)
+    return broken
+
+
+def test_random_documents_agree_with_a_second_judge(spark, tmp_path):
+    chance = random.Random(20260131)
+    documents = [disturbed(chance, GOOD, chance.choice([0, 0.02, 0.1])) for _ in range(400)]
+    documents = [document for document in documents if isinstance(document, dict)]
+    rows = judge(spark, pipeline(tmp_path, SCHEMA), [json.dumps(document).encode() for document in documents])
+    expected = []
+    for document in documents:
+        broken = verdict(document, SCHEMA, True)
+        expected.append(next((rule for rule in ("type", "required", "unknown_field") if rule in broken), None))
+    assert [row["_error"]["rule"] if row["_error"] else None for row in rows] == expected
+    assert min(expected.count(rule) for rule in (None, "type", "required", "unknown_field")) >= 5
+    for row, document, rule in zip(rows, documents, expected, strict=True):
+        if rule is None:
+            assert row["customer"]["name"] == document["customer"]["name"]
+            assert [item["sku"] for item in row["items"]] == [item["sku"] for item in document["items"]]

@@ -11,22 +11,20 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pytest
 
-pytestmark = pytest.mark.etl
-
-duckdb = pytest.importorskip("duckdb")
+pytestmark = [pytest.mark.etl, pytest.mark.timeout(300)]
 
 from pyspark.sql import Observation  # noqa: E402
 from spark_etl.config import load  # noqa: E402
-from spark_etl.errors import ConfigError  # noqa: E402
 from spark_etl.judged import plan  # noqa: E402
 from spark_etl.lake import LakeTable  # noqa: E402
 from support.kafka_frames import frame  # noqa: E402
 from support.pipelines import json_decode, pipeline  # noqa: E402
 
 FLIGHTS_SCHEMA = Path(__file__).parents[3] / "spark" / "schemas" / "flights.json"
-DAYS = 5
+DAYS = 2
 
 
 def tables() -> Path:
@@ -71,7 +69,7 @@ def as_json(path: Path) -> list[bytes]:
     return values
 
 
-def joins(weather: Path) -> list[dict]:
+def joins() -> list[dict]:
     data = tables()
     airports = "faa STRING, name STRING, lat DOUBLE, lon DOUBLE, alt INT, tz INT, dst STRING, tzone STRING"
     planes = (
@@ -80,7 +78,8 @@ def joins(weather: Path) -> list[dict]:
     )
     hours = (
         "origin STRING, year INT, month INT, day INT, hour INT, temp STRING, dewp STRING, humid STRING,"
-        " wind_dir STRING, wind_speed STRING, wind_gust STRING, precip DOUBLE, pressure STRING, visib DOUBLE, time_hour TIMESTAMP"
+        " wind_dir STRING, wind_speed STRING, wind_gust STRING, precip DOUBLE, pressure STRING, visib DOUBLE,"
+        " time_hour TIMESTAMP"
     )
     return [
         table("airlines", data / "airlines.csv", "carrier STRING, name STRING", {"carrier": "carrier"}, airline="name"),
@@ -89,7 +88,11 @@ def joins(weather: Path) -> list[dict]:
             "planes", data / "planes.csv", planes, {"tailnum": "tailnum"}, seats="seats", built="try_cast(year AS INT)"
         ),
         table(
-            "weather", weather, hours, {"origin": "origin", "time_hour": "time_hour"}, temp="try_cast(temp AS DOUBLE)"
+            "weather",
+            data / "weather.csv",
+            hours,
+            {"origin": "origin", "time_hour": "time_hour"},
+            temp="try_cast(temp AS DOUBLE)",
         ),
     ]
 
@@ -101,32 +104,28 @@ def table(name: str, path: Path, schema: str, on: dict[str, str], **select: str)
 
 
 def test_flights_with_airlines_airports_planes_and_weather(spark, tmp_path, flights):
-    weather = tmp_path / "weather.csv"  # the raw table has two rows for some hours of November
-    asked(
-        f"COPY (FROM read_csv('{tables()}/weather.csv', all_varchar = true) WHERE month = '1') TO '{weather}' (HEADER)"
-    )
     schema = json.loads(FLIGHTS_SCHEMA.read_text())
     statement = (
         "SELECT carrier, flight, dest, to, altitude, seats, built, temp, distance / air_time * 60 AS speed FROM input"
         " WHERE dep_delay IS NOT NULL"
     )
-    sections = {"join": joins(weather), "transform": [{"sql": statement}]}
+    sections = {"join": joins(), "transform": [{"sql": statement}]}
     judged = plan(spark, frame(spark, as_json(flights)), pipeline(tmp_path, schema, **sections))
     seen = Observation()
     rows = judged.good(judged.rows.observe(seen, *judged.counters)).drop("_key", "_topic", "_partition", "_timestamp")
-    found = sorted(tuple(row) for row in rows.collect())
+    found = [tuple(row) for row in rows.collect()]
     data = tables()
     raw = f"""
         FROM read_csv('{flights}', nullstr = 'NA') f
         LEFT JOIN read_csv('{data}/airports.csv', nullstr = 'NA') a ON f.dest = a.faa
         LEFT JOIN read_csv('{data}/planes.csv', nullstr = 'NA') p ON f.tailnum = p.tailnum
-        LEFT JOIN read_csv('{weather}', nullstr = 'NA') w ON f.origin = w.origin AND f.time_hour = w.time_hour
+        LEFT JOIN read_csv('{data}/weather.csv', nullstr = 'NA') w ON f.origin = w.origin AND f.time_hour = w.time_hour
     """
     expected = asked(
-        f"SELECT f.carrier, f.flight, f.dest, a.name, a.alt, p.seats, p.year, w.temp, f.distance / f.air_time * 60, 0 {raw}"
-        " WHERE a.faa IS NOT NULL AND f.dep_delay IS NOT NULL"
+        "SELECT f.carrier, f.flight, f.dest, a.name, a.alt, p.seats, p.year, w.temp, f.distance / f.air_time * 60, 0"
+        f" {raw} WHERE a.faa IS NOT NULL AND f.dep_delay IS NOT NULL"
     )
-    assert len(found) > 4_000
+    assert len(found) > 1_500
     by_text = sorted(repr(row[:-1]) for row in found)
     assert by_text == sorted(repr(row[:-1]) for row in expected)
     ((no_airport, no_plane),) = asked(
@@ -134,18 +133,6 @@ def test_flights_with_airlines_airports_planes_and_weather(spark, tmp_path, flig
     )
     assert judged.counts(seen.get).refused == {("join", "airports"): no_airport}
     assert no_plane > 0
-
-
-def test_a_table_with_two_rows_for_a_key_is_refused(spark, tmp_path):
-    sections = {"join": joins(tables() / "weather.csv")[3:]}
-    pipe = pipeline(tmp_path, json.loads(FLIGHTS_SCHEMA.read_text()), **sections)
-    ((keys,),) = asked(
-        f"""SELECT list(origin || time_hour) FROM (
-            SELECT origin, time_hour FROM '{tables()}/weather.csv' GROUP BY ALL HAVING count(*) > 1)"""
-    )
-    with pytest.raises(ConfigError, match="weather has 2 rows for origin = "):
-        plan(spark, frame(spark, []), pipe)
-    assert len(keys) > 0
 
 
 CLICK = {
@@ -239,14 +226,14 @@ def test_a_clickstream(spark, tmp_path):
         lines
         + """, events AS (
             SELECT batch, line ->> 'id' AS id, line ->> 'user' AS user, CAST(line ->> 'cents' AS INT) AS cents,
-                CAST(line ->> 'at' AS TIMESTAMPTZ) AS at
+                CAST(line ->> 'at' AS TIMESTAMPTZ) AS happened
             FROM judged WHERE fine
         ), watermarks AS (
-            SELECT b.batch, max(e.at) - INTERVAL 10 MINUTE AS watermark
+            SELECT b.batch, max(e.happened) - INTERVAL 10 MINUTE AS watermark
             FROM range(3) AS b(batch) LEFT JOIN events e ON e.batch < b.batch GROUP BY b.batch
         )
         SELECT DISTINCT id, user, cents FROM events JOIN watermarks USING (batch)
-        WHERE watermark IS NULL OR at > watermark"""
+        WHERE watermark IS NULL OR happened > watermark"""
     )
     assert sorted(good, key=repr) == sorted(expected, key=repr)
     refused = asked(lines + "SELECT line FROM judged WHERE NOT fine")
@@ -282,8 +269,8 @@ def test_a_change_stream(spark, tmp_path):
     (tmp_path / "changes.ndjson").write_bytes(b"\n".join(events))
     sink = {"type": "delta", "path": str(tmp_path / "table"), "mode": "upsert", "keys": ["id"], "envelope": "debezium"}
     pipe = pipeline(tmp_path, CHANGE, sinks=[sink])
-    for batch, values in enumerate((events[:250], events[250:])):
-        judged = plan(spark, frame(spark, values), pipe)
+    for batch, (begin, end) in enumerate([(0, 250), (250, 600)]):
+        judged = plan(spark, frame(spark, events[begin:end], first=begin), pipe)
         rows = judged.good(judged.rows)
         with LakeTable.opened(spark, pipe.config.table, rows.schema) as lake:
             lake.write(rows, "etl/orders/query", batch, lambda count: {"rows_out": count})

@@ -11,6 +11,7 @@ import pytest
 pytestmark = pytest.mark.etl
 
 from spark_etl.config import Pipeline  # noqa: E402
+from spark_etl.errors import ConfigError  # noqa: E402
 from spark_etl.judged import plan  # noqa: E402
 from support.kafka_frames import frame  # noqa: E402
 from support.pipelines import json_decode, pipeline  # noqa: E402
@@ -226,3 +227,16 @@ def test_avro(spark, tmp_path):
     assert tuple(rows[0][:5]) == (7, "Ann", Decimal("1.50"), ["a", "b"], datetime(2026, 1, 31, 10))
     assert tuple(rows[1][:5]) == (-1, None, Decimal("-0.05"), [], datetime(1970, 1, 1))
     assert [bytes(row["_raw_value"]) for row in rows[2:7]] == values[2:7]
+
+
+def test_an_avro_schema_that_spark_cannot_read(spark, tmp_path):
+    (tmp_path / "order.avsc").write_text(json.dumps({**AVRO, "fields": [{"name": "id", "type": "lnog"}]}))
+    pipe = pipeline(tmp_path, decode={"format": "avro", "schema": "order.avsc"})
+    with pytest.raises(ConfigError, match=r"pipeline\.yaml:9: decode\.schema: .*lnog"):
+        plan(spark, frame(spark, []), pipe)
+
+
+def test_an_event_time_that_is_no_time(spark, tmp_path):
+    pipe = pipeline(tmp_path, decode=json_decode(timestamp={"field": "name", "watermark": "1 minute"}))
+    with pytest.raises(ConfigError, match=r"pipeline\.yaml:\d+: decode\.timestamp\.field: name is string, not a time"):
+        plan(spark, frame(spark, []), pipe)
