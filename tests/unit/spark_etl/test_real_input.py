@@ -190,12 +190,13 @@ def test_a_clickstream(spark, tmp_path):
     )
     folder = tmp_path / "input"
     folder.mkdir()
+    seen: set[Path] = set()
     for number, values in enumerate(batches):
         (tmp_path / f"{number}.txt").write_bytes(b"".join(value + b"\n" for value in values))
         frame(spark, values).coalesce(1).write.mode("append").parquet(str(folder))
-        for path in folder.glob("*.parquet"):
-            if path.stat().st_mtime > 1e9:
-                os.utime(path, (1_000 + number, 1_000 + number))
+        for path in set(folder.glob("*.parquet")) - seen:
+            os.utime(path, (1_000 + number, 1_000 + number))
+            seen.add(path)
     reader = spark.readStream.schema(frame(spark, []).schema).option("maxFilesPerTrigger", 1)
     judged = plan(spark, reader.parquet(str(folder)), pipe)
     good: list[tuple] = []
