@@ -1,8 +1,8 @@
 """One record per key within a time.
 
-A stream keeps the keys that it saw until the watermark passes their event time. A record older than the watermark is
-late: it is dropped, since its duplicate may be forgotten. Spark reports both numbers with each batch. A static frame
-keeps the first record of each key, by the time and place in Kafka.
+A stream keeps the keys that it saw until the watermark passes their event time. A record older than the watermark was
+before the last batch is late: it is dropped, since its duplicate may be forgotten. Spark reports both numbers with each
+batch. A static frame keeps the first record of each key, by the time and place in Kafka.
 """
 
 from pyspark.sql import Column, DataFrame, Window
