@@ -46,9 +46,9 @@ jars: setup
 test: lint jars
 	$(BIN)/pytest -q -n 3 --no-loadscope-reorder -m "not etl and not compose and not conformance and not slow and not install" tests
 
-# One process: Spark needs both cores, and the tests share one session.
+# Two processes, each with a session of Spark; the tests of a file share one process.
 etl: jars
-	$(BIN)/pytest -q -m "etl and not compose and not conformance and not slow and not install" tests
+	$(BIN)/pytest -q -n 2 --dist loadfile -m "etl and not compose and not conformance and not slow and not install" tests
 
 # How much of the full suites `make faults` runs: docs/figures.md has the figures for 1.
 FAULTS_SCALE ?= 1

@@ -63,9 +63,8 @@ class Orders:
 
     def run(self, pipeline: Pipeline) -> None:
         """Read the topic to its end, each batch into the table, as the runner does."""
-        rows = plan(
-            self.session, sources.stream(self.session, self.bootstrap_servers, pipeline.config.source), pipeline
-        )
+        options = sources.options(self.bootstrap_servers, pipeline.config.source, pipeline.config.kafka)
+        rows = plan(self.session, self.session.readStream.format("kafka").options(**options).load(), pipeline)
         with (
             KafkaAdmin.opened(self.session, self.bootstrap_servers) as admin,
             LakeTable.opened(self.session, pipeline.config.delta, rows.good(rows.rows).schema) as table,

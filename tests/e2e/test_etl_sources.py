@@ -69,7 +69,8 @@ def batch(spark: SparkSession, servers: str, source: Source, kafka: KafkaOptions
 
 def streamed(spark: SparkSession, servers: str, source: Source, kafka: KafkaOptions) -> DataFrame:
     name = "t" + uuid4().hex
-    writer = sources.stream(spark, servers, source, kafka).writeStream.format("memory").queryName(name)
+    records = spark.readStream.format("kafka").options(**sources.options(servers, source, kafka)).load()
+    writer = records.writeStream.format("memory").queryName(name)
     query = writer.trigger(availableNow=True).start()
     assert query.awaitTermination(200)
     return spark.table(name)

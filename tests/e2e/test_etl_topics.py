@@ -160,7 +160,9 @@ class Windows:
         etl.produce(
             *({"id": each, "name": name, "at": f"2026-01-31T12:{minute:02}:00Z"} for each, name, minute in records)
         )
-        stream = sources.stream(etl.spark, etl.cluster.bootstrap_servers, etl.pipeline.config.source)
+        config = etl.pipeline.config
+        options = sources.options(etl.cluster.bootstrap_servers, config.source, config.kafka)
+        stream = etl.spark.readStream.format("kafka").options(**options).load()
         judged = plan(etl.spark, stream, etl.pipeline)
         good = judged.good(judged.rows)
         (window,) = opened(etl.spark, etl.pipeline.config, etl.cluster, good.schema).windows

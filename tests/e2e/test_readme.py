@@ -97,6 +97,7 @@ def test_lag(broker: None, curl: None) -> None:
 @pytest.mark.etl
 @pytest.mark.timeout(240)
 def test_spark(broker: None) -> None:
+    run("aiokafka")
     out = run("spark", timeout=220)
     assert '|carol|{"amount": 7}|' in out.replace(" ", "").replace('{"amount":', '{"amount": ')
 
