@@ -29,6 +29,8 @@ SET_ELSEWHERE = {
     "transactions_log.on_offline",
     "delivery.settled",
     "delivery.is_over",
+    "delivery.left",
+    "memory.used",
 }
 CHANGING_CALLS = {"add", "append", "clear", "discard", "extend", "pop", "popleft", "remove", "setdefault", "update"}
 

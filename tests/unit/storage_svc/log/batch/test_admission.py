@@ -134,10 +134,10 @@ CASES: dict[str, tuple[bytes, dict[str, str], int, list[int]]] = {
         48,
         [],
     ),
-    "22 only after the sequence": (
+    "22 before the sequence": (
         batch_of((NOW_MS, b"k"), producer_id=9, producer_epoch=5, base_sequence=7, transactional=True),
         {},
-        45,
+        48,
         [],
     ),
 }
