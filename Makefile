@@ -2,6 +2,7 @@
 # make demo         set-up + the whole path on real flights (Java 17)
 # make test         set-up + the checks that every change must pass; needs Python 3.11+, Java 17 and make
 # make etl          the checks of the Spark ETL: everything that starts Spark (Java 17)
+# make etl-faults   drivers of the Spark ETL killed at length, and a cluster
 # make faults       power cuts, kills, damage and full disks at length; FAULTS_SCALE=0.1 runs a tenth
 # make shapes       the worst shapes of every API in every version at 1 MB: steps of the event loop, and memory (half an hour)
 # make mutants      breaks each guarantee of the log and of groups once; fails unless a test notices; MUTANTS_PART=2/3: a third
@@ -19,7 +20,7 @@ BIN := .venv/bin
 PACKAGES := protocol-lib services/contract services/chassis storage-svc gateway-svc admin-api spark assembly/demo assembly/launcher
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: setup jars demo test lint etl faults shapes mutants fuzz conformance bench bench-check bench-against bench-parts profile install-test compose-test generate clean
+.PHONY: setup jars demo test lint etl etl-faults faults shapes mutants fuzz conformance bench bench-check bench-against bench-parts profile install-test compose-test generate clean
 
 setup: .venv/ready
 
@@ -50,12 +51,16 @@ test: lint jars
 etl: jars
 	$(BIN)/pytest -q -n 2 --dist loadfile -m "etl and not compose and not conformance and not slow and not install" tests
 
+# Drivers killed at every step of a table's commit and of its commands, and an executor of a cluster.
+etl-faults: jars
+	$(BIN)/pytest -q -m "etl and slow" tests
+
 # How much of the full suites `make faults` runs: docs/figures.md has the figures for 1.
 FAULTS_SCALE ?= 1
 export FAULTS_SCALE
 
 faults: setup
-	$(BIN)/pytest -q -m slow tests/faults tests/clients tests/unit tests/wire --ignore tests/wire/test_bounded_requests.py
+	$(BIN)/pytest -q -m "slow and not etl" tests/faults tests/clients tests/unit tests/wire --ignore tests/wire/test_bounded_requests.py
 
 shapes: setup
 	$(BIN)/pytest -q -m slow tests/wire/test_bounded_requests.py

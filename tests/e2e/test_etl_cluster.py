@@ -23,7 +23,7 @@ from millrace import Broker
 from millrace_demo import flights, topics
 from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.etl, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.etl, pytest.mark.slow, pytest.mark.timeout(1200)]
 
 HOME = Path(pyspark.__file__).parent
 PIPELINE = Path(__file__).parents[2] / "spark" / "pipelines" / "flights.yaml"

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = [pytest.mark.etl, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.etl, pytest.mark.slow, pytest.mark.timeout(1200)]
 
 from pyspark.sql import DataFrame, SparkSession  # noqa: E402
 from spark_etl.config.sinks import DeltaSinkConfig  # noqa: E402

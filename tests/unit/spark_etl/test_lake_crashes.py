@@ -13,7 +13,7 @@ import duckdb
 import pytest
 from deltalake import DeltaTable
 
-pytestmark = [pytest.mark.etl, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.etl, pytest.mark.slow, pytest.mark.timeout(1200)]
 
 from pyspark.sql import DataFrame, SparkSession  # noqa: E402
 from spark_etl.config.sinks import DeltaSinkConfig  # noqa: E402
