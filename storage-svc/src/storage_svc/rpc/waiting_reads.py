@@ -314,13 +314,13 @@ class WaitingReads:
     def _collect_in_steps(self, request: ReadRequest) -> Generator[None, None, tuple[list[Found], int, bool]]:
         """Look at all partitions, and yield between two pieces of them."""
         found: list[Found] = []
-        total, failed, most = 0, False, self._most(request)
+        total, failed, left = 0, False, self._most(request)
         for begin in range(0, len(request.partitions), PIECE):
             if begin:
                 yield
             piece = request.partitions[begin : begin + PIECE]
-            left = max(0, most - sum(map(found_records.spent, found)))
             more, size, has_failed = self._collect(request, piece, left, total)
+            left = max(0, left - sum(map(found_records.spent, more)))
             found += more
             total += size
             failed = failed or has_failed
