@@ -80,6 +80,13 @@ class Load:
             assert time.monotonic() < deadline, f"{wanted - len(self.acknowledged)} acknowledgements are missing"
             time.sleep(0.005)
 
+    def until_in_flight(self, timeout_s=30.0):
+        """Wait until a record is without an answer, and return how many are."""
+        deadline = time.monotonic() + timeout_s
+        while not (count := self.in_flight):
+            assert time.monotonic() < deadline, "nothing is sent"
+        return count
+
     @property
     def in_flight(self):
         """The number of records without an answer."""

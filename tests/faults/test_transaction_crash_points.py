@@ -68,7 +68,8 @@ def test_every_crash_point_of_the_commit_path(way, rhythm, figures, scaled):
     assert {call for call, _ in journal} == {"create", "write", "truncate", "sync", "rename"}
     topics = {path.split("/")[2].rpartition("-")[0] for _, path in journal if path.count("/") > 2}
     assert topics == {"__transaction_state", "__consumer_offsets", "copy"}
-    points = range(0, len(journal), max(1, len(journal) // scaled(len(journal))))
+    # At the smallest scale still closer than the writes of one transaction, so that each number of them is seen.
+    points = range(0, len(journal), max(1, len(journal) // max(200, scaled(len(journal)))))
     visible = Counter()
     for at in points:
         life = _crashed(way, rhythm, at)
