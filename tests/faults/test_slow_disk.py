@@ -29,7 +29,7 @@ from support.storage_lives import NOW_MS, append, create, delete, delete_records
 #: A few of them in a row on the event loop would also be a stall for tests/support/loop_guard.py.
 DELAY_S = 0.04
 SYNCS = ("sync", "sync_path", "sync_queued")
-SETTINGS = {"log_cleaner_backoff_ms": 5, "offsets_topic_num_partitions": 2}
+SETTINGS = {"log_cleaner_backoff_ms": 5, "offsets_topic_num_partitions": 2, "offsets_commit_timeout_ms": 60_000}
 
 
 class SlowDisk:
