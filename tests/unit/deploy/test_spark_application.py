@@ -1,10 +1,12 @@
 """k8s/overlays/spark-application: its objects, and that the image has everything that the operator's pods need."""
 
+import os
 import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import kubernetes_validate
 import pytest
 import yaml
@@ -38,6 +40,35 @@ def test_every_object_of_kubernetes_is_valid(documents: list[Document], version:
     }
     for document in own:
         kubernetes_validate.validate(document, version, strict=True)
+
+
+def closed(schema: Any) -> Any:
+    """Return a schema of a CustomResourceDefinition that refuses fields it does not name."""
+    if isinstance(schema, list):
+        return [closed(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    found = {name: closed(each) for name, each in schema.items()}
+    if found.pop("x-kubernetes-int-or-string", False):
+        found.pop("type", None)
+    opened = {"additionalProperties", "x-kubernetes-preserve-unknown-fields"} & set(found)
+    return found if opened or "properties" not in found else {**found, "additionalProperties": False}
+
+
+def test_the_application_fits_the_operators_own_schema() -> None:
+    """MILLRACE_TEST_SPARK_CRD names the operator's sparkoperator.k8s.io_sparkapplications.yaml; it is not ours."""
+    path = os.environ.get("MILLRACE_TEST_SPARK_CRD")
+    if path is None:
+        pytest.skip("MILLRACE_TEST_SPARK_CRD names no file")
+    versions = yaml.safe_load(Path(path).read_text())["spec"]["versions"]
+    (schema,) = [each["schema"]["openAPIV3Schema"] for each in versions if each["name"] == "v1beta2"]
+    documents = yaml.safe_load_all((OVERLAY / "application.yaml").read_text())
+    (application,) = [each for each in documents if each["kind"] == "SparkApplication"]
+    checker = jsonschema.Draft202012Validator(closed(schema["properties"]["spec"]))
+    assert [error.message for error in checker.iter_errors(application["spec"])] == []
+    application["spec"]["driver"]["core"] = 1
+    (found,) = checker.iter_errors(application["spec"])
+    assert "'core' was unexpected" in found.message
 
 
 def test_driver_and_executors_have_no_privileges_and_the_same_volumes(application: Document) -> None:
