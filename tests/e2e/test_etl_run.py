@@ -122,6 +122,22 @@ def test_windows_are_a_second_query_over_the_same_records(etl: Etl) -> None:
     assert etl.ids() == [1, 2, 3, 4]
 
 
+def test_a_window_sink_keeps_its_checkpoint_when_another_one_comes_before_it(etl: Etl) -> None:
+    def window(topic: str, length: str) -> str:
+        aggregate = f"{{window: {length}, select: {{n: count(*)}}}}"
+        return f"- {{type: kafka, topic: {etl.name}.{topic}, aggregate: {aggregate}}}"
+
+    decode = ", timestamp: {field: _timestamp, watermark: 1 minute}"
+    etl.produce(1, 2, 3)
+    etl.run(decode=decode, sink=window("old", "10000 days"))
+    etl.produce(4)
+    etl.run(decode=decode, sink=f"{window('new', '20000 days')}\n  {window('old', '10000 days')}")
+    assert [json.loads(value or "")["n"] for _, value in etl.read(f"{etl.name}.old")] == [3, 4]
+    assert [json.loads(value or "")["n"] for _, value in etl.read(f"{etl.name}.new")] == [4]
+    kept = (etl.folder / "checkpoint" / "_etl" / "windows").iterdir()
+    assert {folder.name for folder in kept} == {f"{etl.name}.old", f"{etl.name}.new"}
+
+
 def test_a_pipeline_without_a_table(etl: Etl, monkeypatch: pytest.MonkeyPatch) -> None:
     """The rules are applied before any output has a row, and a replayed batch writes none again."""
     topic = f"{etl.name}.rows"

@@ -23,8 +23,9 @@ from spark_etl.batches import Batches, BatchPlace  # noqa: E402
 from spark_etl.cluster import Cluster  # noqa: E402
 from spark_etl.commands.replay_dlq import Command  # noqa: E402
 from spark_etl.config import Pipeline  # noqa: E402
-from spark_etl.errors import ConfigError  # noqa: E402
+from spark_etl.errors import ConfigError, OutputError  # noqa: E402
 from spark_etl.judged import plan  # noqa: E402
+from spark_etl.lake import LakeTable  # noqa: E402
 from spark_etl.notes import LocalNotes  # noqa: E402
 from spark_etl.sinks import Outputs, opened, windows  # noqa: E402
 from spark_etl.sinks.topics import TopicWriter  # noqa: E402
@@ -94,6 +95,10 @@ def headers(message: Message) -> dict[str, str]:
     return {name: value.decode() for name, value in message.headers()}
 
 
+def iso(milliseconds: int) -> str:
+    return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
 def place(batch: int) -> BatchPlace:
     return BatchPlace.of("orders", "query", batch)
 
@@ -118,8 +123,9 @@ def test_rows_have_their_source_in_headers_and_come_once(spark, broker, tmp_path
             "__etl.source.topic": etl.source,
             "__etl.source.partition": "0",
             "__etl.source.offset": str(offset),
+            "__etl.source.timestamp": iso(record.timestamp()[1]),
         }
-        for offset in range(2)
+        for offset, record in enumerate(etl.read(etl.source))
     ]
 
 
@@ -263,3 +269,22 @@ def test_letters_do_not_overwrite_newer_rows(spark, broker, tmp_path):
         admin.create_missing([etl.letters])
     with pytest.raises(ConfigError, match=r"pipeline.yaml:\d+: sinks.0: replay-dlq --to sinks would put old values"):
         etl.replay()
+
+
+def test_letters_wait_while_the_pipeline_holds_its_table(spark, broker, tmp_path, monkeypatch):
+    """A refused replay leaves no mark: the next one has its own choice of letters."""
+    monkeypatch.setattr("spark_etl.lake.locks.DRIVER_WAIT_SECONDS", 0.0)
+    sinks = [{"type": "delta", "path": str(tmp_path / "table")}]
+    etl = Etl(spark, broker, tmp_path, sinks=sinks, rules=[{"name": "cheap", "expr": "price < 5"}])
+    etl.produce({"id": 1, "price": 7}, b"no JSON")
+    outputs, good, refused = etl.batch()
+    outputs.letters.write(refused, None)
+    etl.reload(sinks=sinks)
+    table = etl.pipeline.config.delta
+    with (
+        LakeTable.opened(spark, table, good.schema),
+        pytest.raises(OutputError, match=r"/table: another driver writes here; stop the pipeline's other run first$"),
+    ):
+        etl.replay(stage="decode")
+    assert etl.replay(rule="cheap")["rows_out"] == 1
+    assert [row["id"] for row in spark.read.format("delta").load(str(tmp_path / "table")).collect()] == [1]

@@ -30,22 +30,24 @@ class Etl:
         self.name = f"p{uuid4().hex[:8]}"
         self.topic, self.letters, self.totals = (f"{self.name}.{end}" for end in ("in", "dlq", "sum"))
         self.admin = AdminClient({"bootstrap.servers": self.servers})
+        self.topics = [self.topic]  # of the source
         self.create()
         (folder / "schema.json").write_text(json.dumps(SCHEMA))
         self.metrics = Metrics(self.name)
 
-    def create(self) -> None:
-        self.admin.create_topics([NewTopic(self.topic, 2, 1)])[self.topic].result(30)
+    def create(self, topic: str = "") -> None:
+        topic = topic or self.topic
+        self.admin.create_topics([NewTopic(topic, 2, 1)])[topic].result(30)
 
     def delete(self) -> None:
         self.admin.delete_topics([self.topic])[self.topic].result(30)
 
-    def produce(self, *ids: int | str) -> None:
+    def produce(self, *ids: int | str, topic: str = "") -> None:
         """Produce records to both partitions: of an id, or of a text that is no record."""
         producer = Producer({"bootstrap.servers": self.servers})
         for number, content in enumerate(ids):
             value = content if isinstance(content, str) else json.dumps({"id": content, "kind": f"k{content % 2}"})
-            producer.produce(self.topic, value, str(content), partition=number % 2)
+            producer.produce(topic or self.topic, value, str(content), partition=number % 2)
         assert producer.flush(60) == 0
 
     def run(
@@ -68,7 +70,7 @@ class Etl:
 apiVersion: etl/v1
 name: {self.name}
 checkpoint: {self.folder}/checkpoint
-source: {{topics: [{self.topic}]{source}}}
+source: {{topics: [{", ".join(self.topics)}]{source}}}
 decode: {{format: json, schema: schema.json{decode}}}
 sinks:
   {f"- {{type: delta, path: {self.folder}/table}}" if table else ""}

@@ -14,7 +14,7 @@ from the begun mark on, PostgreSQL keeps the number of its last batch.
 """
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,7 +24,7 @@ from spark_etl.batches import Batches, BatchPlace
 from spark_etl.checkpoint import Checkpoint, Offsets
 from spark_etl.config import PipelineConfig
 from spark_etl.errors import AccountingError, OutputError, RuleError
-from spark_etl.identity import Identity, SourceIdentity
+from spark_etl.identity import Identity
 from spark_etl.judged import Check, Counts, Judged
 from spark_etl.lake import LakeTable
 from spark_etl.sinks import Outputs
@@ -53,18 +53,22 @@ class BatchWriter:
         table: LakeTable | None,
         outputs: Outputs,
         checkpoint: Checkpoint,
-        identity: SourceIdentity,
+        check: Callable[[Iterable[str]], Identity],
     ) -> None:
+        """Write batches of `judged`. `check` returns the identity of the source's topics, or raises IdentityError."""
         self._config = config
         self._judged = judged
         self._table = table
         self._outputs = outputs
         self._checkpoint = checkpoint
-        self._identity = identity
+        self._check = check
         self._batches = Batches(checkpoint.notes)
 
-    def write(self, batch: DataFrame, place: BatchPlace) -> Written:
-        """Write one batch. Raises an EtlError if the batch may not be committed."""
+    def write(self, batch: DataFrame, place: BatchPlace, rows: DataFrame | None = None) -> Written:
+        """Write one batch. Raises an EtlError if the batch may not be committed.
+
+        `rows` are the good rows for the outputs other than the table; by default those of `batch`.
+        """
         began = time.monotonic()
         end = self._checkpoint.end_offsets(place.batch_id)
         if end is None:
@@ -77,7 +81,8 @@ class BatchWriter:
             self._outputs.letters.write(self._judged.refused(batch), begun_before)
         misfits: dict[Check, int] = {}
         for sink in self._outputs.rows:
-            number = sink.write(self._judged.good(batch, raw=self._config.keeps_raw), place, begun_before)
+            good = rows if rows is not None else self._judged.good(batch, raw=self._config.keeps_raw)
+            number = sink.write(good, place, begun_before)
             if number:
                 misfits["sink", type(sink).__name__.lower()] = number
         self._batches.finished(place)
@@ -123,7 +128,7 @@ class BatchWriter:
                 f"batch {place.batch_id}: {sum(counts.refused.values())} of {counts.rows} records are refused,"
                 f" more than max_refused ({allowed:.6g} of all): {labelled(counts.refused)}"
             )
-        return counts, self._identity.check(end)
+        return counts, self._check(end)
 
     def _metadata(self, place: BatchPlace, counts: Counts, end: Offsets, identity: Identity) -> Mapping[str, Any]:
         start = self._checkpoint.start_offsets(place.batch_id) or {}

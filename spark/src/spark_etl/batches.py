@@ -50,6 +50,10 @@ class Batches:
         except (KeyError, ValueError) as error:
             raise OutputError(f"the mark of batch {place.name} has no valid time: {document}") from error
 
+    def has_begun(self, place: BatchPlace) -> bool:
+        """Return whether a batch may have written to an output, and has not finished."""
+        return self._notes.read(_note(place)) is not None
+
     def restore(self, place: BatchPlace, begun: datetime) -> None:
         """Mark a batch as begun at a time, for a recovered checkpoint."""
         self._notes.write(_note(place), {"at": begun.isoformat()})

@@ -58,18 +58,21 @@ class SourceIdentity:
             self._keep(known)
         return known
 
+    def kept(self) -> Identity:
+        """Return the identity in the checkpoint; an empty one if the checkpoint has none."""
+        return self._kept() or Identity("", {})
+
+    def unchanged(self) -> set[str]:
+        """Return the topics whose records the offsets in the checkpoint still name."""
+        return self._unchanged(self._found())
+
     def start_over(self, end: Offsets) -> list[str]:
         """Put a new checkpoint in the place of this one; return the names of the topics that it reads from the start.
 
         `end` are the offsets after the last records that the outputs hold. Topics that did not change go on from there.
         """
-        kept = self._kept()
-        names = {*self._source.topics, *(kept.topics if kept is not None else ())}
-        ids = self._admin.topic_ids(names)
-        now = Identity(self._admin.cluster_id(), {name: found for name, found in ids.items() if found is not None})
-        same = set()
-        if kept is not None and kept.cluster == now.cluster:
-            same = {name for name, topic_id in now.topics.items() if kept.topics.get(name) == topic_id}
+        now = self._found()
+        same = self._unchanged(now)
         offsets = {
             name: {
                 str(number): end.get(name, {}).get(number, EARLIEST) if name in same else EARLIEST
@@ -93,6 +96,17 @@ class SourceIdentity:
         """Return the id of the query that a query which began again replaces."""
         document = self._checkpoint.notes.read(_START)
         return None if document is None else str(document["after"])
+
+    def _found(self) -> Identity:
+        """Return the identity of the topics that exist, of the source and of the checkpoint."""
+        ids = self._admin.topic_ids({*self._source.topics, *self.kept().topics})
+        return Identity(self._admin.cluster_id(), {name: found for name, found in ids.items() if found is not None})
+
+    def _unchanged(self, now: Identity) -> set[str]:
+        kept = self.kept()
+        if kept.cluster != now.cluster:
+            return set()
+        return {name for name, topic_id in now.topics.items() if kept.topics.get(name) == topic_id}
 
     def _kept(self) -> Identity | None:
         document = self._checkpoint.notes.read(_IDENTITY)

@@ -28,6 +28,7 @@ from spark_etl.config.pipeline_file import Place
 from spark_etl.decode import RAW, SOURCE_COLUMNS, Decoded, decode
 from spark_etl.decode.faults import barrier, fault
 from spark_etl.errors import ConfigError
+from spark_etl.lake import changes
 from spark_etl.transform import dedupe, joins, statements
 
 Check = tuple[str, str]  # stage and rule
@@ -115,7 +116,9 @@ class _Planner:
         config = self._config
         decoded = self._decoded(records)
         frame = self._derived(decoded.rows)
-        known = [name for name in self._partition_by() if name in frame.columns]
+        known = self._partition_by()
+        if config.transform:  # a statement may make the others
+            known = [name for name in known if self._no_partition(name, frame) is not None]
         frame = self._ruled(frame, known)
         frame = self._timed(frame)
         if config.dedupe is not None:
@@ -191,14 +194,27 @@ class _Planner:
     def _partition_by(self) -> list[str]:
         return self._config.table.partition_by if self._config.table is not None else []
 
+    def _no_partition(self, name: str, frame: DataFrame) -> Column | None:
+        """Return whether a row has no value for a column of the folders; None if the frame lacks the column."""
+        if name in frame.columns:
+            return F.col(name).isNull()
+        table = self._config.table
+        if table is None or table.envelope == "none":
+            return None
+        try:
+            return changes.image_without(frame.schema, name)
+        except ConfigError as error:
+            raise self._fault(("sinks",), error) from None
+
     def _partition_faults(self, names: list[str], frame: DataFrame) -> list[Column]:
+        found = []
         for name in names:
-            if name not in frame.columns:
+            absent = self._no_partition(name, frame)
+            if absent is None:
                 raise self._fault(("sinks",), ConfigError(f"partition_by: no column {name!r}"))
-        return [
-            F.when(F.col(name).isNull(), fault("partition", name, F.lit(f"{name} is null, no partition to write to")))
-            for name in names
-        ]
+            reason = F.lit(f"{name} is null, no partition to write to")
+            found.append(F.when(absent, fault("partition", name, reason)))
+        return found
 
     def _timed(self, frame: DataFrame) -> DataFrame:
         """Give the frame its watermark. The event time of a refused row counts for nothing."""

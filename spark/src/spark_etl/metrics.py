@@ -48,7 +48,10 @@ class Metrics:
             "millrace_etl_restarts", "restarts of the query after a failure", ["pipeline"], registry=own
         )
         self._late = Counter(
-            "millrace_etl_late_rows", "rows that were too late for their window", ["pipeline", "topic"], registry=own
+            "millrace_etl_late_rows",
+            "sums of late records by task, window and group",
+            ["pipeline", "topic"],
+            registry=own,
         )
         self._state = "starting"
         self._batches = 0

@@ -46,6 +46,7 @@ from spark_etl.metrics import Metrics
 from spark_etl.reasons import java_causes, reason
 from spark_etl.sinks import windows
 from spark_etl.sinks.plans import check_plans
+from spark_etl.starting_over import LastBatch
 from spark_etl.summaries import Summaries
 
 POLL_SECONDS = 0.2
@@ -109,16 +110,15 @@ class Run:
         with self._cluster.admin(self._session) as admin:
             self._admin = admin
             self._identity = identity.SourceIdentity(self._checkpoint, admin, self._config.source)
-            try:
-                self._identity.check()
-            except IdentityError as error:
-                self._start_over(error, None)
+            changed = self._changed_source()
             self._outputs = sinks.opened(self._session, self._config, self._cluster, schema)
             self._outputs.check()
             with self._table(schema) as table:
                 self._lake = table
                 self._summaries = Summaries(self._session, table, self._outputs.summaries, self._checkpoint.notes)
                 self._check_belongs()
+                if changed is not None:
+                    self._start_over(changed)
                 self._repeat(stop)
                 if not stop.is_set():
                     self._summarise()
@@ -127,9 +127,8 @@ class Run:
 
     def _planned(self) -> StructType:
         """Plan every expression of the pipeline on no rows, so that a typo is found before any record is read."""
-        columns = [F.lit(None).cast(kind).alias(name) for name, kind in sources.COLUMNS.items()]
         try:
-            empty = judged.plan(self._session, self._session.range(0).select(*columns), self._pipeline)
+            empty = judged.plan(self._session, sources.no_records(self._session), self._pipeline)
             check_plans(self._pipeline, empty)
             schema: StructType = empty.good(empty.rows).schema
             return schema
@@ -173,7 +172,7 @@ class Run:
     def _recover(self, error: Exception, failures: int, stop: threading.Event) -> None:
         """Return when the next query may start. Raises the error if it ends the run."""
         if isinstance(error, IdentityError):
-            self._start_over(error, self._lake)
+            self._start_over(error)
             return
         if isinstance(error, _FINAL) or failures > self._config.restart.attempts:
             raise error
@@ -196,23 +195,31 @@ class Run:
             pass
         return error if isinstance(error, EtlError) else _run_error(error)
 
-    def _start_over(self, error: IdentityError, table: LakeTable | None) -> None:
+    def _changed_source(self) -> IdentityError | None:
+        """Return why the source starts over; None if it goes on. IdentityError: the file does not allow a new start."""
+        try:
+            self._identity.check()
+        except IdentityError as error:
+            if self._config.source.on_topic_change != "restart":
+                raise
+            return error
+        return None
+
+    def _start_over(self, error: IdentityError) -> None:
         if self._config.source.on_topic_change != "restart":
             raise error
-        topics = self._identity.start_over(self._reached(table))
+        last = LastBatch(
+            self._session,
+            self._pipeline,
+            self._cluster,
+            self._checkpoint,
+            self._identity,
+            self._lake,
+            self._outputs,
+            self._log,
+        )
+        topics = self._identity.start_over(last.complete())
         self._log.warning("source starts over", reason=str(error), topics=topics)
-
-    def _reached(self, table: LakeTable | None) -> Offsets:
-        """Return the offsets after the last records that the outputs hold."""
-        batch, query = self._checkpoint.last_planned(), self._checkpoint.query_id()
-        if batch is None or query is None:
-            return {}
-        place = BatchPlace.of(self._config.name, query, batch)
-        done = self._checkpoint.last_committed() == batch or Batches(self._checkpoint.notes).is_finished(place)
-        if not done and table is not None:
-            done = table.holds(place.app_id, batch)
-        offsets = self._checkpoint.end_offsets(batch) if done else self._checkpoint.start_offsets(batch)
-        return offsets or {}
 
     def _query(self, stop: threading.Event) -> None:
         self._failure = None
@@ -220,7 +227,9 @@ class Run:
         self._query_known.clear()
         records = self._records()
         plan = judged.plan(self._session, records, self._pipeline)
-        self._writer = BatchWriter(self._config, plan, self._lake, self._outputs, self._checkpoint, self._identity)
+        self._writer = BatchWriter(
+            self._config, plan, self._lake, self._outputs, self._checkpoint, self._identity.check
+        )
         query = (
             plan.rows.writeStream.queryName(self._config.name)
             .option("checkpointLocation", self._checkpoint.location)
@@ -243,8 +252,8 @@ class Run:
         """Start the query of each windowed aggregate."""
         good = plan.good(plan.rows)
         started = []
-        for number, window in enumerate(self._outputs.windows):
-            location = f"{self._checkpoint.location}/_etl/windows/{number}"
+        for window in self._outputs.windows:
+            location = f"{self._checkpoint.location}/_etl/windows/{window.topic}"
             batches = Batches(Checkpoint(location, self._session).notes)
             started.append(window.start(good, location, self._trigger(), batches))
         return started

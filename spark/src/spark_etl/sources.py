@@ -1,6 +1,10 @@
 """The Kafka topics a pipeline reads, as Spark frames of the stock connector."""
 
+import json
 from collections.abc import Mapping
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
 
 from spark_etl.config import KafkaOptions, Source, StartOffsets, StartTimestamp
 
@@ -14,6 +18,27 @@ COLUMNS = {  # of every frame here
     "timestampType": "int",
     "headers": "array<struct<key:string,value:binary>>",
 }
+
+Ranges = Mapping[str, Mapping[int, tuple[int, int]]]  # topic → partition → first offset, offset after the last
+
+
+def no_records(session: SparkSession) -> DataFrame:
+    """Return an empty frame with the columns of records."""
+    return session.range(0).select(*(F.lit(None).cast(kind).alias(name) for name, kind in COLUMNS.items()))
+
+
+def range_options(bootstrap_servers: str, source: Source, kafka: KafkaOptions, ranges: Ranges) -> dict[str, str]:
+    """Return the connector's options for a static frame of ranges of offsets."""
+    found = options(bootstrap_servers, source, kafka)
+    for name in list(found):
+        if name.startswith(("subscribe", "starting")) or name == "maxOffsetsPerTrigger":
+            del found[name]
+    found["assign"] = json.dumps({topic: list(partitions) for topic, partitions in ranges.items()})
+    for number, name in enumerate(("startingOffsets", "endingOffsets")):
+        found[name] = json.dumps(
+            {t: {str(p): span[number] for p, span in partitions.items()} for t, partitions in ranges.items()}
+        )
+    return found
 
 
 def options(bootstrap_servers: str, source: Source, kafka: KafkaOptions) -> dict[str, str]:

@@ -65,6 +65,7 @@ def test_every_output_of_a_case(spark, tmp_path):
         (2, 7, "decode", "json"),
     ]
     source = {"__etl.pipeline": "orders", "__etl.source.topic": "orders", "__etl.source.partition": "0"}
+    source["__etl.source.timestamp"] = "2026-01-01T00:00:00.000Z"
     assert outcome.topics["clean"] == [
         {"key": "1", "value": {"id": 1, "name": "a"}, "headers": {**source, "__etl.source.offset": "0"}},
         {"key": "4", "value": {"id": 4, "name": "a"}, "headers": {**source, "__etl.source.offset": "4"}},

@@ -8,6 +8,7 @@ import pytest
 pytestmark = pytest.mark.etl
 
 from pyspark.sql import Observation  # noqa: E402
+from spark_etl.config import Pipeline  # noqa: E402
 from spark_etl.errors import ConfigError  # noqa: E402
 from spark_etl.judged import Judged, plan  # noqa: E402
 from spark_etl.transform import statements  # noqa: E402
@@ -313,6 +314,40 @@ def test_a_partition_column_that_a_statement_makes(spark, tmp_path):
     assert refused(judged) == [(2, "decode", "json", BAD), (3, "partition", "letter", SQL_VALUES[3])]
     sections["sinks"][0]["partition_by"] = ["later"]
     assert "partition_by: no column 'later'" in refusal(spark, tmp_path, **sections)
+
+
+IMAGE = {"type": ["object", "null"], "properties": {"id": {"type": "integer"}, "day": {"type": ["string", "null"]}}}
+EVENT = {
+    "type": "object",
+    "properties": {"op": {"type": "string"}, "before": IMAGE, "after": IMAGE},
+}
+WRITTEN, DELETED, NO_DAY, MOVED = (
+    json.dumps({"op": op, "before": before, "after": after}).encode()
+    for op, before, after in (
+        ("c", None, {"id": 1, "day": "d1"}),
+        ("d", {"id": 1, "day": "d1"}, None),
+        ("c", None, {"id": 2, "day": None}),
+        ("u", {"id": 3, "day": "d1"}, None),
+    )
+)
+
+
+@pytest.mark.parametrize("payload", [False, True])
+def test_a_partition_column_of_change_events(spark, tmp_path, payload):
+    """The folders' column is a field of `after`; a deletion needs none."""
+    schema = {"type": "object", "properties": {"payload": EVENT}} if payload else EVENT
+    values = [WRITTEN, DELETED, NO_DAY, MOVED]
+    values = [b'{"payload": ' + value + b"}" if payload else value for value in values]
+    table = {"type": "delta", "path": "none", "mode": "upsert", "keys": ["id"], "envelope": "debezium"}
+
+    def events(column: str) -> Pipeline:
+        return pipeline(tmp_path, schema, sinks=[{**table, "partition_by": [column]}])
+
+    judged = plan(spark, frame(spark, values), events("day"))
+    assert good(judged, "_offset") == [(0,), (1,)]
+    assert refused(judged) == [(2, "partition", "day", values[2]), (3, "partition", "day", values[3])]
+    with pytest.raises(ConfigError, match="partition_by: no column 'month'"):
+        plan(spark, frame(spark, values), events("month"))
 
 
 def test_a_record_is_parsed_once(spark, tmp_path):

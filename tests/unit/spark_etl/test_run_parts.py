@@ -137,3 +137,17 @@ def test_topics_that_a_pattern_finds_later_are_added(cluster):
     cluster.topics["orders.eu"] = "e2"
     with pytest.raises(IdentityError, match=r"the topic orders\.eu was deleted"):
         identity(cluster, **pattern).check(["orders"])
+
+
+def test_topics_whose_offsets_still_count(cluster):
+    """A topic that is gone or new does not count, and none of another cluster."""
+    identity(cluster).check()
+    assert identity(cluster).unchanged() == {"orders", "users"}
+    cluster.topics["users"] = "u2"
+    assert identity(cluster).unchanged() == {"orders"}
+    cluster.topics["orders"] = None
+    assert identity(cluster).unchanged() == set()
+    cluster.topics["orders"] = "t1"
+    cluster.id = "c2"
+    assert identity(cluster).unchanged() == set()
+    assert identity(cluster).kept() == Identity("c1", {"orders": "t1", "users": "u1"})

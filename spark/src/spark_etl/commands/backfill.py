@@ -74,7 +74,8 @@ def backfill(
     if not ranges:
         return {**document, "version": table.delta.version()}
     with table.folder.commanded(as_driver=False):
-        judged = plan(session, records(session, bootstrap_servers, pipeline, ranges), pipeline)
+        options = sources.range_options(bootstrap_servers, config.source, config.kafka, ranges)
+        judged = plan(session, session.read.format("kafka").options(**options).load(), pipeline)
         rows = judged.rows.persist(StorageLevel.MEMORY_AND_DISK)
         try:
             counts = _counted(judged, rows)
@@ -131,20 +132,6 @@ def resolved(admin: KafkaAdmin, committed: Mapping[str, Mapping[int, int]], firs
                 raise OutputError(f"backfill: the pipeline has read {topic}-{partition} to offset {read}, not {stop}")
             ranges.setdefault(topic, {})[partition] = (start, stop)
     return ranges
-
-
-def records(session: SparkSession, bootstrap_servers: str, pipeline: Pipeline, ranges: Ranges) -> Any:
-    """Return the records of the ranges as a static frame."""
-    options = sources.options(bootstrap_servers, pipeline.config.source, pipeline.config.kafka)
-    for name in list(options):
-        if name.startswith(("subscribe", "starting")) or name == "maxOffsetsPerTrigger":
-            del options[name]
-    options["assign"] = json.dumps({topic: list(partitions) for topic, partitions in ranges.items()})
-    for number, name in enumerate(("startingOffsets", "endingOffsets")):
-        options[name] = json.dumps(
-            {t: {str(p): span[number] for p, span in partitions.items()} for t, partitions in ranges.items()}
-        )
-    return session.read.format("kafka").options(**options).load()
 
 
 def condition(ranges: Ranges) -> str:

@@ -11,7 +11,8 @@ and summaries get no replayed row directly. Prints one JSON object with the numb
 
 import argparse
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
 
@@ -22,7 +23,7 @@ from pyspark.storagelevel import StorageLevel
 from spark_etl import notes, sources
 from spark_etl.batches import BatchPlace
 from spark_etl.cluster import Cluster
-from spark_etl.config import DeltaSinkConfig, Pipeline
+from spark_etl.config import Pipeline
 from spark_etl.errors import AccountingError, ConfigError
 from spark_etl.judged import Judged, plan
 from spark_etl.lake import LakeTable
@@ -76,20 +77,32 @@ class Command:
             replay = self._chosen(options, replays.next_number)
         else:
             self._log.warning("an interrupted replay is finished first", number=replay.number, to=replay.to)
+        with self._table(replay) as self._lake:
+            replays.begun(replay)
+            letters = self._letters(replay, replays.done).persist(StorageLevel.MEMORY_AND_DISK)
+            try:
+                ranges = _ranges(letters)
+                count = sum(last - first + 1 for each in ranges.values() for first, last in each)
+                begun_before = replay.began if again else None
+                write = self._to_source if replay.to == "source" else self._to_sinks
+                outcome = write(letters, replay, begun_before) if count else {}
+                replays.finished(ranges)
+            finally:
+                letters.unpersist()
+        return {"pipeline": self._config.name, "replay": replay.number, "to": replay.to, "letters": count, **outcome}
+
+    @contextmanager
+    def _table(self, replay: Replay) -> Iterator[LakeTable | None]:
+        """Hold the table as its one driver, before the replay leaves any mark. OutputError: the pipeline runs."""
+        table = self._config.table
         if replay.to == "sinks":
             self._check_append()
-        replays.begun(replay)
-        letters = self._letters(replay, replays.done).persist(StorageLevel.MEMORY_AND_DISK)
-        try:
-            ranges = _ranges(letters)
-            count = sum(last - first + 1 for each in ranges.values() for first, last in each)
-            begun_before = replay.began if again else None
-            write = self._to_source if replay.to == "source" else self._to_sinks
-            outcome = write(letters, replay, begun_before) if count else {}
-            replays.finished(ranges)
-        finally:
-            letters.unpersist()
-        return {"pipeline": self._config.name, "replay": replay.number, "to": replay.to, "letters": count, **outcome}
+        if replay.to == "source" or table is None:
+            yield None
+            return
+        empty = plan(self._session, sources.no_records(self._session), self._pipeline)
+        with LakeTable.opened(self._session, table, empty.good(empty.rows).schema) as lake:
+            yield lake
 
     def _chosen(self, options: argparse.Namespace, number: int) -> Replay:
         with self._cluster.admin(self._session) as admin:
@@ -193,13 +206,11 @@ class Command:
     def _write(
         self, judged: Judged, rows: DataFrame, outputs: Outputs, place: BatchPlace, begun_before: datetime | None
     ) -> int:
-        table = self._config.table
-        if isinstance(table, DeltaSinkConfig):
-            good = judged.good(rows)
-            with LakeTable.opened(self._session, table, good.schema) as lake:
-                if not lake.holds(place.app_id, place.batch_id):
-                    last = lake.last_metadata() or {}
-                    lake.write(good, place.app_id, place.batch_id, lambda _: {**last, "replay": place.batch_id})
+        lake = self._lake
+        if lake is not None and not lake.holds(place.app_id, place.batch_id):
+            last = lake.last_metadata() or {}
+            metadata = {**last, "replay": place.batch_id}
+            lake.write(judged.good(rows), place.app_id, place.batch_id, lambda _: metadata)
         outputs.letters.write(judged.refused(rows), begun_before)
         raw = judged.good(rows, raw=self._config.keeps_raw)
         return sum(sink.write(raw, place, begun_before) for sink in outputs.rows)

@@ -7,8 +7,7 @@ file and line, and ends the command with status 2.
 import argparse
 import json
 
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import SparkSession
 
 from spark_etl import sources
 from spark_etl.config import Pipeline
@@ -33,12 +32,7 @@ def run(pipeline: Pipeline, settings: EtlSettings, options: argparse.Namespace, 
 
 def validate(session: SparkSession, pipeline: Pipeline) -> dict[str, str]:
     """Return the columns of good rows and their types. Raises ConfigError with file and line."""
-    judged = plan(session, no_records(session), pipeline)
+    judged = plan(session, sources.no_records(session), pipeline)
     check_plans(pipeline, judged)
     good = judged.good(judged.rows)
     return {field.name: field.dataType.simpleString() for field in good.schema}
-
-
-def no_records(session: SparkSession) -> DataFrame:
-    columns = [F.lit(None).cast(kind).alias(name) for name, kind in sources.COLUMNS.items()]
-    return session.range(0).select(*columns)

@@ -243,6 +243,7 @@ def _used(config: PipelineConfig) -> Iterator[tuple[Place, list[str]]]:
     if config.dedupe is not None:
         yield ("dedupe", "keys"), config.dedupe.keys
     for number, sink in enumerate(config.sinks if not config.transform else []):
-        yield ("sinks", number, "partition_by"), getattr(sink, "partition_by", [])
+        if getattr(sink, "envelope", "none") == "none":  # else the plan finds the fields of `after`
+            yield ("sinks", number, "partition_by"), getattr(sink, "partition_by", [])
         if isinstance(sink, KafkaSinkConfig) and sink.aggregate is not None:
             yield ("sinks", number, "aggregate", "group_by"), sink.aggregate.group_by

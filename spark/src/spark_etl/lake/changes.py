@@ -45,6 +45,18 @@ def target_schema(config: DeltaSinkConfig, rows: StructType) -> StructType:
     return columns.table_schema(StructType([*after.fields, *others]))
 
 
+def image_without(rows: StructType, name: str) -> Column | None:
+    """Return whether a change event writes a row whose field is null; None if `after` has no such field.
+
+    ConfigError: the rows are no change events.
+    """
+    envelope = _envelope(rows)
+    if name not in _objects(envelope)["after"].names:
+        return None
+    root = "" if "op" in rows.names else "payload."
+    return F.col(f"{root}op").isin("c", "r", "u") & F.col(f"{root}after.{name}").isNull()
+
+
 def same_key(keys: Sequence[str]) -> str:
     return " AND ".join(f"t.`{key}` <=> s.`{key}`" for key in keys)
 

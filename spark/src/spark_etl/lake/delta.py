@@ -113,21 +113,33 @@ class Delta:
 
         None: the commit carries none, or its entry is gone.
         """
+        for line in self._entry(version, 2):
+            info = json.loads(line).get("commitInfo")
+            if info is not None:
+                with suppress(ValueError):
+                    document = json.loads(info.get("userMetadata") or "null")
+                    return {**document, "committed_ms": info["timestamp"]} if isinstance(document, dict) else None
+        return None
+
+    def added(self, version: int) -> DataFrame:
+        """Return the rows of the files that a version's commit added."""
+        actions = getattr(getattr(self._jvm, f"{_PACKAGE}.actions.Action$"), "MODULE$")
+        files = [actions.fromJson(line) for line in self._entry(version) if "add" in json.loads(line)]
+        frame = self._log.createDataFrame(self.snapshot(), _sequence(self._jvm, files), False, self._none())
+        return DataFrame(frame, self.session)
+
+    def _entry(self, version: int, lines_max: int | None = None) -> list[str]:
+        """Return the first lines of a version's entry in the log; none if the entry is gone."""
         names = getattr(getattr(self._jvm, f"{_PACKAGE}.util.FileNames$"), "MODULE$")
         entry = names.unsafeDeltaFile(self._log.logPath(), version)
         try:
             lines = self._log.store().read(entry, self._log.newDeltaHadoopConf())
         except Py4JJavaError as error:
             if "FileNotFoundException" in str(error.java_exception.getClass().getName()):
-                return None
+                return []
             raise
-        for number in range(min(lines.size(), 2)):
-            info = json.loads(lines.apply(number)).get("commitInfo")
-            if info is not None:
-                with suppress(ValueError):
-                    document = json.loads(info.get("userMetadata") or "null")
-                    return {**document, "committed_ms": info["timestamp"]} if isinstance(document, dict) else None
-        return None
+        count = int(lines.size()) if lines_max is None else min(int(lines.size()), lines_max)
+        return [str(lines.apply(number)) for number in range(count)]
 
     def has_entry(self, version: int) -> bool:
         names = getattr(getattr(self._jvm, f"{_PACKAGE}.util.FileNames$"), "MODULE$")

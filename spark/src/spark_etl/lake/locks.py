@@ -72,7 +72,7 @@ def driver_lock(session: SparkSession, root: Path) -> Iterator[None]:
     """Hold the folder as its one driver."""
     lock = FileLock(session, root / "_etl" / "driver.lock")
     if not lock.take(DRIVER_WAIT_SECONDS):
-        raise OutputError(f"{root}: another driver writes here")
+        raise OutputError(f"{root}: another driver writes here; stop the pipeline's other run first")
     try:
         yield
     finally:

@@ -116,6 +116,19 @@ class LakeTable:
             version -= 1
         return carried
 
+    def rows_of(self, query_id: str, batch_id: int) -> DataFrame | None:
+        """Return the rows of a batch as its commit wrote them; None if they are not in the log, or were merged."""
+        if self._config.mode != "append":
+            return None
+        version = self.delta.version()
+        while version >= 0 and self.delta.has_entry(version):
+            document = self.delta.user_metadata(version) or {}
+            if document.get("operation") == BATCH:
+                same = (document.get("query"), document.get("batch")) == (query_id, batch_id)
+                return self.delta.added(version) if same else None
+            version -= 1
+        return None
+
     def check(self, wanted: StructType) -> StructType:
         """Return the table's schema with the additions of the pipeline's. Raise ConfigError if they do not fit."""
         present, partition_by = self.delta.partition_by(), list(self._config.partition_by)

@@ -32,7 +32,7 @@ LEFT_OUT, LEFT_OUT_BYTES = ERROR_PREFIX + "left_out", ERROR_PREFIX + "bytes"
 LEAVINGS = ("value", "value,headers", "value,headers,key")  # what a letter goes without, least first
 TIMESTAMP_FORMAT = "yyyy-MM-dd'T'HH:mm:ss.SSS'Z'"
 MESSAGE_CHARACTERS_MAX = 1_000
-_IDENTITY = Identity(tuple(ERROR_PREFIX + name for name in ("pipeline", "topic", "partition", "offset")))
+_IDENTITY = Identity(tuple(ERROR_PREFIX + name for name in ("pipeline", "topic", "partition", "offset", "timestamp")))
 
 
 class DeadLetters:

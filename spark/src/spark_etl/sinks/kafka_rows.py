@@ -2,7 +2,7 @@
 
 The value is a JSON object of the row's columns, or the original value. The key is the original key or a column. The
 headers of a record are the original ones (with the original value only), and then, as text, `__etl.pipeline` and
-`__etl.source.topic .partition .offset`, which identify the record.
+`__etl.source.topic .partition .offset .timestamp`, which identify the record.
 
 A row that the topic would not take becomes a dead letter: stage `sink`, rule `too_large`.
 """
@@ -17,11 +17,12 @@ from spark_etl.batches import BatchPlace
 from spark_etl.cluster import Cluster
 from spark_etl.config import KafkaSinkConfig
 from spark_etl.sinks.aggregates import KEEP_NULLS, PIPELINE_HEADER
-from spark_etl.sinks.dead_letters import DeadLetters
+from spark_etl.sinks.dead_letters import TIMESTAMP_FORMAT, DeadLetters
 from spark_etl.sinks.rows import DELETED, data_columns, misfits
 from spark_etl.sinks.topics import HEADERS, Identity, TopicWriter, header, record_bytes
 
-SOURCE_HEADERS = ("__etl.source.topic", "__etl.source.partition", "__etl.source.offset")
+#: The time tells records of a topic from those at the same places of its deleted forerunner.
+SOURCE_HEADERS = tuple(f"__etl.source.{name}" for name in ("topic", "partition", "offset", "timestamp"))
 _IDENTITY = Identity((PIPELINE_HEADER, *SOURCE_HEADERS))
 
 
@@ -66,10 +67,10 @@ def row_records(rows: DataFrame, config: KafkaSinkConfig, pipeline: str) -> Data
         if DELETED in rows.columns:  # a deletion is a key without a value, as in a compacted topic
             value = F.when(~F.coalesce(DELETED, F.lit(False)), value)
         original = F.array().cast(HEADERS)
-    places = zip(SOURCE_HEADERS, ("_topic", "_partition", "_offset"), strict=True)
-    own = F.array(
-        header(PIPELINE_HEADER, F.lit(pipeline)), *(header(name, F.col(place).cast("string")) for name, place in places)
-    )
+    places = [F.col(name).cast("string") for name in ("_topic", "_partition", "_offset")]
+    places.append(F.date_format("_timestamp", TIMESTAMP_FORMAT))
+    named = zip((PIPELINE_HEADER, *SOURCE_HEADERS), (F.lit(pipeline), *places), strict=True)
+    own = F.array(*(header(name, text) for name, text in named))
     record = F.struct(_key(rows, config).alias("key"), value.alias("value"), F.concat(original, own).alias("headers"))
     return rows.withColumn("_made", record)
 

@@ -2,11 +2,11 @@
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812
 
 from spark_etl.config import ConsoleSinkConfig, DeltaSinkConfig, KafkaSinkConfig, Pipeline, PostgresSinkConfig
 from spark_etl.errors import ConfigError
 from spark_etl.judged import Judged
+from spark_etl.lake.changes import target_schema
 from spark_etl.sinks.kafka_rows import row_records
 from spark_etl.sinks.summaries import summary
 from spark_etl.sinks.windows import windowed
@@ -35,15 +35,12 @@ def _planned(sink: object, good: DataFrame, pipeline: Pipeline) -> None:
                 assert event_time is not None  # checked with the file
                 windowed(good, sink, event_time)
         case PostgresSinkConfig() | ConsoleSinkConfig():
-            _has(good, [*sink.columns, *getattr(sink, "keys", [])])
-        case DeltaSinkConfig(envelope="none"):
-            _has(good, [*sink.partition_by, *sink.keys])
-        case _:
-            pass
+            _has(good.columns, [*sink.columns, *getattr(sink, "keys", [])])
+        case DeltaSinkConfig():
+            _has(target_schema(sink, good.schema).names, [*sink.partition_by, *sink.keys])
 
 
-def _has(good: DataFrame, names: list[str]) -> None:
+def _has(columns: list[str], names: list[str]) -> None:
     for name in names:
-        if name not in good.columns:
+        if name not in columns:
             raise ConfigError(f"no column {name} in the rows")
-        good.select(F.col(name))

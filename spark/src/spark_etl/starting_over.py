@@ -1,0 +1,95 @@
+"""The last batch of a query whose source starts over, written to the outputs that missed it.
+
+A new query never repeats a batch of the old one, and a topic that was created again has lost the old records. An
+earlier run may have died between the table and another output. That output then gets the batch's rows:
+
+- from the table's own commit, if the table has them as the outputs need them. Such rows outlive their topic;
+- else, and for dead letters, from the topics that did not change. The deleted topics' records are lost, and a warning
+  names these topics.
+
+Each output finds its rows of an earlier try, as in any other batch (batch_writer.py).
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame, SparkSession
+
+from spark_etl import judged, sources
+from spark_etl.batch_writer import BatchWriter
+from spark_etl.batches import Batches, BatchPlace
+from spark_etl.checkpoint import Checkpoint, Offsets
+from spark_etl.cluster import Cluster
+from spark_etl.config import Pipeline
+from spark_etl.identity import EARLIEST, Identity, SourceIdentity
+from spark_etl.lake import LakeTable
+from spark_etl.logs import Log
+from spark_etl.sinks import Outputs
+
+
+@dataclass(frozen=True)
+class LastBatch:
+    """The newest batch that Spark planned in a checkpoint."""
+
+    session: SparkSession
+    pipeline: Pipeline
+    cluster: Cluster
+    checkpoint: Checkpoint
+    identity: SourceIdentity
+    table: LakeTable | None
+    outputs: Outputs
+    log: Log
+
+    def complete(self) -> Offsets:
+        """Write the batch to the outputs that lack it; return the offsets after the records that all outputs hold."""
+        batch, query = self.checkpoint.last_planned(), self.checkpoint.query_id()
+        if batch is None or query is None:
+            return {}
+        place = BatchPlace.of(self.pipeline.config.name, query, batch)
+        start, end = self.checkpoint.start_offsets(batch) or {}, self.checkpoint.end_offsets(batch) or {}
+        marks = Batches(self.checkpoint.notes)
+        if self.checkpoint.last_committed() == batch or marks.is_finished(place):
+            return end
+        in_outputs = marks.has_begun(place) if self.table is None else self.table.holds(place.app_id, batch)
+        if not in_outputs:
+            return start
+        same = self.identity.unchanged()
+        gone = sorted(topic for topic in end if topic not in same)
+        rows = self._from_table(place)
+        plan = judged.plan(self.session, self._records(start, end, same), self.pipeline)
+        if gone:
+            lost = "dead letters" if rows is not None else "rows and dead letters"
+            self.log.warning("lost to outputs next to the table", batch=batch, deleted_topics=gone, lost=lost)
+        writer = BatchWriter(
+            self.pipeline.config, plan, self.table, self.outputs, self.checkpoint, self._identity_of_batch
+        )
+        writer.write(plan.rows, place, rows.select(*plan.columns) if rows is not None else None)
+        return end
+
+    def _from_table(self, place: BatchPlace) -> DataFrame | None:
+        """Return the batch's good rows as the table's commit has them; None if an output needs more than these."""
+        if self.table is None or self.pipeline.config.keeps_raw:
+            return None
+        return self.table.rows_of(place.query_id, place.batch_id)
+
+    def _records(self, start: Offsets, end: Offsets, topics: Iterable[str]) -> DataFrame:
+        """Return the records of the batch that its topics still have."""
+        ranges = {
+            topic: {
+                partition: (start.get(topic, {}).get(partition, EARLIEST), last)
+                for partition, last in partitions.items()
+                if start.get(topic, {}).get(partition) != last
+            }
+            for topic, partitions in end.items()
+            if topic in topics
+        }
+        ranges = {topic: partitions for topic, partitions in ranges.items() if partitions}
+        config = self.pipeline.config
+        if not ranges:
+            return sources.no_records(self.session)
+        options = sources.range_options(self.cluster.bootstrap_servers, config.source, config.kafka, ranges)
+        return self.session.read.format("kafka").options(**options).load()
+
+    def _identity_of_batch(self, _topics: Iterable[str]) -> Identity:
+        """Return the identity that the batch was read with: the source has another one now."""
+        return self.identity.kept()

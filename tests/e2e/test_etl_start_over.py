@@ -1,0 +1,99 @@
+"""A source that starts over after a batch that some outputs hold and others missed: each output gets it once."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = [pytest.mark.etl, pytest.mark.timeout(600)]
+
+from millrace import Broker  # noqa: E402
+from pyspark.sql import SparkSession  # noqa: E402
+from spark_etl import batches, sinks  # noqa: E402
+from spark_etl.errors import EtlError  # noqa: E402
+from spark_etl.run import Totals  # noqa: E402
+from spark_etl.sinks.kafka_rows import KafkaRows  # noqa: E402
+from support.etl_runs import Etl  # noqa: E402
+
+RESTART = ", on_topic_change: restart"
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Broker]:
+    with Broker() as broker:
+        yield broker
+
+
+@pytest.fixture
+def etl(tmp_path: Path, broker: Broker, spark: SparkSession) -> Etl:
+    return Etl(tmp_path, broker.bootstrap_servers, spark)
+
+
+def interrupted(etl: Etl, owner: Any, name: str, monkeypatch: pytest.MonkeyPatch, **given: Any) -> None:
+    """Run until a step of the first batch, which fails."""
+
+    def dies(*_arguments: object) -> None:
+        raise RuntimeError("the driver dies here")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, name, dies)
+        with pytest.raises(EtlError, match="the driver dies here"):
+            etl.run(source=RESTART, **given)
+
+
+def sent(etl: Etl, topic: str) -> list[int]:
+    return sorted(json.loads(value or "")["id"] for _, value in etl.read(topic))
+
+
+def test_another_sink_gets_the_batch_of_a_deleted_topic_from_the_table(etl: Etl, monkeypatch) -> None:
+    topic = f"{etl.name}.rows"
+    given = {"sink": f"- {{type: kafka, topic: {topic}}}"}
+    for first, before in ((1, []), (5, [1, 2, 3])):  # the second time, the table has older rows at the same offsets
+        etl.produce(first, first + 1, "broken", first + 2)
+        interrupted(etl, KafkaRows, "write", monkeypatch, **given)
+        assert sent(etl, topic) == before
+        etl.delete()
+        etl.create()
+        assert etl.run(source=RESTART, **given).rows_in == 0
+    etl.produce(10, 11)
+    assert etl.run(source=RESTART, **given) == Totals(batches=1, rows_in=2, rows_out=2)
+    assert etl.ids() == sent(etl, topic) == [1, 2, 3, 5, 6, 7, 10, 11]
+    assert [key for key, _ in etl.read(etl.letters)] == ["broken", "broken"]  # both were out before the sink
+
+
+@pytest.mark.parametrize("value", ["json", "original"])
+def test_the_records_of_a_topic_that_did_not_change_are_read_again(etl: Etl, monkeypatch, value: str) -> None:
+    topic, other = f"{etl.name}.rows", f"{etl.name}.other"
+    etl.topics.append(other)
+    etl.create(other)
+    given = {"sink": f"- {{type: kafka, topic: {topic}, value: {value}}}"}
+    etl.produce(1, 2, "gone")
+    etl.produce(3, 4, "kept", topic=other)
+    interrupted(etl, sinks.DeadLetters, "write", monkeypatch, **given)
+    etl.delete()
+    etl.create()
+    etl.produce(10)
+    etl.produce(5, topic=other)
+    assert etl.run(source=RESTART, **given) == Totals(batches=1, rows_in=2, rows_out=2)
+    assert etl.ids() == [1, 2, 3, 4, 5, 10]
+    assert sent(etl, topic) == ([1, 2, 3, 4, 5, 10] if value == "json" else [3, 4, 5, 10])  # no table has the original
+    assert [key for key, _ in etl.read(etl.letters)] == ["kept"]
+
+
+def test_without_a_table_a_batch_that_was_written_is_not_written_again(etl: Etl, monkeypatch) -> None:
+    topic, other = f"{etl.name}.rows", f"{etl.name}.other"
+    etl.topics.append(other)
+    etl.create(other)
+    given = {"sink": f"- {{type: kafka, topic: {topic}}}", "table": False}
+    etl.produce(1, 2)
+    etl.produce(3, "broken", topic=other)
+    interrupted(etl, batches.Batches, "finished", monkeypatch, **given)
+    etl.delete()
+    etl.create()
+    etl.produce(10)
+    etl.produce(4, topic=other)
+    assert etl.run(source=RESTART, **given) == Totals(batches=1, rows_in=2, rows_out=2)
+    assert sent(etl, topic) == [1, 2, 3, 4, 10]
+    assert [key for key, _ in etl.read(etl.letters)] == ["broken"]
