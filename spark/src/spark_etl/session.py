@@ -5,7 +5,7 @@ The master may be `local[n]` or any cluster's. Under spark-submit the session jo
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import chdir, contextmanager
 from importlib.resources import files
 from pathlib import Path
@@ -14,6 +14,7 @@ from tempfile import TemporaryDirectory
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
+from spark_etl import ivy_jars
 from spark_etl.errors import ConfigError, EtlError, RunError
 from spark_etl.reasons import reason
 from spark_etl.settings import PACKAGES, EtlSettings
@@ -25,6 +26,9 @@ DELTA = {
     "spark.databricks.delta.snapshotPartitions": "2",  # the default of 50 tasks costs seconds a batch
 }
 UI_ADDRESS = "SPARK_LOCAL_IP"
+#: The security options of Kafka in Spark's plans, which the user interface shows: each option up to the next one.
+#: Possessive, so that Java matches a long value without deep recursion.
+SECRETS = r'(?i)\b(sasl|ssl)\.[a-z.]+\s*(->|=|:)\s*(?:"(?:[^"\\]++|\\.)*+"|[^,)\]}"]++)*+'
 
 
 @contextmanager
@@ -40,6 +44,7 @@ def opened(settings: EtlSettings, name: str, *, kafka: bool = True) -> Iterator[
             builder = builder.config(key, value)
         with chdir(folder), _own_address(settings):  # Spark makes a folder "artifacts" wherever the JVM was started
             session = builder.getOrCreate()
+        ivy_jars.keep(session.sparkContext.getConf(), settings.etl_ivy_dir, PACKAGES)
         try:
             yield session
         except EtlError:
@@ -129,16 +134,22 @@ def _of_the_session(settings: EtlSettings) -> dict[str, str]:
         "spark.hadoop.mapreduce.fileoutputcommitter.algorithm.version": "2",
         "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
         "spark.ui.showConsoleProgress": "false",
+        "spark.redaction.string.regex": SECRETS,
+        "spark.sql.redaction.string.regex": SECRETS,
+        "spark.sql.redaction.options.regex": r"(?i)url|sasl|ssl|password|secret|token",
     }
 
 
 def _jars(settings: EtlSettings, local: bool) -> dict[str, str]:
-    """Return the options that load the jars: from the jars folder, else by Spark's Ivy.
+    """Return the options that load the jars: from the jars folder, else as Spark's Ivy found them, else by Ivy.
 
     Executors on other machines get the jars from the driver (spark.jars); a local session needs no copies.
     """
     jars = settings.etl_jars_dir
     if jars is None:
+        found = ivy_jars.resolved(settings.etl_ivy_dir, PACKAGES)
+        if found:
+            return _loaded(found, local)
         ivy = {"spark.jars.ivy": str(settings.etl_ivy_dir.absolute())} if settings.etl_ivy_dir is not None else {}
         return {"spark.jars.packages": ",".join(PACKAGES), **ivy}
     absent = [pattern for pattern in JARS if not any(jars.glob(pattern))]
@@ -146,14 +157,17 @@ def _jars(settings: EtlSettings, local: bool) -> dict[str, str]:
         raise ConfigError(f"MILLRACE_ETL_JARS_DIR: no {', '.join(absent)} in {jars}")
     if local:
         return {"spark.driver.extraClassPath": f"{jars.absolute()}/*"}
-    return {"spark.jars": ",".join(path.absolute().as_uri() for path in sorted(jars.glob("*.jar")))}
+    return _loaded(sorted(jars.glob("*.jar")), local)
+
+
+def _loaded(jars: Sequence[Path], local: bool) -> dict[str, str]:
+    if local:
+        return {"spark.driver.extraClassPath": os.pathsep.join(str(path.absolute()) for path in jars)}
+    return {"spark.jars": ",".join(path.absolute().as_uri() for path in jars)}
 
 
 def fetch_jars(settings: EtlSettings, target: Path) -> list[str]:
     """Fetch the packages by Spark's Ivy and copy the jars that pyspark lacks into `target`, all or nothing."""
-    import pyspark
-
-    own = {jar.name for jar in (Path(pyspark.__file__).parent / "jars").iterdir()}
     ivy = settings.etl_temp_dir / f"ivy-{os.getpid()}"
     partial = target.with_name(f"{target.name}.{os.getpid()}")
     partial.mkdir(parents=True)
@@ -161,16 +175,13 @@ def fetch_jars(settings: EtlSettings, target: Path) -> list[str]:
         without_jars = settings.model_copy(update={"etl_jars_dir": None, "etl_ivy_dir": settings.etl_ivy_dir or ivy})
         with opened(without_jars, "jars"):
             pass
-        found = []
-        for jar in sorted(((settings.etl_ivy_dir or ivy) / "jars").glob("*.jar")):
-            name = jar.name.partition("_")[2]  # Ivy names them organisation_artifact-version.jar
-            if name not in own:
-                shutil.copyfile(jar, partial / name)
-                found.append(name)
+        found = ivy_jars.lacking(sorted(((settings.etl_ivy_dir or ivy) / "jars").glob("*.jar")))
+        for name, jar in found.items():
+            shutil.copyfile(jar, partial / name)
         if target.exists():
             shutil.rmtree(target)
         partial.rename(target)
-        return found
+        return list(found)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
         shutil.rmtree(ivy, ignore_errors=True)

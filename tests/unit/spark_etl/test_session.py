@@ -1,12 +1,15 @@
 """The properties of a session for any master, without a JVM."""
 
+import re
 from pathlib import Path
 
 import pytest
 from pydantic import ValidationError
+from pyspark import SparkConf
 from spark_etl.errors import ConfigError
+from spark_etl.ivy_jars import keep
 from spark_etl.session import configuration
-from spark_etl.settings import EtlSettings
+from spark_etl.settings import PACKAGES, EtlSettings
 
 NAMES = (
     "delta-spark_2.13-4.0.0.jar",
@@ -78,3 +81,35 @@ def test_an_option_that_is_none_of_sparks(text):
 def test_a_folder_without_the_connector(tmp_path):
     with pytest.raises(ConfigError, match=r"MILLRACE_ETL_JARS_DIR: no \*spark-sql-kafka-0-10\*\.jar, .* in"):
         properties(EtlSettings(etl_jars_dir=tmp_path))
+
+
+def test_jars_that_ivy_has_found_are_loaded_without_ivy(tmp_path):
+    """Jars that pyspark has stay out; a list with a jar that is gone does not count."""
+    packages = ",".join(PACKAGES)
+    avro, own = tmp_path / "org.apache.spark_spark-avro_2.13-4.0.0.jar", tmp_path / "org.slf4j_slf4j-api-2.0.16.jar"
+    for jar in (avro, own):
+        jar.touch()
+    settings = EtlSettings(etl_ivy_dir=tmp_path)
+    assert properties(settings)["spark.jars.packages"] == packages
+    found = SparkConf(loadDefaults=False).set("spark.jars", f"file://{avro},file://{own}")
+    keep(found, tmp_path, PACKAGES)  # a session of jars that are no packages
+    assert list(tmp_path.glob("*.json")) == []
+    keep(found.set("spark.jars.packages", packages), tmp_path, PACKAGES)
+    loaded = properties(settings)
+    assert loaded["spark.driver.extraClassPath"] == str(avro)
+    assert "spark.jars.packages" not in loaded
+    avro.unlink()
+    assert properties(settings)["spark.jars.packages"] == packages
+
+
+@pytest.mark.parametrize("between", ["=", " -> ", ": "])
+def test_plans_hide_the_security_options_of_kafka(jars, between):
+    found = properties(EtlSettings(etl_jars_dir=jars))["spark.redaction.string.regex"]
+    options = {
+        "kafka.sasl.jaas.config": 'org.x.ScramLoginModule required username="u, v" password="a)b]}\\"c;d";',
+        "kafka.ssl.keystore.key": "-----BEGIN KEY-----\nTUlJ+/==\n-----END KEY-----",
+        "kafka.ssl.key.password": "k-secret",
+        "topic": "orders",
+    }
+    plan = "Map(" + ", ".join(f"{name}{between}{value}" for name, value in options.items()) + ") [id#1]"
+    assert re.sub(found, "-", plan) == f"Map(kafka.-, kafka.-, kafka.-, topic{between}orders) [id#1]"
