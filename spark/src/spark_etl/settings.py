@@ -51,7 +51,7 @@ class EtlSettings(BaseSettings):
     etl_jars_dir: Path | None = Field(
         default=None,
         description="Folder with the jars that Spark lacks (`spark-etl jars DIR` fills one): Kafka, Delta Lake, Avro, "
-        "PostgreSQL. Empty: Spark's own Ivy fetches them at start.",
+        "PostgreSQL. Empty: Spark's own Ivy fetches them at the first start.",
     )
     etl_ivy_dir: Path | None = Field(
         default=None, description="Ivy's cache. Empty: Spark's default in the home folder."
