@@ -47,9 +47,11 @@ jars: setup
 test: lint jars
 	$(BIN)/pytest -q -n 3 --no-loadscope-reorder -m "not etl and not compose and not conformance and not slow and not install" tests
 
-# Two processes, each with a session of Spark; the tests of a file share one process.
+# Two processes, each with a session of Spark; the tests of a file share one process (tests/conftest.py). The longer files
+# come first, so that both processes end together. No other folder has tests of Spark: tests/unit/test_etl_target.py.
+ETL_TESTS = tests/e2e tests/unit/spark_etl
 etl: jars
-	$(BIN)/pytest -q -n 2 --dist loadfile -m "etl and not compose and not conformance and not slow and not install" tests
+	$(BIN)/pytest -q -n 2 --no-loadscope-reorder -m "etl and not compose and not conformance and not slow and not install" $(ETL_TESTS)
 
 # Drivers killed at every step of a table's commit and of its commands, and an executor of a cluster.
 etl-faults: jars

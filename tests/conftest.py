@@ -22,8 +22,8 @@ __all__ = ["apache_kafka", "jars", "kafka_classes", "spark"]
 settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("untimed")
 
-#: Folders whose test files all go to one worker. One Apache Kafka serves `clients`. Spark needs both cores and a
-#: gigabyte, so only one runs at a time.
+#: Folders whose test files all go to one worker. One Apache Kafka serves `clients`. A driver of Spark needs both cores
+#: and a gigabyte, so only one runs at a time. `make etl` selects them by their marker, and runs two.
 _TOGETHER = {
     "tests/clients/": "Apache Kafka",
     "tests/support/test_kafka_broker.py": "Apache Kafka",
@@ -40,6 +40,8 @@ class SharedByFile(LoadFileScheduling):
 
     def _split_scope(self, nodeid: str) -> str:
         file = nodeid.partition("::")[0]
+        if self.config.getoption("markexpr").startswith("etl "):
+            return file
         return next((scope for path, scope in _TOGETHER.items() if file.startswith(path)), file)
 
 
