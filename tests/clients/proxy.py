@@ -52,6 +52,8 @@ class KafkaProxy:
         #: delays of requests and of answers; later frames of the connection wait too
         self.request_delay: Delay = lambda _: 0.0
         self.answer_delay: Delay = lambda _: 0.0
+        #: hook for each request and answer on its way out: "request" or "answer", API, its version, the frame
+        self.on_passed: Callable[[str, ApiKey, int, bytes], None] = lambda *_: None
         self._open: set[asyncio.StreamWriter] = set()
         self._tasks: set[asyncio.Task[Any]] = set()
 
@@ -115,6 +117,7 @@ class KafkaProxy:
             self.requests[key] += 1
             self.sizes[key].append(len(frame))
             asked[header.correlation_id] = key, header.api_version
+            self.on_passed("request", key, header.api_version, frame)
             writer.write(len(frame).to_bytes(4, "big") + frame)
 
     async def _answers(
@@ -126,6 +129,7 @@ class KafkaProxy:
                 await asyncio.sleep(delay)
             if await _ends(self.on_answer(key)):
                 return
+            self.on_passed("answer", key, version, frame)
             if key in (ApiKey.METADATA, ApiKey.FIND_COORDINATOR):
                 frame = self._readdressed(key, version, frame)
             writer.write(len(frame).to_bytes(4, "big") + frame)

@@ -18,6 +18,7 @@ import pytest
 from clients.disturbances import disturbed
 from clients.proxy import KafkaProxy
 from conformance.building import TOOLS, built
+from conformance.transaction_traces import Trace, log_lines, state_lines
 from protocol_lib.api import ApiKey
 
 pytestmark = [pytest.mark.conformance, pytest.mark.timeout(300)]
@@ -56,13 +57,14 @@ def committed(bootstrap: str, topic: str) -> dict[int, dict[int, list[int]]]:
         last[partition] = transaction
         found[transaction][partition].append(number)
     consumer.close()
-    return found
+    return dict(found)
 
 
-async def run(bootstrap: str, topic: str, folder: str, seed: int) -> tuple[dict[int, str], Counter[str]]:
-    """Return the outcome of each transaction, and the number of disturbances by kind."""
+async def run(bootstrap: str, topic: str, folder: str, seed: int) -> tuple[dict[int, str], Counter[str], Trace]:
+    """Return the outcome of each transaction, the number of disturbances by kind, and the requests that passed."""
     draw = random.Random(seed)
     async with KafkaProxy(bootstrap) as proxy:
+        trace = Trace(proxy)
         async with disturbed(proxy, random.Random(-seed), stall_s=0.2) as network:
             proxy.request_delay = lambda key: draw.choice((0.2, 0.5, 1.0)) if late(key) else 0.0
 
@@ -77,7 +79,24 @@ async def run(bootstrap: str, topic: str, folder: str, seed: int) -> tuple[dict[
             output, _ = await asyncio.wait_for(program.communicate(), TIMEOUT_S + 30)
         assert program.returncode == 0
     rows = (line.split() for line in output.decode().splitlines())
-    return {int(number): outcome for number, outcome in rows}, network.kinds
+    return {int(number): outcome for number, outcome in rows}, network.kinds, trace
+
+
+def check(outcomes: dict[int, str], found: dict[int, dict[int, list[int]]]) -> None:
+    """Raise AssertionError if a transaction was torn, or a consumer saw another outcome than the producer."""
+    whole = {0: [0, 2, 4], 1: [1, 3, 5]}
+    assert found == dict.fromkeys(found, whole)
+    expected = {number for number, outcome in outcomes.items() if outcome == "committed"}
+    aborted = {number for number, outcome in outcomes.items() if outcome == "aborted"}
+    assert expected - found.keys() == set()
+    assert aborted & found.keys() == set()
+    assert len(expected) == COMMITS
+
+
+def report(bootstrap: str, topic: str, outcomes: dict[int, str], trace: Trace) -> str:
+    """Return the requests that passed the proxy, and the logs that the broker made of them."""
+    lines = [*trace.lines(), *log_lines(bootstrap, topic, 2), *state_lines(bootstrap, topic)]
+    return "\n".join([*lines, f"outcomes {outcomes}"])
 
 
 async def test_late_requests_tear_no_transaction(bootstrap: str, layout: str, need: Callable[..., None]) -> None:
@@ -87,17 +106,11 @@ async def test_late_requests_tear_no_transaction(bootstrap: str, layout: str, ne
     admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": bootstrap})
     admin.create_topics([confluent_kafka.admin.NewTopic(topic, 2)])[topic].result(30)
 
-    outcomes, kinds = await run(bootstrap, topic, str(folder), 890)
+    outcomes, kinds, trace = await run(bootstrap, topic, str(folder), 890)
 
     # A producer of the same id ends what the last one left open.
     last = confluent_kafka.Producer({"bootstrap.servers": bootstrap, "transactional.id": topic})
     last.init_transactions(30)
-    found = await asyncio.to_thread(committed, bootstrap, topic)
-    whole = {0: [0, 2, 4], 1: [1, 3, 5]}
-    assert dict(found) == dict.fromkeys(found, whole)
-    expected = {number for number, outcome in outcomes.items() if outcome == "committed"}
-    aborted = {number for number, outcome in outcomes.items() if outcome == "aborted"}
-    assert expected - found.keys() == set()
-    assert aborted & found.keys() == set()
-    assert len(expected) == COMMITS
+    print(await asyncio.to_thread(report, bootstrap, topic, outcomes, trace))  # shown if the test fails
+    check(outcomes, await asyncio.to_thread(committed, bootstrap, topic))
     assert kinds["late"] >= 5

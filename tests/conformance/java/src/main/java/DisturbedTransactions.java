@@ -10,9 +10,14 @@ import org.apache.kafka.common.serialization.StringSerializer;
 /**
  * Transactions over a bad network: {@code java DisturbedTransactions BOOTSTRAP TOPIC COMMITS SECONDS}.
  *
- * <p>It ends after COMMITS committed transactions or after SECONDS. Each transaction sends the values NUMBER-0 to NUMBER-5 over two partitions; every third one aborts. Short timeouts
- * leave late requests on the way. When a call fails the transaction aborts, or a new producer takes over. Standard output
+ * <p>It ends after COMMITS committed transactions or after SECONDS. Each transaction sends the values NUMBER-0 to
+ * NUMBER-5 over two partitions; every third one aborts. Short timeouts leave late requests on the way.
+ * When a call fails the transaction aborts, or a new producer takes over. Standard output
  * has a line for each transaction: its number, and "committed", "aborted" or "unknown" for a commit without an answer.
+ *
+ * <p>It flushes before it aborts. Without that kafka-clients 4.3.0 may send the records with the next transaction, which
+ * commits them: {@code Sender} looks for incomplete batches first and for an EndTxn to send later, and the application
+ * may send and abort in between. It does so with any broker.
  */
 public final class DisturbedTransactions {
   private static final int RECORDS = 6;
@@ -62,10 +67,10 @@ public final class DisturbedTransactions {
         for (int record = 0; record < RECORDS; record++) {
           producer.send(new ProducerRecord<>(topic, record % 2, null, number + "-" + record));
         }
+        producer.flush();
         if (number % 3 == 2) {
           producer.abortTransaction();
         } else {
-          producer.flush();
           outcome = "unknown";
           producer.commitTransaction();
           outcome = "committed";
@@ -89,6 +94,7 @@ public final class DisturbedTransactions {
       return "unknown";
     }
     try {
+      producer.flush();
       producer.abortTransaction();
       return "aborted";
     } catch (RuntimeException error) {
