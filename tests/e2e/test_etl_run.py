@@ -13,7 +13,7 @@ import pytest
 
 pytestmark = [pytest.mark.etl, pytest.mark.timeout(600)]
 
-from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition  # noqa: E402
+from confluent_kafka import ConsumerGroupTopicPartitions, Producer, TopicPartition  # noqa: E402
 from millrace import Broker  # noqa: E402
 from pyspark.sql import SparkSession  # noqa: E402
 from spark_etl import batch_writer, batches, run, server, sinks, summaries  # noqa: E402
@@ -232,6 +232,29 @@ def test_a_broken_rule_that_fails_and_a_share_of_refused_records(etl: Etl) -> No
     assert etl.read(etl.letters) == []
     assert etl.run(sections="max_refused: 25%") == Totals(batches=1, rows_in=4, rows_out=3, rows_dlq=1)
     assert etl.ids() == [1, 2, 3]
+
+
+def test_a_refused_record_that_is_late_is_a_letter(etl: Etl) -> None:
+    """dedupe drops late records; a refused one has no event time."""
+    given = {
+        "decode": ", timestamp: {field: _timestamp, watermark: 1 minute}",
+        "sections": "dedupe: {keys: [id], within: 1 minute}",
+    }
+    etl.produce(1)
+    etl.run(**given)
+    producer = Producer({"bootstrap.servers": etl.servers})
+    long_ago = 1_767_225_600_123
+    for value in ('{"id": 2}', "broken"):
+        producer.produce(etl.topic, value, value[0], partition=0, timestamp=long_ago)
+    assert producer.flush(60) == 0
+    assert etl.run(**given).rows_dlq == 1
+    assert etl.read(etl.letters) == [("b", "broken")]
+    options = {"kafka.bootstrap.servers": etl.servers, "subscribe": etl.letters, "includeHeaders": "true"}
+    letters = etl.spark.read.format("kafka").options(**options).load()
+    (letter,) = letters.collect()
+    headers = {header["key"]: bytes(header["value"]).decode() for header in letter["headers"]}
+    assert headers["__etl.errors.timestamp"] == "2026-01-01T00:00:00.123Z"
+    assert etl.ids() == [1]
 
 
 def expire(etl: Etl) -> None:

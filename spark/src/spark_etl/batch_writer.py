@@ -143,6 +143,7 @@ class BatchWriter:
             "end": {topic: {str(number): offset for number, offset in found.items()} for topic, found in end.items()},
             "cluster": identity.cluster,
             "topic_ids": {topic: identity.topics[topic] for topic in end},
+            "created_again": list(identity.again),
             "rows_in": counts.rows,
             "rows_out": counts.good,
             "refused": labelled(counts.refused),

@@ -25,6 +25,7 @@ from typing import Any
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from spark_etl import yaml_text
 from spark_etl.errors import ConfigError
 
 CASES_FILE_BYTES_MAX = 16 << 20
@@ -90,16 +91,6 @@ class Cases(_Strict):
         return self
 
 
-class _PlainLoader(yaml.SafeLoader):
-    """YAML as JSON has it: a time stays a text."""
-
-
-_PlainLoader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
-    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
-}
-
-
 def load_cases(path: Path) -> list[Case]:
     """Read a file of cases. Raises ConfigError with the file and the place of the first fault."""
     try:
@@ -110,7 +101,7 @@ def load_cases(path: Path) -> list[Case]:
     if len(content) > CASES_FILE_BYTES_MAX:
         raise ConfigError(f"{path}: larger than {CASES_FILE_BYTES_MAX} bytes")
     try:
-        document = yaml.load(content, _PlainLoader)
+        document = yaml.load(content, yaml_text.Loader)
         return Cases.model_validate(document).cases
     except yaml.YAMLError as error:
         raise ConfigError(f"{path}: not YAML: {' '.join(str(error).split())}") from None

@@ -1,16 +1,19 @@
 """The cluster and the topics that the offsets of a checkpoint belong to.
 
-    CHECKPOINT/_etl/identity.json   {"cluster": "Xb2…", "topics": {"orders": "MBW0…"}}
+    CHECKPOINT/_etl/identity.json   {"cluster": "Xb2…", "topics": {"orders": "MBW0…"}, "again": ["orders"]}
     CHECKPOINT/_etl/start.json      a query that began again: {"offsets": {"orders": {"0": -2}}, "after": "8f2c…"}
 
 Offsets are numbers. A topic that is deleted and created again has the same name and other records at the same offsets,
 and Spark would skip the first of them. Its topic id differs, and the ids are compared at the start of a run and before
 each commit: at the commit, every record of the batch has been read from the topic that still exists.
+
+`again` names the topics of which the outputs have rows of an earlier topic too: other records with the same offsets.
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from spark_etl.checkpoint import Checkpoint, Offsets
 from spark_etl.config import Source
@@ -25,6 +28,13 @@ _IDENTITY, _START = "identity", "start"
 class Identity:
     cluster: str
     topics: dict[str, str]  # topic → topic id
+    again: tuple[str, ...] = ()  # topics that were created again, and read from their start
+
+
+def document_of(cluster: str, topics: Mapping[str, str], again: Collection[str]) -> dict[str, Any]:
+    """Return the note that keeps an identity."""
+    document: dict[str, Any] = {"cluster": cluster, "topics": dict(topics)}
+    return document | ({"again": sorted(again)} if again else {})
 
 
 class SourceIdentity:
@@ -42,8 +52,10 @@ class SourceIdentity:
         not the one of the checkpoint. UnknownTopicError: a topic of the source does not exist.
         """
         kept = self._kept()
-        names = {*self._source.topics, *topics, *(kept.topics if kept is not None and self._source.pattern else ())}
-        now = self._now(names)
+        matched = set(kept.topics) if kept is not None and self._source.pattern else set()
+        needed = {*self._source.topics, *topics}
+        may_be_gone = matched - needed if self._source.on_data_loss == "continue" else set()
+        now = self._now(needed | matched, may_be_gone)
         if kept is None:
             self._keep(now)
             return now
@@ -53,7 +65,9 @@ class SourceIdentity:
                 f"{'; '.join(changed)}: the offsets in {self._checkpoint.location} do not belong to it. "
                 "Remove that folder to begin again, or set source.on_topic_change: restart"
             )
-        known = Identity(now.cluster, {**kept.topics, **now.topics})
+        before = {name: topic_id for name, topic_id in kept.topics.items() if name not in may_be_gone}
+        gone = may_be_gone - now.topics.keys()
+        known = Identity(now.cluster, {**before, **now.topics}, tuple(sorted({*kept.again, *gone})))
         if known != kept:
             self._keep(known)
         return known
@@ -81,7 +95,9 @@ class SourceIdentity:
             for name, partitions in self._admin.end_offsets(now.topics).items()
         }
         replacement = self._checkpoint.replacement()
-        replacement.notes.write(_IDENTITY, {"cluster": now.cluster, "topics": now.topics})
+        kept = self.kept()
+        again = {name for name in now.topics if name in kept.again or (name in kept.topics and name not in same)}
+        replacement.notes.write(_IDENTITY, document_of(now.cluster, now.topics, again))
         before = self._checkpoint.query_id()
         replacement.notes.write(_START, {"offsets": offsets, "after": before})
         self._checkpoint.replace(f"replaced-{before}")
@@ -110,14 +126,16 @@ class SourceIdentity:
 
     def _kept(self) -> Identity | None:
         document = self._checkpoint.notes.read(_IDENTITY)
-        return None if document is None else Identity(str(document["cluster"]), dict(document["topics"]))
+        if document is None:
+            return None
+        return Identity(str(document["cluster"]), dict(document["topics"]), tuple(document.get("again", ())))
 
     def _keep(self, identity: Identity) -> None:
-        self._checkpoint.notes.write(_IDENTITY, {"cluster": identity.cluster, "topics": identity.topics})
+        self._checkpoint.notes.write(_IDENTITY, document_of(identity.cluster, identity.topics, identity.again))
 
-    def _now(self, names: Iterable[str]) -> Identity:
+    def _now(self, names: Iterable[str], may_be_gone: Iterable[str]) -> Identity:
         ids = self._admin.topic_ids(names)
-        absent = sorted(name for name, topic_id in ids.items() if topic_id is None)
+        absent = sorted(name for name, topic_id in ids.items() if topic_id is None and name not in may_be_gone)
         if absent:
             raise UnknownTopicError(f"source: no topic {', '.join(absent)} in the cluster")
         return Identity(self._admin.cluster_id(), {name: found for name, found in ids.items() if found is not None})

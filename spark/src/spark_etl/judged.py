@@ -20,7 +20,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.types import TimestampType
+from pyspark.sql.types import ArrayType, BinaryType, MapType, StringType, StructType, TimestampType, VariantType
 
 from spark_etl.config import Pipeline, Rule
 from spark_etl.config.model import seconds
@@ -29,9 +29,10 @@ from spark_etl.decode import RAW, SOURCE_COLUMNS, Decoded, decode
 from spark_etl.decode.faults import barrier, fault
 from spark_etl.errors import ConfigError
 from spark_etl.lake import changes
-from spark_etl.transform import dedupe, joins, statements
+from spark_etl.transform import dedupe, folders, joins, statements
 
 Check = tuple[str, str]  # stage and rule
+REFUSED_AT = "_refused_at"  # a refused row's `_timestamp`, which is null itself where it is the event time of dedupe
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +96,10 @@ class Judged:
         """Return the rows of the frame or a batch that become dead letters."""
         place = F.concat_ws(".", "_error.stage", "_error.rule")
         dropped = [".".join(check) for check in self.drops]
-        return batch.where(F.col("_error").isNotNull() & ~place.isin(dropped))
+        refused = batch.where(F.col("_error").isNotNull() & ~place.isin(dropped))
+        if REFUSED_AT not in batch.columns:
+            return refused
+        return refused.withColumn("_timestamp", F.coalesce("_timestamp", REFUSED_AT))
 
 
 def plan(session: SparkSession, records: DataFrame, pipeline: Pipeline) -> Judged:
@@ -130,7 +134,8 @@ class _Planner:
             unknown = [name for name in self._partition_by() if name not in known]
             frame = frame.withColumn("_error", barrier(F.coalesce("_error", *self._partition_faults(unknown, frame))))
         columns = (*data, *(["_deleted"] if "_deleted" in decoded.marks else []), *SOURCE_COLUMNS)
-        frame = self._without_raw(frame).select(*columns, *RAW, "_error", *(["_noted"] if self._notes else []))
+        own = [name for name in ("_noted", REFUSED_AT) if name in frame.columns]
+        frame = self._without_raw(frame).select(*columns, *RAW, "_error", *own)
         return Judged(frame, columns, *self._outcomes(decoded))
 
     def _joined(self, frame: DataFrame) -> DataFrame:
@@ -157,11 +162,14 @@ class _Planner:
         later = list[str]()
         for name, expression in self._config.derive.items():
             try:
-                frame = frame.withColumn(name, F.expr(expression))
+                derived = frame.withColumn(name, F.expr(expression))
             except PySparkException as error:
                 if not self._config.join:
                     raise self._fault(("derive", name), error) from None
                 later.append(name)
+                continue
+            self._check(frame, expression, ("derive", name))
+            frame = derived
         frame = self._joined(frame)
         for name in later:
             self._check(frame, self._config.derive[name], ("derive", name))
@@ -170,9 +178,11 @@ class _Planner:
 
     def _check(self, frame: DataFrame, expression: str, place: Place) -> None:
         try:
-            frame.select(F.expr(expression))
+            selected = frame.select(F.expr(expression))
         except PySparkException as error:
             raise self._fault(place, error) from None
+        if not statements.repeatable(selected):
+            raise self._fault(place, ConfigError(statements.NOT_REPEATABLE))
 
     def _ruled(self, frame: DataFrame, partition_by: list[str]) -> DataFrame:
         """Add the faults of rules and of partition columns to `_error`, and the broken rules of notes as `_noted`."""
@@ -212,9 +222,16 @@ class _Planner:
             absent = self._no_partition(name, frame)
             if absent is None:
                 raise self._fault(("sinks",), ConfigError(f"partition_by: no column {name!r}"))
-            reason = F.lit(f"{name} is null, no partition to write to")
-            found.append(F.when(absent, fault("partition", name, reason)))
+            for condition, reason in self._unfit_folders(name, absent, frame):
+                found.append(F.when(condition, fault("partition", name, F.lit(f"{name} {reason}"))))
         return found
+
+    def _unfit_folders(self, name: str, absent: Column, frame: DataFrame) -> list[tuple[Column, str]]:
+        """Return the conditions of values that make no folder. ConfigError: the column's type makes none."""
+        kind = frame.schema[name].dataType if name in frame.columns else None
+        if isinstance(kind, ArrayType | BinaryType | MapType | StructType | VariantType):
+            raise self._fault(("sinks",), ConfigError(f"partition_by: {name} is {kind.simpleString()}, no folder"))
+        return folders.faults(name) if isinstance(kind, StringType) else [(absent, folders.NULL)]
 
     def _timed(self, frame: DataFrame) -> DataFrame:
         """Give the frame its watermark. The event time of a refused row counts for nothing."""
@@ -229,13 +246,16 @@ class _Planner:
             found = frame.schema[name].dataType.simpleString()
             raise self._fault(("decode", "timestamp", "field"), ConfigError(f"{name} is {found}, not a time"))
         if name == "_timestamp":
-            return frame.withWatermark(name, delay)
+            if self._config.dedupe is None:
+                return frame.withWatermark(name, delay)
+            frame = frame.withColumn(REFUSED_AT, F.when(F.col("_error").isNotNull(), F.col(name)))
         return frame.withColumn(name, F.when(F.col("_error").isNull(), F.col(name))).withWatermark(name, delay)
 
     def _stated(self, frame: DataFrame, decoded: Decoded) -> tuple[DataFrame, list[str]]:
         """Apply the statements; return their frame and data columns."""
         deleted = [name for name in decoded.marks if name == "_deleted"]
-        kept = (*SOURCE_COLUMNS, *RAW, "_error", *deleted, *(["_noted"] if self._notes else []))
+        kept = (*SOURCE_COLUMNS, *RAW, "_error", *deleted)
+        kept += tuple(name for name in ("_noted", REFUSED_AT) if name in frame.columns)
         for number, statement in enumerate(self._config.transform):
             try:
                 frame = statements.applied(self._session, frame, statement.sql, kept, self._aside)

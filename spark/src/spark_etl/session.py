@@ -25,6 +25,11 @@ DELTA = {
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     "spark.databricks.delta.snapshotPartitions": "2",  # the default of 50 tasks costs seconds a batch
 }
+#: Avro allocates as many bytes as a length in a record names: a record of ten bytes could use up the heap.
+AVRO_LIMITS = " ".join(
+    f"-Dorg.apache.avro.limits.{name}.maxLength={size}"
+    for name, size in {"bytes": 64 << 20, "string": 64 << 20, "collectionItems": 4 << 20}.items()
+)
 UI_ADDRESS = "SPARK_LOCAL_IP"
 #: The security options of Kafka in Spark's plans, which the user interface shows: each option up to the next one.
 #: Possessive, so that Java matches a long value without deep recursion.
@@ -111,9 +116,11 @@ def _of_the_jvm(settings: EtlSettings, temporary: Path, local: bool) -> dict[str
                 f"-Dlog4j2.configurationFile={files('spark_etl') / 'log4j2.properties'}",
                 f"-Dderby.system.home={temporary}",
                 "-XX:-UsePerfData",
+                AVRO_LIMITS,
                 settings.etl_java_options,
             ]
         ).strip(),
+        **({} if local else {"spark.executor.extraJavaOptions": AVRO_LIMITS}),
         **(addresses if host else {}),  # without one, Spark finds the address that executors reach
         "spark.local.dir": str(temporary),
         "spark.sql.warehouse.dir": str(temporary / "warehouse"),
@@ -131,6 +138,9 @@ def _of_the_session(settings: EtlSettings) -> dict[str, str]:
         # rules and the partition check refuse.
         "spark.sql.ansi.enabled": "false",
         "spark.sql.sources.partitionColumnTypeInference.enabled": "false",
+        # Spark's default is INT96, of which the Python package deltalake reads 64 bits: not 9999-12-31, nor 0001-01-01.
+        "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+        "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
         "spark.hadoop.mapreduce.fileoutputcommitter.algorithm.version": "2",
         "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
         "spark.ui.showConsoleProgress": "false",

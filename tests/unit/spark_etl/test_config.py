@@ -194,3 +194,28 @@ def test_secrets_are_never_printed(tmp_path):
     assert "only options that begin with security., sasl. or ssl." in refusal(
         tmp_path, LINES + "kafka: {group.id: mine}\n"
     )
+
+
+def test_words_of_yaml_stay_texts_and_a_share_is_exact(tmp_path):
+    """`on` is a key of joins, and 7 of 1,000 records are not more than 0.7%."""
+    (tmp_path / "orders.json").write_text(SCHEMA)
+    path = tmp_path / "orders.yaml"
+    join = "{name: no, path: days.csv, format: csv, schema: code STRING, on: {day: code}, select: {off: code}}"
+    text = yaml.safe_dump({**document(), "max_refused": "0.7%"}) + f"join: [{join}]\n"
+    path.write_text(text)
+    config = load(path, {}).config
+    assert config.join[0].on == {"day": "code"}
+    assert (config.join[0].name, list(config.join[0].select)) == ("no", ["off"])
+    assert config.max_refused == 7 / 1_000
+
+
+def test_a_file_of_no_text_is_refused_in_one_line(tmp_path):
+    reason = refusal(tmp_path, "name: a\0b")
+    assert "not YAML: unacceptable character #x0000" in reason
+    assert "\n" not in reason
+
+
+def test_two_sinks_of_one_table_are_refused(tmp_path):
+    sink = {"type": "postgres", "url": "jdbc:postgresql://db/shop", "table": "orders"}
+    reason = refusal(tmp_path, {**document(), "sinks": [sink, {**sink, "columns": ["id"]}]})
+    assert reason.endswith(": sinks.1.table: two sinks write the same table")

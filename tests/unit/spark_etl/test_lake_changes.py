@@ -13,9 +13,10 @@ from spark_etl.lake import LakeTable, changes  # noqa: E402
 
 APP = "etl/customers/8f2c1d0a"
 PLACE = "_topic STRING, _partition INT, _offset BIGINT, _timestamp TIMESTAMP"
-PLAIN = f"id BIGINT, name STRING, _key STRING, {PLACE}, _deleted BOOLEAN, _raw_value BINARY"
+GONE = "_deleted BOOLEAN"
+PLAIN = f"id BIGINT, name STRING, _key STRING, {PLACE}, {GONE}, _raw_value BINARY"
 ROW = "STRUCT<id: INT, name: STRING>"
-EVENT = f"before {ROW}, after {ROW}, op STRING, ts_ms BIGINT, day STRING, _key STRUCT<id: INT>, {PLACE}"
+EVENT = f"before {ROW}, after {ROW}, op STRING, ts_ms BIGINT, day STRING, _key STRUCT<id: INT>, {PLACE}, {GONE}"
 Change = tuple[int, int | None, str | None, str, bool | None]  # offset, id, name, key, deleted
 
 
@@ -30,9 +31,9 @@ def plain(spark: SparkSession, *rows: Change) -> DataFrame:
 
 
 def events(spark: SparkSession, *rows: tuple) -> DataFrame:
-    """Return change events (offset, op, before, after); the key's id is that of the row."""
+    """Return change events (offset, op, before, after), op "" for a null value; the key's id is that of the row."""
     values = [
-        (before, after, op, None, "d1", ((after or before or (9,))[0],), "c", 0, offset, None)
+        (before, after, op or None, None, "d1", ((after or before or (9,))[0],), "c", 0, offset, None, op == "")
         for offset, op, before, after in rows
     ]
     return spark.createDataFrame(values, EVENT)
@@ -89,7 +90,7 @@ def test_change_events_of_debezium(spark: SparkSession, tmp_path: Path) -> None:
         (2, "u", (2, "two"), (2, "zwei")),
         (3, "c", None, (3, "three")),
         (4, "d", (3, None), None),
-        (5, None, None, None),  # a tombstone
+        (5, "", None, None),  # a tombstone
         (6, "m", None, None),
     )
     with LakeTable.opened(spark, sink, first.schema) as table:
@@ -101,6 +102,31 @@ def test_change_events_of_debezium(spark: SparkSession, tmp_path: Path) -> None:
         with pytest.raises(OutputError, match="1 change events have an op other than c, r, u, d, m"):
             table.write(events(spark, (10, "t", None, None)), APP, 2, counted(1))
         assert not table.holds(APP, 2)
+
+
+@pytest.mark.parametrize(
+    ("op", "after"), [(None, (1, "one")), (None, None), ("x", (1, "one")), ("u", None), ("c", (None, "no key"))]
+)
+def test_an_event_that_says_nothing_changes_nothing(spark: SparkSession, tmp_path: Path, op, after) -> None:
+    """An event without an op is no deletion, and one without a row writes none."""
+    path = tmp_path / "customers"
+    sink = config(path, envelope="debezium")
+    first = events(spark, (0, "r", None, (1, "one")))
+    with LakeTable.opened(spark, sink, first.schema) as table:
+        table.write(first, APP, 0, counted(1))
+        with pytest.raises(OutputError, match="1 change events have an op other than c, r, u, d, m, or no row"):
+            table.write(events(spark, (1, op, (1, "one"), after)), APP, 1, counted(1))
+    assert found(spark, path, "id", "name") == [(1, "one")]
+
+
+def test_a_key_that_is_no_whole_number_removes_no_other_row(spark: SparkSession, tmp_path: Path) -> None:
+    path = tmp_path / "t"
+    first = plain(spark, (0, 1, "a", "1", None))
+    with LakeTable.opened(spark, config(path), first.schema) as table:
+        table.write(first, APP, 0, counted(1))
+        with pytest.raises(OutputError, match=r"1 deletions name no key \(id\)"):
+            table.write(plain(spark, (1, None, None, "1.5", True)), APP, 1, counted(1))
+    assert found(spark, path, "id", "name") == [(1, "a")]
 
 
 def test_a_deletion_without_a_key(spark: SparkSession, tmp_path: Path) -> None:

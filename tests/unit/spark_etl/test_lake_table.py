@@ -6,6 +6,8 @@ import pytest
 
 pytestmark = [pytest.mark.etl, pytest.mark.timeout(1200)]
 
+import duckdb  # noqa: E402
+from deltalake import DeltaTable, QueryBuilder  # noqa: E402
 from pyspark.sql import DataFrame, SparkSession  # noqa: E402
 from pyspark.sql.types import StructType  # noqa: E402
 from spark_etl.config.sinks import DeltaSinkConfig  # noqa: E402
@@ -156,3 +158,21 @@ def test_a_location_of_hadoop_is_left_to_hadoop(spark: SparkSession, tmp_path: P
     ):
         pass
     assert not Path("s3a:").exists()
+
+
+def test_times_of_all_years_are_the_same_to_every_reader(spark: SparkSession, tmp_path: Path) -> None:
+    path = tmp_path / "times"
+    times = ["0001-01-01 00:00:00", "1500-02-03 04:05:06.5", "2026-01-01 00:00:00.123456", "9999-12-31 23:59:59.999999"]
+    written = spark.createDataFrame([(each,) for each in times], "text STRING").selectExpr(
+        "text", "to_timestamp(text) AS moment"
+    )
+    with LakeTable.opened(spark, config(path), written.schema) as table:
+        table.write(written, APP, 0, accepting(4))
+    found = spark.read.format("delta").load(str(path)).selectExpr("CAST(moment AS STRING) AS moment").collect()
+    assert sorted(row["moment"] for row in found) == times
+    delta = QueryBuilder().register("times", DeltaTable(str(path))).execute("SELECT moment FROM times")  # noqa: F841
+    query = "SELECT strftime(moment AT TIME ZONE 'UTC', '%Y-%m-%d %H:%M:%S.%f') FROM"
+    whole = [f"{text:0<26}" if "." in text else f"{text}.000000" for text in times]
+    assert sorted(row[0] for row in duckdb.sql(f"{query} delta").fetchall()) == whole
+    files = DeltaTable(str(path)).file_uris()
+    assert sorted(row[0] for row in duckdb.sql(f"{query} read_parquet({files!r})").fetchall()) == whole

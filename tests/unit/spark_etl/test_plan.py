@@ -7,6 +7,7 @@ import pytest
 
 pytestmark = pytest.mark.etl
 
+from pyspark.errors import PySparkException  # noqa: E402
 from pyspark.sql import Observation  # noqa: E402
 from spark_etl.config import Pipeline  # noqa: E402
 from spark_etl.errors import ConfigError  # noqa: E402
@@ -112,6 +113,16 @@ def test_a_join_keeps_what_has_no_match(spark, tmp_path):
     ]
     assert refused(judged) == [(4, "decode", "json", BAD)]
     assert judged.columns[:7] == ("id", "name", "price", "at", "airline", "double_seats", "shout")
+
+
+def test_a_table_that_gets_a_second_row_for_a_key_multiplies_no_record(spark, tmp_path, monkeypatch):
+    """The path is relative to the working directory; the JVM has another one."""
+    monkeypatch.chdir(tmp_path)
+    judged = planned(spark, tmp_path, JOINED, join=[airlines(tmp_path, path="airlines.csv")])
+    with (tmp_path / "airlines.csv").open("a") as file:
+        file.write("Ann,Second Ann,30\n")
+    with pytest.raises(PySparkException, match="join airlines: the table has several rows for one key"):
+        judged.rows.collect()
 
 
 @pytest.mark.parametrize(

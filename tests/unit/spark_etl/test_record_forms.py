@@ -14,7 +14,7 @@ from spark_etl.config import Pipeline  # noqa: E402
 from spark_etl.errors import ConfigError  # noqa: E402
 from spark_etl.judged import plan  # noqa: E402
 from support.kafka_frames import frame  # noqa: E402
-from support.pipelines import json_decode, pipeline  # noqa: E402
+from support.pipelines import FLAT, json_decode, pipeline  # noqa: E402
 
 KEY = {"type": "object", "required": ["id"], "properties": {"id": {"type": "integer"}, "part": {"type": "string"}}}
 UPSERT = [{"type": "delta", "path": "none", "mode": "upsert", "keys": ["_key"]}]
@@ -240,3 +240,46 @@ def test_an_event_time_that_is_no_time(spark, tmp_path):
     pipe = pipeline(tmp_path, decode=json_decode(timestamp={"field": "name", "watermark": "1 minute"}))
     with pytest.raises(ConfigError, match=r"pipeline\.yaml:\d+: decode\.timestamp\.field: name is string, not a time"):
         plan(spark, frame(spark, []), pipe)
+
+
+def test_an_avro_length_takes_no_memory(spark, tmp_path):
+    """Nine bytes say that a text of 1 GB follows; the record after them is read."""
+    schema = {"type": "record", "name": "R", "fields": [{"name": "text", "type": "string"}]}
+    (tmp_path / "text.avsc").write_text(json.dumps(schema))
+    pipe = pipeline(tmp_path, decode={"format": "avro", "schema": "text.avsc"})
+    rows = judge(spark, pipe, [b"\x80\x80\x80\x80\x08abcd", b"\x04ok"])
+    assert errors(rows) == [("decode", "avro", "the value is not one whole record of the Avro schema"), None]
+    assert rows[1]["text"] == "ok"
+
+
+@pytest.mark.parametrize("text", ["12:30", "T12:30:00", "12:30-05:00", "2026", "170670"])
+def test_a_time_without_a_date_is_refused(spark, tmp_path, text):
+    """Spark would add the date of today, another one at each try."""
+
+    def refusals(pipe: Pipeline, value: bytes) -> list:
+        return errors(plan(spark, frame(spark, [value]), pipe).rows.select("_error").collect())
+
+    value = json.dumps({"id": 1, "at": text}).encode()
+    assert refusals(pipeline(tmp_path), value) == [("decode", "type", "wrong type: at")]
+    inner = {"type": "object", "properties": {"o": {"type": "object", "properties": {"at": FLAT["properties"]["at"]}}}}
+    value = json.dumps({"o": {"at": text}}).encode()
+    assert refusals(pipeline(tmp_path, inner), value) == [("decode", "type", "wrong type: o.at")]
+
+
+def test_an_avro_string_is_text(spark, tmp_path):
+    """Bytes that are no UTF-8 in a Parquet file stop every reader but Spark."""
+    fields = {
+        "one": "string",
+        "many": {"type": "array", "items": ["null", "string"]},
+        "named": {"type": "map", "values": "string"},
+        "number": "int",
+    }
+    schema = {"type": "record", "name": "R", "fields": [{"name": name, "type": fields[name]} for name in fields]}
+    (tmp_path / "text.avsc").write_text(json.dumps(schema))
+    pipe = pipeline(tmp_path, decode={"format": "avro", "schema": "text.avsc"})
+    whole = b"\x04%s\x04\x02\x02%s\x00\x00\x02\x02%s\x02%s\x00\x02"
+    parts = [(b"ok", b"a", b"k", b"v"), (b"\xff\xfe", b"a", b"k", b"v"), (b"ok", b"\xff", b"k", b"v")]
+    parts += [(b"ok", b"a", b"\xff", b"v"), (b"ok", b"a", b"k", b"\xff")]
+    rows = judge(spark, pipe, [whole % each for each in parts])
+    assert errors(rows) == [None] + [("decode", "text", "a string is not UTF-8")] * 4
+    assert (rows[0]["one"], rows[0]["many"], rows[0]["named"], rows[0]["number"]) == ("ok", ["a", None], {"k": "v"}, 1)

@@ -151,3 +151,19 @@ def test_topics_whose_offsets_still_count(cluster):
     cluster.id = "c2"
     assert identity(cluster).unchanged() == set()
     assert identity(cluster).kept() == Identity("c1", {"orders": "t1", "users": "u1"})
+
+
+def test_a_topic_of_a_pattern_may_go_if_data_may_be_lost(cluster):
+    pattern = {"pattern": "orders.*"}
+    cluster.topics["orders.eu"] = "e1"
+    identity(cluster, **pattern).check(["orders", "orders.eu"])
+    cluster.topics["orders.eu"] = None
+    with pytest.raises(UnknownTopicError, match=r"^source: no topic orders\.eu in the cluster$"):
+        identity(cluster, **pattern).check(["orders"])
+    lossy = {**pattern, "on_data_loss": "continue"}
+    with pytest.raises(UnknownTopicError, match=r"^source: no topic orders\.eu in the cluster$"):
+        identity(cluster, **lossy).check(["orders", "orders.eu"])  # the batch has records of it
+    assert identity(cluster, **lossy).check(["orders"]) == Identity("c1", {"orders": "t1"}, ("orders.eu",))
+    cluster.topics["orders.eu"] = "e2"
+    found = identity(cluster, **lossy).check(["orders", "orders.eu"])
+    assert found == Identity("c1", {"orders": "t1", "orders.eu": "e2"}, ("orders.eu",))

@@ -63,6 +63,10 @@ def backfill(
     sink = config.delta
     if sink.mode != "append":
         raise ConfigError("backfill: a table of mode: upsert holds last states, no range of offsets")
+    if config.dedupe is not None:
+        raise ConfigError(
+            "backfill: dedupe compares records with those outside the range, which backfill does not read"
+        )
     table = LakeTable.existing(session, sink)
     last = table.last_metadata()
     if last is None:
@@ -149,6 +153,8 @@ def check_topics(last: Mapping[str, Any], admin: KafkaAdmin) -> None:
     for topic, topic_id in admin.topic_ids(known).items():
         if topic_id != known[topic]:
             raise OutputError(f"topic {topic} was deleted or created again since the table's last commit")
+    for topic in sorted(set(last.get("created_again", ())) & known.keys()):
+        raise OutputError(f"backfill: the table has rows of an earlier topic {topic}, with the same offsets")
 
 
 def _positions(admin: KafkaAdmin, committed: Mapping[str, Mapping[int, int]], at: Point) -> Offsets:

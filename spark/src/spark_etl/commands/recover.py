@@ -17,6 +17,7 @@ from spark_etl import notes
 from spark_etl.batches import Batches, BatchPlace
 from spark_etl.config import Pipeline
 from spark_etl.errors import OutputError
+from spark_etl.identity import document_of
 from spark_etl.lake import LakeTable, recovery
 from spark_etl.logs import Log
 from spark_etl.session import opened
@@ -50,7 +51,8 @@ def recover(session: SparkSession, pipeline: Pipeline) -> dict[str, object]:
         recovery.written(session, config.checkpoint, files)
         documents = notes.at(config.checkpoint, session)
         if "cluster" in last and "topic_ids" in last:
-            documents.write("identity", {"cluster": last["cluster"], "topics": last["topic_ids"]})
+            again = last.get("created_again", ())
+            documents.write("identity", document_of(last["cluster"], last["topic_ids"], again))
         if stateful:
             documents.write("start", {"offsets": last["end"], "after": last["query"]})
         else:

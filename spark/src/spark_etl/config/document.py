@@ -12,6 +12,7 @@ from spark_etl.config.sinks import (
     DeadLetter,
     DeltaSinkConfig,
     KafkaSinkConfig,
+    PostgresSinkConfig,
     SinkConfig,
     TableSinkConfig,
 )
@@ -83,6 +84,10 @@ def faults(config: PipelineConfig) -> Iterator[Fault]:
     for number, name in enumerate(joins):
         if name in joins[:number]:
             yield ("join", number, "name"), "two joins have the same name"
+    tables = [(sink.url, sink.table) if isinstance(sink, PostgresSinkConfig) else None for sink in config.sinks]
+    for number, table in enumerate(tables):
+        if table is not None and table in tables[:number]:
+            yield ("sinks", number, "table"), "two sinks write the same table"
     yield from _topic_faults(config)
     yield from _event_time_faults(config)
     if config.decode.null_value == "delete":

@@ -1,6 +1,7 @@
 """The base of every section's model, and the types that several sections use."""
 
 import re
+from decimal import Decimal
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
@@ -44,7 +45,7 @@ def _share(value: Any) -> Any:
     match = re.match(r"^(\d{1,3}(?:\.\d{1,6})?)%$", value.strip())
     if match is None:
         raise ValueError("a share is a percentage, as in `5%`")
-    return float(match[1]) / 100
+    return float(Decimal(match[1]) / 100)
 
 
 Share = Annotated[float, BeforeValidator(_share), Field(ge=0, le=1)]

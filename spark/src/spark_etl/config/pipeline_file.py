@@ -25,6 +25,7 @@ from typing import Any
 import yaml
 from pydantic import BaseModel, ConfigDict, PrivateAttr, ValidationError
 
+from spark_etl import yaml_text
 from spark_etl.avro_schema import AvroSchema
 from spark_etl.config.document import PipelineConfig, faults
 from spark_etl.config.sinks import KafkaSinkConfig
@@ -186,14 +187,14 @@ def _parsed(path: Path) -> tuple[dict[str, Any], _Lines]:
     if len(content) > PIPELINE_FILE_BYTES_MAX:
         raise ConfigError(f"{path}: larger than {PIPELINE_FILE_BYTES_MAX} bytes")
     try:
-        root = yaml.compose(content, yaml.SafeLoader)
+        root = yaml.compose(content, yaml_text.Loader)
         lines = _Lines(path, root) if root is not None else None
-        document = yaml.safe_load(content)
+        document = yaml.load(content, yaml_text.Loader)
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark is not None else 1
         raise ConfigError(f"{path}:{line}: not YAML: {error.problem}") from error
     except (yaml.YAMLError, RecursionError, ValueError) as error:
-        raise ConfigError(f"{path}: not YAML: {error}") from error
+        raise ConfigError(f"{path}: not YAML: {' '.join(str(error).split())}") from error
     if lines is None or not isinstance(document, dict):
         raise ConfigError(f"{path}: the file must be a mapping")
     return document, lines

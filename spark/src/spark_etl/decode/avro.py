@@ -3,19 +3,25 @@
 from_avro alone would ignore bytes after the record, and makes an unreadable record a row of nulls. The schema is
 therefore wrapped in a record of two fields, the user's record and a nonce: Avro writes a record as its fields one after
 the other, so value + nonce is such a record exactly if the value is one whole record.
+
+from_avro also passes bytes of a string on that are not UTF-8. One of them would make a Parquet file unreadable for
+readers other than Spark.
 """
 
 import json
+from functools import reduce
+from operator import or_
 from typing import Any
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.avro.functions import from_avro
+from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructType
 
 from spark_etl.decode.faults import Finding
 
-CHECKS = ("framed", "avro")
-WORKING = ("avro",)
+CHECKS = ("framed", "avro", "text")
+WORKING = ("avro", "not_text")
 NONCE_BYTES = 8
 
 
@@ -36,7 +42,11 @@ class Avro:
         nonce = F.unhex(F.lit(self._nonce))
         whole = from_avro(F.concat("_raw_value", nonce), self._schema, {"mode": "PERMISSIVE"})
         parsed = records.select("*", whole.alias(f"{self._prefix}avro"))
-        return parsed.select("*", *(F.col(f"{self._prefix}avro.record.{name}").alias(name) for name in self._names))
+        record = f"{self._prefix}avro.record"
+        kind = parsed.select(record).schema[0].dataType
+        not_text = F.coalesce(_not_text(F.col(record), kind), F.lit(False))
+        fields = (F.col(f"{record}.{name}").alias(name) for name in self._names)
+        return parsed.select("*", *fields, not_text.alias(f"{self._prefix}not_text"))
 
     def findings(self) -> list[Finding]:
         avro = f"{self._prefix}avro"
@@ -48,4 +58,25 @@ class Avro:
         return [
             (unread & magic, "framed", framed),
             (unread, "avro", F.lit("the value is not one whole record of the Avro schema")),
+            (F.col(f"{self._prefix}not_text"), "text", F.lit("a string is not UTF-8")),
         ]
+
+
+def _not_text(value: Column, kind: DataType) -> Column:
+    """Return whether a string within a value is not UTF-8; null or false if none is."""
+    match kind:
+        case StringType():
+            return ~F.is_valid_utf8(value)
+        case StructType():
+            parts = [F.coalesce(_not_text(value[field.name], field.dataType), F.lit(False)) for field in kind.fields]
+            return reduce(or_, parts, F.lit(False))
+        case ArrayType() if _has_text(kind.elementType):
+            return F.exists(value, lambda item: F.coalesce(_not_text(item, kind.elementType), F.lit(False)))
+        case MapType():
+            keys = F.exists(F.map_keys(value), lambda key: ~F.is_valid_utf8(key))
+            return keys | _not_text(F.map_values(value), ArrayType(kind.valueType))
+    return F.lit(False)
+
+
+def _has_text(kind: DataType) -> bool:
+    return "string" in kind.simpleString()

@@ -8,7 +8,7 @@ An empty field is null.
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from spark_etl.decode.faults import Finding, listed, listing
+from spark_etl.decode.faults import Finding, listed, listing, time
 from spark_etl.schema import Field, RecordSchema
 
 CHECKS = ("csv", "type", "required")
@@ -61,7 +61,7 @@ class Delimited:
     def _value(self, field: Field) -> Column:
         text = self._text(field)
         if field.date_time:
-            return F.try_to_timestamp(text)
+            return time(text)
         if field.json_type == "string":
             return text
         return F.when(text.rlike(_FORMS[field.json_type]), text.try_cast(field.spark_type))

@@ -31,6 +31,12 @@ def listed(names: Iterable[Column]) -> Column:
     return F.concat_ws(", ", *names)
 
 
+def time(text: Column) -> Column:
+    """Return a text as a time, null if it is none or has no date: Spark would add that of today."""
+    date, hours = F.instr(text, "-"), F.instr(text, ":")
+    return F.when((date >= 5) & ((hours == 0) | (hours > date)), F.try_to_timestamp(text))
+
+
 def utf8(column: str) -> Column:
     """Return bytes as text, null if they are not UTF-8."""
     return F.expr(f"CASE WHEN is_valid_utf8({column}) THEN CAST({column} AS STRING) END")

@@ -16,7 +16,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from spark_etl.decode import nested
-from spark_etl.decode.faults import Finding, listed, listing
+from spark_etl.decode.faults import Finding, listed, listing, time
 from spark_etl.schema import Field, RecordSchema
 
 OPTIONS = {
@@ -122,7 +122,7 @@ class JsonText:
         if field.json_type != "string":
             return value
         text = F.try_variant_get(value, "$", "string")
-        return F.try_to_timestamp(text) if field.date_time else text
+        return time(text) if field.date_time else text
 
     def _inside(self) -> Column:
         """Return the faults inside nested fields: a struct of three texts."""

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812
 
+from spark_etl.decode.faults import time
 from spark_etl.schema import Field
 
 Search = Callable[[Column, Field, str], Column]
@@ -24,7 +25,7 @@ def wrong(value: Column, field: Field, path: str) -> Column:
         case "array":
             right, inner = kind.startswith("ARRAY<"), _per_item(wrong, value, field, path)
         case "string" if field.date_time:
-            right = (kind == "STRING") & F.try_variant_get(value, "$", "timestamp").isNotNull()
+            right = (kind == "STRING") & time(F.try_variant_get(value, "$", "string")).isNotNull()
             inner = F.lit("")
         case "number":
             right, inner = kind.isin("BIGINT", "DOUBLE") | kind.startswith("DECIMAL("), F.lit("")

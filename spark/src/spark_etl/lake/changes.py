@@ -6,9 +6,11 @@ which is the record's `_key`. With `envelope: debezium` the rows are change even
     {"op": "u", "before": {"id": 1, "name": "a"}, "after": {"id": 1, "name": "b"}, …}    perhaps within "payload"
 
 op c, r, u: the row `after` is written. op d: the row of the key is removed. A null value after it (a tombstone) removes
-it again, which changes nothing. op m (a message) is no change. op t (truncate) stops the pipeline.
+it again, which changes nothing. op m (a message) is no change. op t (truncate), another op, none, or a row that is not
+there or has no key stops the pipeline.
 
-Order within a key: by offset. A row of the table that has a later offset of the same partition stays.
+Order within a key: by offset. A row of the table that has a later offset of the same partition stays, unless the topic
+was created again: each of its records is newer than all of the topic before it.
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,7 +19,7 @@ from typing import Any
 
 from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.types import DataType, StructField, StructType
+from pyspark.sql.types import DataType, IntegralType, StructField, StructType
 from pyspark.storagelevel import StorageLevel
 
 from spark_etl.config.sinks import DeltaSinkConfig
@@ -27,7 +29,7 @@ from spark_etl.lake import columns
 DELETED = "_deleted"
 RAW = "_raw_"  # columns of the record itself, for other sinks
 ENVELOPE_FIELDS = {"before", "after", "op", "source", "ts_ms", "ts_us", "ts_ns", "transaction", "payload", "schema"}
-_NEWER = "NOT coalesce(t._topic = s._topic AND t._partition = s._partition AND t._offset >= s._offset, false)"
+_LATER = "t._topic = s._topic AND t._partition = s._partition AND t._offset >= s._offset"
 
 
 def target_schema(config: DeltaSinkConfig, rows: StructType) -> StructType:
@@ -61,11 +63,13 @@ def same_key(keys: Sequence[str]) -> str:
     return " AND ".join(f"t.`{key}` <=> s.`{key}`" for key in keys)
 
 
-def with_actions(builder: Any, names: Sequence[str]) -> Any:
-    """Add to a MERGE: remove, change or insert the row of a key."""
+def with_actions(builder: Any, names: Sequence[str], created_again: Sequence[str]) -> Any:
+    """Add to a MERGE: remove, change or insert the row of a key. `created_again`: topics whose offsets began again."""
+    again = "".join(f" AND s._topic <> '{topic}'" for topic in created_again)
+    newer = f"NOT coalesce({_LATER}{again}, false)"
     values = {f"`{name}`": f"s.`{name}`" for name in names}
-    builder = builder.whenMatched(f"s.{DELETED} AND {_NEWER}").delete()
-    builder = builder.whenMatched(f"NOT s.{DELETED} AND {_NEWER}").updateExpr(values)
+    builder = builder.whenMatched(f"s.{DELETED} AND {newer}").delete()
+    builder = builder.whenMatched(f"NOT s.{DELETED} AND {newer}").updateExpr(values)
     return builder.whenNotMatched(f"NOT s.{DELETED}").insertExpr(values)
 
 
@@ -99,7 +103,7 @@ def collapsed(rows: DataFrame, config: DeltaSinkConfig, schema: StructType) -> I
         last.count()
         numbers = seen.get
         if numbers["unknown"]:
-            raise OutputError(f"{numbers['unknown']} change events have an op other than c, r, u, d, m")
+            raise OutputError(f"{numbers['unknown']} change events have an op other than c, r, u, d, m, or no row")
         if numbers["keyless"]:
             raise OutputError(f"{numbers['keyless']} deletions name no key ({', '.join(config.keys)})")
         yield last, int(numbers["rows"])
@@ -122,12 +126,16 @@ def _opened_envelope(rows: DataFrame, config: DeltaSinkConfig, schema: StructTyp
     envelope = _envelope(rows.schema)
     root = "" if "op" in rows.columns else "payload."
     op = F.col(f"{root}op")
-    deleted = op.isNull() | (op == "d")
+    tombstone = F.coalesce(F.col(DELETED), F.lit(False)) if DELETED in rows.columns else F.lit(False)
+    deleted = tombstone | F.coalesce(op == "d", F.lit(False))
     objects = _objects(envelope)
     after, before = objects["after"], objects.get("before", StructType())
     images = dict(zip(after.names, columns.fitted_parts(f"{root}after", after, schema), strict=True))
     offered = StructType([field for field in rows.schema.fields if field.name not in ENVELOPE_FIELDS | {DELETED}])
     others = dict(zip(schema.names, columns.fitted(schema, offered), strict=True))
+    row = op.isin("c", "r", "u") & F.col(f"{root}after").isNotNull()
+    for key in config.keys:
+        row = row & images[key].isNotNull() if key in images else row
     values = []
     for field in schema.fields:
         if field.name not in images:
@@ -142,7 +150,7 @@ def _opened_envelope(rows: DataFrame, config: DeltaSinkConfig, schema: StructTyp
         *values,
         deleted.alias(DELETED),
         F.coalesce(op == "m", F.lit(False)).alias("_ignored"),
-        F.coalesce(~op.isin("c", "r", "u", "d", "m"), F.lit(False)).alias("_unknown"),
+        (~tombstone & ~F.coalesce(op.isin("d", "m") | row, F.lit(False))).alias("_unknown"),
     )
 
 
@@ -167,5 +175,8 @@ def _from_key(kind: DataType, field: StructField, keys: Sequence[str]) -> Column
         if isinstance(inner, StructType) and field.name in inner.names:
             return F.col(f"_key.payload.{field.name}").cast(field.dataType)
     elif len(keys) == 1:
-        return F.col("_key").cast("string").cast(field.dataType)
+        text = F.col("_key").cast("string")
+        if isinstance(field.dataType, IntegralType):  # a cast would read 1.5 as 1, and remove another row
+            text = F.when(text.rlike("^-?[0-9]{1,19}$"), text)
+        return text.cast(field.dataType)
     return F.lit(None).cast(field.dataType)

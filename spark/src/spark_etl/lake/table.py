@@ -195,7 +195,7 @@ class LakeTable:
         try:
             with self.folder.command(session, lambda: metadata, dumped):
                 builder = self.delta.merge(source, changes.same_key(self._config.keys))
-                changes.with_actions(builder, names).execute()
+                changes.with_actions(builder, names, metadata.get("created_again", ())).execute()
         finally:
             for key in mark:
                 session.conf.unset(f"spark.databricks.delta.write.{key}")

@@ -13,7 +13,8 @@ from spark_etl.config import Dedupe
 
 def deduplicated(frame: DataFrame, dedupe: Dedupe, aside: Column) -> DataFrame:
     """Return the frame without duplicates; a row for which `aside` holds is its own only duplicate."""
-    place = F.when(aside, F.concat_ws("/", "_topic", "_partition", "_offset"))
+    # The state of other keys of these types must not match: the file's keys may change between two runs.
+    place = F.when(aside, F.concat_ws("/", "_topic", "_partition", "_offset")).otherwise(F.lit(" ".join(dedupe.keys)))
     keyed = frame.withColumn("_identity", F.struct(*dedupe.keys, place.alias("_place")))
     if frame.isStreaming:
         return keyed.dropDuplicatesWithinWatermark(["_identity"]).drop("_identity")

@@ -1,12 +1,16 @@
 """Joins of a static table: its columns for each record whose key is in the table.
 
-The table must have one row per key, or a record would become two. It is read when the plan is made; a Delta table is
-read again at each batch.
+The table must have one row per key, or a record would become two. The plan checks it, and each batch that reads the
+table again does so too.
 """
+
+from functools import reduce
+from operator import and_
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
+from spark_etl import notes
 from spark_etl.config import Join
 from spark_etl.decode.faults import fault
 from spark_etl.errors import ConfigError
@@ -30,10 +34,10 @@ def joined(session: SparkSession, frame: DataFrame, join: Join, aside: Column) -
     selected = table.select(
         *(F.col(theirs).alias(key) for key, theirs in zip(keys, join.on.values(), strict=True)),
         *(F.expr(expression).alias(name) for name, expression in join.select.items()),
-        F.lit(True).alias("_matched"),
     )
     _check_types(frame, selected, join, keys)
     _check_unique(selected, join, keys)
+    selected = _once(selected, join, keys)
     same = ~aside
     for key, ours in zip(keys, join.on, strict=True):
         same = same & (F.col(ours) == F.col(key))
@@ -47,7 +51,22 @@ def joined(session: SparkSession, frame: DataFrame, join: Join, aside: Column) -
 
 def _table(session: SparkSession, join: Join) -> DataFrame:
     reader = session.read.format(join.format).options(**_OPTIONS[join.format])
-    return (reader.schema(join.schema_) if join.schema_ is not None else reader).load(join.path)
+    return (reader.schema(join.schema_) if join.schema_ is not None else reader).load(notes.absolute(join.path))
+
+
+def _once(table: DataFrame, join: Join, keys: list[str]) -> DataFrame:
+    """Return the table with one row per key, and `_matched`. A batch fails if the table has two by then.
+
+    One task reads the table: each batch broadcasts it whole, and a shuffle of it would cost more.
+    """
+    names = list(join.select)
+    rows = (
+        table.coalesce(1).groupBy(*keys).agg(F.count(F.lit(1)).alias("_rows"), F.first(F.struct(*names)).alias("_it"))
+    )
+    there = reduce(and_, (F.col(key).isNotNull() for key in keys))
+    twice = F.raise_error(F.lit(f"join {join.name}: the table has several rows for one key"))
+    checked = rows.select(*keys, F.when(there & (F.col("_rows") > 1), twice).otherwise(F.col("_it")).alias("_it"))
+    return checked.select(*keys, *(F.col(f"_it.{name}").alias(name) for name in names), F.lit(True).alias("_matched"))
 
 
 def _check_types(frame: DataFrame, table: DataFrame, join: Join, keys: list[str]) -> None:

@@ -26,6 +26,7 @@ _MEANING = {
     "Sort": "a stream has no order of all rows",
     "GlobalLimit": "a stream has no order of all rows",
 }
+NOT_REPEATABLE = "its value differs from try to try of a batch, as that of rand() or uuid() does"
 
 
 def applied(session: SparkSession, frame: DataFrame, sql: str, kept: tuple[str, ...], aside: str) -> DataFrame:
@@ -52,6 +53,12 @@ def applied(session: SparkSession, frame: DataFrame, sql: str, kept: tuple[str, 
     if len(set(names)) != len(names):
         raise ConfigError("the statement makes two columns of one name")
     return result
+
+
+def repeatable(selected: DataFrame) -> bool:
+    """Return whether the expressions of the last SELECT have the same values at each try of a batch."""
+    plan: Any = selected._jdf.queryExecution().analyzed()
+    return all(expression.deterministic() for expression in _items(plan.expressions()))
 
 
 class _Rewriter:
@@ -109,6 +116,8 @@ def _check_shape(result: DataFrame, frame: DataFrame) -> None:
     while not node.equals(end):
         if _kind(node) not in ("Project", "Filter", "SubqueryAlias"):
             raise ConfigError(_refusal(_kind(node)))
+        if not all(expression.deterministic() for expression in _items(node.expressions())):
+            raise ConfigError(NOT_REPEATABLE)
         node = node.child()
 
 
