@@ -15,8 +15,8 @@ pytestmark = [pytest.mark.etl, pytest.mark.timeout(600)]
 
 from confluent_kafka import ConsumerGroupTopicPartitions, Producer, TopicPartition  # noqa: E402
 from millrace import Broker  # noqa: E402
-from pyspark.sql import SparkSession  # noqa: E402
-from spark_etl import batch_writer, batches, run, server, sinks, summaries  # noqa: E402
+from pyspark.sql import DataFrame, SparkSession  # noqa: E402
+from spark_etl import batch_writer, batches, refusals, run, server, sinks, summaries  # noqa: E402
 from spark_etl.checkpoint import Checkpoint  # noqa: E402
 from spark_etl.cluster import Cluster  # noqa: E402
 from spark_etl.commands import status  # noqa: E402
@@ -355,3 +355,33 @@ def test_health_and_metrics_are_served(etl: Etl) -> None:
             urllib.request.urlopen(f"http://127.0.0.1:{port}/healthz")
         assert raised.value.code == 503
         assert json.loads(raised.value.read())["state"] == "stopped"
+
+
+def test_few_refused_records_are_found_without_judging_the_batch_again(
+    etl: Etl, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(refusals, "BATCH_ROWS_MIN", 1)
+    monkeypatch.setattr(refusals, "BLOCK_BITS", 1)
+    judged: list[str] = []
+    refused = batch_writer.Judged.refused
+
+    def counted(self: batch_writer.Judged, batch: DataFrame) -> DataFrame:
+        judged.append("again" if self is batch_writer_of[0]._judged else "blocks")
+        return refused(self, batch)
+
+    batch_writer_of: list[batch_writer.BatchWriter] = []
+    write = batch_writer.BatchWriter.write
+
+    def remembered(self: batch_writer.BatchWriter, *arguments: Any) -> batch_writer.Written:
+        batch_writer_of[:] = [self]
+        return write(self, *arguments)
+
+    monkeypatch.setattr(batch_writer.Judged, "refused", counted)
+    monkeypatch.setattr(batch_writer.BatchWriter, "write", remembered)
+    etl.produce(*range(20), "broken 1", *range(20, 40))
+    assert etl.run() == Totals(batches=1, rows_in=41, rows_out=40, rows_dlq=1)
+    etl.produce(*["broken 2"] * 20, *range(40, 50))
+    assert etl.run() == Totals(batches=1, rows_in=30, rows_out=10, rows_dlq=20)
+    assert judged == ["blocks", "again"]
+    assert [key for key, _ in etl.read(etl.letters)] == ["broken 1", *["broken 2"] * 20]
+    assert etl.ids() == list(range(50))

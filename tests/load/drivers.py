@@ -35,12 +35,17 @@ class Driver:
     @classmethod
     def shared(cls) -> Driver:
         """Return the driver of most workloads; it ends with the bench."""
-        return cls._running.get("shared") or cls._running.setdefault("shared", cls())
+        return cls.named("shared")
 
     @classmethod
     def second(cls) -> Driver:
         """Return a second driver for load at the same time; it ends with the bench too."""
-        return cls._running.get("second") or cls._running.setdefault("second", cls())
+        return cls.named("second")
+
+    @classmethod
+    def named(cls, name: str) -> Driver:
+        """Return the driver of one kind of load; it ends with the bench too."""
+        return cls._running.get(name) or cls._running.setdefault(name, cls())
 
     @classmethod
     def close_all(cls) -> None:

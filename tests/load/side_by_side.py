@@ -45,7 +45,14 @@ QUICK_PLAN = Plan(rounds=3, round_seconds=0.6, warm_seconds=1.5, jit_seconds=3.0
 def chosen(arguments: argparse.Namespace) -> list[Workload]:
     """Return the workloads in the order of the table, page-cache rows before synced ones: fewer brokers run at once."""
     names = arguments.workloads or [name for name, each in WORKLOADS.items() if each.quick or not arguments.quick]
-    return sorted((WORKLOADS[name] for name in names), key=lambda each: list(Durability).index(each.durability))
+    possible = []
+    for each in (WORKLOADS[name] for name in names):
+        missing = each.missing()
+        if missing:
+            print(f"{each.name} is left out: {missing}")
+        else:
+            possible.append(each)
+    return sorted(possible, key=lambda each: list(Durability).index(each.durability))
 
 
 def planned(arguments: argparse.Namespace) -> Plan:

@@ -75,6 +75,10 @@ class Workload(ABC):
     #: Largest number of rounds; None: as many as requested.
     rounds_max: int | None = None
 
+    def missing(self) -> str:
+        """Return the reason why this machine cannot run it; empty if it can."""
+        return ""
+
     def prepare(self, side: Side) -> None:  # noqa: B027  most have nothing to prepare
         """Prepare each side once, before it is warmed up."""
 

@@ -6,7 +6,7 @@ The steps of a batch. A driver may die after any of them, and the next try of th
 2. the table: the good rows' files are written by the one job that also counts every outcome. `accept` compares the
    counts, applies `on_violation: fail` and `max_refused`, and checks that no topic was created again. Then the files
    are committed with the batch's number;
-3. dead letters, if there are any, then the other outputs in the order of the pipeline file;
+3. dead letters, if there are any (refusals.py), then the other outputs in the order of the pipeline file;
 4. the batch is marked as finished; Spark commits the source offsets in its checkpoint.
 
 A step that an earlier try has done is found and left out: the table knows the numbers of its batches, topics are read
@@ -20,6 +20,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, Observation
 
+from spark_etl import refusals
 from spark_etl.batches import Batches, BatchPlace
 from spark_etl.checkpoint import Checkpoint, Offsets
 from spark_etl.config import PipelineConfig
@@ -27,6 +28,7 @@ from spark_etl.errors import AccountingError, OutputError, RuleError
 from spark_etl.identity import Identity
 from spark_etl.judged import Check, Counts, Judged
 from spark_etl.lake import LakeTable
+from spark_etl.refusals import Refusals
 from spark_etl.sinks import Outputs
 
 
@@ -54,6 +56,7 @@ class BatchWriter:
         outputs: Outputs,
         checkpoint: Checkpoint,
         check: Callable[[Iterable[str]], Identity],
+        found_again: Refusals | None = None,
     ) -> None:
         """Write batches of `judged`. `check` returns the identity of the source's topics, or raises IdentityError."""
         self._config = config
@@ -62,6 +65,8 @@ class BatchWriter:
         self._outputs = outputs
         self._checkpoint = checkpoint
         self._check = check
+        self._refusals = found_again
+        self._noted = ""  # blocks with refused rows, by the job that wrote the batch
         self._batches = Batches(checkpoint.notes)
 
     def write(self, batch: DataFrame, place: BatchPlace, rows: DataFrame | None = None) -> Written:
@@ -78,7 +83,7 @@ class BatchWriter:
         begun_before = self._batches.begun(place)
         counts = self._committed(batch, place, end)
         if counts is None or counts.refused:
-            self._outputs.letters.write(self._judged.refused(batch), begun_before)
+            self._outputs.letters.write(self._refused(batch, place, counts, end), begun_before)
         misfits: dict[Check, int] = {}
         for sink in self._outputs.rows:
             good = rows if rows is not None else self._judged.good(batch, raw=self._config.keeps_raw)
@@ -100,7 +105,7 @@ class BatchWriter:
                 " is not in this table; remove the checkpoint to read everything again"
             )
         outcome = Observation()
-        observed = batch.observe(outcome, *self._judged.counters)
+        observed = batch.observe(outcome, *self._judged.counters, refusals.blocks())
         found: list[Counts] = []
 
         def accept(rows: int) -> Mapping[str, Any]:
@@ -108,10 +113,21 @@ class BatchWriter:
             if rows != counts.good:
                 raise AccountingError(f"batch {place.batch_id}: {counts.good} good rows, {rows} written")
             found.append(counts)
+            self._noted = str(outcome.get[refusals.NAME] or "")
             return self._metadata(place, counts, end, identity)
 
         self._table.write(self._judged.good(observed), place.app_id, place.batch_id, accept)
         return found[0]
+
+    def _refused(self, batch: DataFrame, place: BatchPlace, counts: Counts | None, end: Offsets) -> DataFrame:
+        """Return the rows that become dead letters."""
+        if counts is not None and self._table is not None and self._refusals is not None:
+            start = self._checkpoint.start_offsets(place.batch_id) or {}
+            refused = sum(counts.refused.values())
+            found = self._refusals.found(self._noted, counts.rows, refused, start, end)
+            if found is not None:
+                return found
+        return self._judged.refused(batch)
 
     def _counted(self, outcome: Mapping[str, Any], place: BatchPlace, end: Offsets) -> tuple[Counts, Identity]:
         """Return the counts of a batch that may be committed, and the identity of its source."""

@@ -44,6 +44,7 @@ from spark_etl.lake import LakeTable
 from spark_etl.logs import Log
 from spark_etl.metrics import Metrics
 from spark_etl.reasons import java_causes, reason
+from spark_etl.refusals import Refusals
 from spark_etl.sinks import windows
 from spark_etl.sinks.plans import check_plans
 from spark_etl.starting_over import LastBatch
@@ -227,8 +228,9 @@ class Run:
         self._query_known.clear()
         records = self._records()
         plan = judged.plan(self._session, records, self._pipeline)
+        refusals = Refusals.of(self._session, self._pipeline, self._cluster.bootstrap_servers)
         self._writer = BatchWriter(
-            self._config, plan, self._lake, self._outputs, self._checkpoint, self._identity.check
+            self._config, plan, self._lake, self._outputs, self._checkpoint, self._identity.check, refusals
         )
         query = (
             plan.rows.writeStream.queryName(self._config.name)

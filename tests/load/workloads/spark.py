@@ -1,0 +1,163 @@
+"""Apache Spark 4.0 with the stock connector: reading a topic, the flights pipeline of spark_etl, and small batches.
+
+The records are flights, in lz4 batches. Spark has a JVM with two cores, which all sides share. It is warmed up by one
+job on each side. The processor time of the driver is that of the JVM.
+"""
+
+from __future__ import annotations
+
+import statistics
+
+import flights_topic
+import spark_jobs
+from drivers import Driver
+from sides import Layout, Side
+from spark_jobs import Timed
+from workload import Measure, Must, Sample, Workload
+
+_OURS = (Layout.COMBINED, Layout.SEPARATE)
+#: The flights, three times.
+_RECORDS = 3 * flights_topic.RECORDS
+_ALL_RECORDS = 5_000_000
+_BATCH_RECORDS = 100
+_BATCHES = 15
+
+
+class _OfSpark(Workload):
+    quick = False
+
+    def missing(self) -> str:
+        return spark_jobs.why_not()
+
+
+def _driver() -> Driver:
+    """Return a process with a session."""
+    driver = Driver.named("spark")
+    driver.call(spark_jobs.opened)
+    return driver
+
+
+def _create(side: Side, topic: str) -> None:
+    side.create_topic(topic, flights_topic.PARTITIONS)
+    side.create_topic(f"{topic}.dlq")
+
+
+class Read(_OfSpark):
+    """A job that reads a whole topic."""
+
+    rounds_max = 5
+
+    def __init__(self, name: str, title: str, job: str) -> None:
+        self.name, self.title, self._job = name, title, job
+        self.measures = (Measure("rate", "records/s", musts={layout: Must(1.0) for layout in _OURS}),)
+        self._written: dict[Side, int] = {}
+
+    def prepare(self, side: Side) -> None:
+        _driver()
+        _create(side, self.name)
+        self._written[side] = sum(Driver.shared().call(flights_topic.write, side.address, self.name, _RECORDS).result)
+        self.run(side, 0)
+
+    def run(self, side: Side, amount: int) -> Sample:
+        with side.watch() as usage:
+            done = _driver().call(getattr(spark_jobs, self._job), side.address, self.name).result
+        usage.cpu_seconds["driver"] = done.cpu_seconds
+        if done.records != self._written[side]:
+            raise RuntimeError(f"{done.records} of {self._written[side]} records were read")
+        return Sample({"rate": done.records / done.seconds}, done.seconds, 0, usage)
+
+    def finish(self, side: Side) -> None:
+        self._written.pop(side, None)
+        side.delete_topics()
+
+
+class AgainstPlain(_OfSpark):
+    """The pipeline and the shortest plain job, in turns: each round has half of the records, written before it."""
+
+    name, title = "spark_flights_plain", "Spark, 5,000,000 flights: checked, into Delta Lake"
+    layouts = (Layout.COMBINED,)
+    measures = (
+        Measure("share of the plain job's rate", "×", musts={Layout.COMBINED: Must(0.6, "value")}),
+        Measure("share of the plain job's processor time", "×", "less"),
+        Measure("rate", "records/s"),
+    )
+    rounds_max = 2
+
+    def __init__(self) -> None:
+        self._ends: dict[Side, list[int]] = {}
+
+    def prepare(self, side: Side) -> None:
+        _driver()
+        _create(side, self.name)
+        self._ends[side] = [0] * flights_topic.PARTITIONS
+        self._part(side, flights_topic.RECORDS)
+
+    def run(self, side: Side, amount: int) -> Sample:
+        with side.watch() as usage:
+            ours, plain = self._part(side, _ALL_RECORDS // 2)
+        usage.cpu_seconds["driver"] = ours.cpu_seconds
+        shares = {
+            "share of the plain job's rate": plain.seconds / ours.seconds,
+            "share of the plain job's processor time": ours.cpu_seconds / plain.cpu_seconds,
+            "rate": ours.records / ours.seconds,
+        }
+        return Sample(shares, ours.seconds + plain.seconds, 0, usage)
+
+    def _part(self, side: Side, records: int) -> tuple[Timed, Timed]:
+        """Write more records, and run both jobs on them."""
+        begin = self._ends[side]
+        written = Driver.shared().call(flights_topic.write, side.address, self.name, records).result
+        end = [before + more for before, more in zip(begin, written, strict=True)]
+        self._ends[side] = end
+        plain = _driver().call(spark_jobs.plain, side.address, self.name, begin, end).result
+        ours = _driver().call(spark_jobs.pipeline, side.address, self.name, self.name).result
+        if ours.records != plain.records:
+            raise RuntimeError(f"{ours.records} of {plain.records} records went through the pipeline")
+        return ours, plain
+
+    def finish(self, side: Side) -> None:
+        self._ends.pop(side, None)
+        side.delete_topics()
+
+
+class SmallBatches(_OfSpark):
+    """Batches of a pipeline without end, each from its records to the commit of table and group; a session a round."""
+
+    name, title = "spark_batches", f"Spark, batches of {_BATCH_RECORDS} flights, checked, into Delta Lake"
+    layouts = (Layout.COMBINED,)
+    measures = (
+        Measure("steady batch, p50", "s", "less", musts={Layout.COMBINED: Must(1.5, "value")}),
+        Measure("steady batch, greatest", "s", "less"),
+        Measure("first batch", "s", "less"),
+        Measure("start of the session", "s", "less"),
+    )
+    rounds_max = 2
+
+    def run(self, side: Side, amount: int) -> Sample:
+        driver = Driver()
+        _create(side, self.name)
+        try:
+            started = driver.call(spark_jobs.opened).result
+            with side.watch() as usage:
+                first, *others = driver.call(
+                    spark_jobs.batches, side.address, self.name, _BATCH_RECORDS, 2 * _BATCHES
+                ).result
+        finally:
+            driver.close()
+            side.delete_topics()
+        steady = others[_BATCHES:]
+        values = {
+            "steady batch, p50": statistics.median(steady),
+            "steady batch, greatest": max(steady),
+            "first batch": first,
+            "start of the session": started,
+        }
+        return Sample(values, sum(steady), 0, usage)
+
+
+WORKLOADS: list[Workload] = [
+    Read("spark_count", "Spark, count of 1,000,000 flights", "count"),
+    Read("spark_flights", "Spark, 1,000,000 flights: checked, into Delta Lake", "pipeline"),
+    AgainstPlain(),
+    SmallBatches(),
+]

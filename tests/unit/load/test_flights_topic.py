@@ -1,0 +1,31 @@
+"""The bench's topic of flights: whole batches, spread over the partitions, the same flights again and again."""
+
+from __future__ import annotations
+
+import json
+
+import confluent_kafka
+import flights_topic
+import millrace
+import pytest
+from millrace_demo import flights
+
+
+def test_flights_are_repeated_in_whole_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(flights_topic, "RECORDS", 250)
+    with millrace.Broker(topics=f"flights:{flights_topic.PARTITIONS}") as broker:
+        counts = flights_topic.write(broker.bootstrap_servers, "flights", 540, 100)
+        consumer = confluent_kafka.Consumer({"bootstrap.servers": broker.bootstrap_servers, "group.id": "all"})
+        places = [confluent_kafka.TopicPartition("flights", index, 0) for index in range(flights_topic.PARTITIONS)]
+        consumer.assign(places)
+        records: list[confluent_kafka.Message] = []
+        while len(records) < sum(counts):
+            records += consumer.consume(1000, timeout=0.2)
+        consumer.close()
+    expected = dict(flights.records(flights.table(250)))
+    # batches of 100, 100, 50, and so on, to partitions 0 to 3 in turn
+    assert counts == [200, 150, 150, 100]
+    assert [record.headers() for record in records] == [flights.HEADERS] * 600
+    assert {record.key(): json.loads(record.value() or b"") for record in records} == {
+        key: json.loads(value) for key, value in expected.items()
+    }
