@@ -20,7 +20,7 @@ _OURS = (Layout.COMBINED, Layout.SEPARATE)
 _RECORDS = 3 * flights_topic.RECORDS
 _ALL_RECORDS = 5_000_000
 _BATCH_RECORDS = 100
-_BATCHES = 15
+_BATCHES = 10
 
 
 class _OfSpark(Workload):
@@ -45,7 +45,7 @@ def _create(side: Side, topic: str) -> None:
 class Read(_OfSpark):
     """A job that reads a whole topic."""
 
-    rounds_max = 5
+    rounds_max = 3
 
     def __init__(self, name: str, title: str, job: str) -> None:
         self.name, self.title, self._job = name, title, job
