@@ -53,6 +53,7 @@ READS = {
     ("tests/conformance/test_group_command.py", "time.time"): "timestamps to reset offsets to",
     ("tests/conformance/test_transactions_command.py", "time.time"): "the timestamp of an old record",
     ("tests/faults/lossy_filesystem.py", "time.time_ns"): "times of files",
+    ("tests/load/flights_topic.py", "time.time"): "timestamps of records",
     ("tests/load/log_compaction.py", "st_mtime"): "when Kafka wrote a checkpoint: only its file says so",
     ("tests/load/log_compaction.py", "time.time"): "compared with the time of a file",
     ("tests/load/log_compaction.py", "time.time_ns"): "timestamps of records",
