@@ -10,6 +10,7 @@ from uuid import uuid4
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+from millrace_demo.topics import read_all
 from pyspark.sql import SparkSession
 from spark_etl import logs
 from spark_etl.cluster import Cluster
@@ -106,6 +107,10 @@ dead_letter: {{topic: {self.letters}}}
             return records
         finally:
             consumer.close()
+
+    def versions(self, topic: str) -> list[int]:
+        """Return the version of every record of a topic of aggregates, in the order of `read`."""
+        return [int(dict(each.headers())["__etl.version"]) for each in read_all(self.servers, topic)]
 
     def metadata(self) -> dict[str, Any]:
         newest = sorted((self.folder / "table" / "_delta_log").glob("*.json"))[-1]

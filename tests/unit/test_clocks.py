@@ -35,6 +35,7 @@ READS = {
     ("services/chassis/src/service_chassis/logs.py", "datetime.now"): "the time of a log line",
     ("spark/src/spark_etl/lake/durable.py", "st_mtime"): "times of files, compared with each other",
     ("spark/src/spark_etl/batches.py", "datetime.now"): "the begin of a batch, compared with timestamps of records",
+    ("spark/src/spark_etl/identity.py", "datetime.now"): "a version that is higher than those of an earlier query",
     ("spark/src/spark_etl/commands/replay_dlq.py", "datetime.now"): "the begin of a replay, compared in the same way",
     ("storage-svc/src/storage_svc/catalog_rebuild.py", "time.time"): "the name of a file that is put aside",
     ("storage-svc/src/storage_svc/coordinator/group_coordinator.py", "time.time_ns"): "handed to CLOCK_USERS",

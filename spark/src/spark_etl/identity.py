@@ -13,12 +13,14 @@ each commit: at the commit, every record of the batch has been read from the top
 import json
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 from spark_etl.checkpoint import Checkpoint, Offsets
 from spark_etl.config import Source
 from spark_etl.errors import IdentityError
 from spark_etl.kafka_admin import KafkaAdmin, UnknownTopicError
+from spark_etl.sinks import windows
 
 EARLIEST = -2  # in the connector's startingOffsets
 _IDENTITY, _START = "identity", "start"
@@ -100,6 +102,7 @@ class SourceIdentity:
         replacement.notes.write(_IDENTITY, document_of(now.cluster, now.topics, again))
         before = self._checkpoint.query_id()
         replacement.notes.write(_START, {"offsets": offsets, "after": before})
+        replacement.notes.write(windows.NOTE, {"first": int(datetime.now(UTC).timestamp() * 1000)})
         self._checkpoint.replace(f"replaced-{before}")
         return sorted(set(now.topics) - same)
 

@@ -14,6 +14,7 @@ from typing import Any, Literal
 from spark_etl.notes import Notes
 
 _NOTE = "replays"
+QUERY = "replay-dlq"  # of the batches of replays
 Ranges = Mapping[int, Sequence[tuple[int, int]]]  # partition → first and last offset, in order
 
 
@@ -40,9 +41,13 @@ class Replays:
 
     def __init__(self, notes: Notes) -> None:
         self._notes = notes
-        document = notes.read(_NOTE) or {"done": {}, "next": 0, "open": None}
+        kept = notes.read(_NOTE)
+        self._kept = kept is not None
+        document = kept or {"done": {}, "next": 0, "open": None}
         self._done: dict[str, list[list[int]]] = document["done"]
         self._next = int(document["next"])
+        #: Whether a lost checkpoint was recovered since, with which the marks were lost.
+        self.recovered = bool(document.get("recovered"))
         opened: dict[str, Any] | None = document["open"]
         self.interrupted = Replay(**opened) if opened is not None else None
 
@@ -55,6 +60,14 @@ class Replays:
         """The offsets of all replayed letters."""
         return {int(partition): [(first, last) for first, last in each] for partition, each in self._done.items()}
 
+    def restore(self, following: int) -> None:
+        """Number the next replay, for a recovered checkpoint. Marks that are still there stay as they are."""
+        if self._kept:
+            return
+        self._next = following
+        self.recovered = True
+        self._write(None)
+
     def begun(self, replay: Replay) -> None:
         """Keep a replay's choice of letters before the first one is written."""
         self._next = replay.number + 1
@@ -66,11 +79,12 @@ class Replays:
             old = [(first, last) for first, last in self._done.get(str(partition), [])]
             self._done[str(partition)] = [list(each) for each in _merged([*old, *added])]
         self.interrupted = None
+        self.recovered = False
         self._write(None)
 
     def _write(self, replay: Replay | None) -> None:
         opened = asdict(replay) if replay is not None else None
-        self._notes.write(_NOTE, {"done": self._done, "next": self._next, "open": opened})
+        self._notes.write(_NOTE, {"done": self._done, "next": self._next, "open": opened, "recovered": self.recovered})
 
 
 def _merged(ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:

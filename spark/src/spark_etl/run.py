@@ -21,7 +21,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
-from spark_etl import identity, judged, queries, sinks, sources
+from spark_etl import identity, judged, queries, sinks, sources, unfinished
 from spark_etl.batch_writer import BatchWriter, Written, labelled
 from spark_etl.batches import Batches, BatchPlace
 from spark_etl.byte_limit import ByteLimit
@@ -120,6 +120,8 @@ class Run:
                 self._check_belongs()
                 if changed is not None:
                     self._start_over(changed)
+                elif table is not None:
+                    self._finish_batch(table)
                 self._repeat(stop)
                 if not stop.is_set():
                     self._summarise()
@@ -153,6 +155,11 @@ class Run:
                 f"{self._lake.location} was written with another checkpoint (query {last['query']}, now {query}); use"
                 " that one again, rebuild it with `recover`, or write to an empty table"
             )
+
+    def _finish_batch(self, table: LakeTable) -> None:
+        """Write the batch that a recovered checkpoint cannot run again."""
+        notes, servers = self._checkpoint.notes, self._cluster.bootstrap_servers
+        unfinished.finish(self._session, servers, self._pipeline, table, self._outputs, notes)
 
     # --- queries and their restarts
 
@@ -254,10 +261,11 @@ class Run:
         """Start the query of each windowed aggregate."""
         good = plan.good(plan.rows)
         started = []
+        replaced = self._checkpoint.notes.read(windows.NOTE) or {"first": 0}
         for window in self._outputs.windows:
             location = f"{self._checkpoint.location}/_etl/windows/{window.topic}"
             batches = Batches(Checkpoint(location, self._session).notes)
-            started.append(window.start(good, location, self._trigger(), batches))
+            started.append(window.start(good, location, self._trigger(), batches, int(replaced["first"])))
         return started
 
     def _records(self) -> DataFrame:

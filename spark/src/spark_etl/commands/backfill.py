@@ -21,7 +21,6 @@ from typing import Any
 from pyspark.sql import SparkSession
 from pyspark.storagelevel import StorageLevel
 
-from spark_etl import sources
 from spark_etl.cluster import Cluster
 from spark_etl.config import Pipeline
 from spark_etl.errors import AccountingError, ConfigError, OutputError, RuleError
@@ -29,12 +28,12 @@ from spark_etl.judged import Counts, Judged, plan
 from spark_etl.kafka_admin import KafkaAdmin
 from spark_etl.lake import LakeTable, maintenance
 from spark_etl.logs import Log
+from spark_etl.ranges import Ranges, condition, records
 from spark_etl.session import opened
 from spark_etl.settings import EtlSettings
 from spark_etl.sinks.dead_letters import DeadLetters
 
 Offsets = dict[str, dict[int, int]]
-Ranges = dict[str, dict[int, tuple[int, int]]]  # topic → partition → first offset, offset after the last
 Point = datetime | int | Offsets
 _DEAD_LETTERS_SINCE = datetime(1970, 1, 2, tzinfo=UTC)  # every letter is compared with those of earlier runs
 
@@ -78,8 +77,7 @@ def backfill(
     if not ranges:
         return {**document, "version": table.delta.version()}
     with table.folder.commanded(as_driver=False):
-        options = sources.range_options(bootstrap_servers, config.source, config.kafka, ranges)
-        judged = plan(session, session.read.format("kafka").options(**options).load(), pipeline)
+        judged = plan(session, records(session, bootstrap_servers, config, ranges), pipeline)
         rows = judged.rows.persist(StorageLevel.MEMORY_AND_DISK)
         try:
             counts = _counted(judged, rows)
@@ -136,15 +134,6 @@ def resolved(admin: KafkaAdmin, committed: Mapping[str, Mapping[int, int]], firs
                 raise OutputError(f"backfill: the pipeline has read {topic}-{partition} to offset {read}, not {stop}")
             ranges.setdefault(topic, {})[partition] = (start, stop)
     return ranges
-
-
-def condition(ranges: Ranges) -> str:
-    """Return the SQL condition of the ranges' rows. Names of topics have no quotes."""
-    return " OR ".join(
-        f"(_topic = '{topic}' AND _partition = {partition} AND _offset >= {start} AND _offset < {end})"
-        for topic, partitions in ranges.items()
-        for partition, (start, end) in partitions.items()
-    )
 
 
 def check_topics(last: Mapping[str, Any], admin: KafkaAdmin) -> None:

@@ -10,6 +10,7 @@ and summaries get no replayed row directly. Prints one JSON object with the numb
 """
 
 import argparse
+import dataclasses
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -28,7 +29,8 @@ from spark_etl.errors import AccountingError, ConfigError
 from spark_etl.judged import Judged, plan
 from spark_etl.lake import LakeTable
 from spark_etl.logs import Log
-from spark_etl.replays import Ranges, Replay, Replays
+from spark_etl.ranges import condition
+from spark_etl.replays import QUERY, Ranges, Replay, Replays
 from spark_etl.session import opened
 from spark_etl.settings import EtlSettings
 from spark_etl.sinks import Outputs
@@ -37,7 +39,6 @@ from spark_etl.sinks.dead_letters import ERROR_HEADERS, ERROR_PREFIX, LEFT_OUT, 
 from spark_etl.sinks.topics import Identity, TopicWriter, header, header_text
 
 REPLAY_HEADER = "__etl.replay"  # topic/partition/offset of the letter
-_QUERY = "replay-dlq"
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -72,6 +73,8 @@ class Command:
     def replay(self, options: argparse.Namespace) -> dict[str, Any]:
         """Replay the letters that the options choose, or those of an interrupted replay."""
         replays = Replays(notes.at(notes.absolute(self._config.checkpoint), self._session))
+        if replays.recovered:
+            replays.finished(_ranges(self._returned(self._chosen(options, replays.next_number))))
         replay, again = replays.interrupted, replays.interrupted is not None
         if replay is None:
             replay = self._chosen(options, replays.next_number)
@@ -85,7 +88,7 @@ class Command:
                 count = sum(last - first + 1 for each in ranges.values() for first, last in each)
                 begun_before = replay.began if again else None
                 write = self._to_source if replay.to == "source" else self._to_sinks
-                outcome = write(letters, replay, begun_before) if count else {}
+                outcome = write(_once(letters), replay, begun_before) if count else {}
                 replays.finished(ranges)
             finally:
                 letters.unpersist()
@@ -118,6 +121,13 @@ class Command:
             ends={str(partition): end for partition, end in ends.items()},
         )
 
+    def _returned(self, replay: Replay) -> DataFrame:
+        """Return the letters whose records are in the table: they came back before a checkpoint was lost."""
+        letters = self._letters(dataclasses.replace(replay, stage=None, rule=None, since=None, until=None), {})
+        table = LakeTable.existing(self._session, self._config.delta)
+        placed = letters.withColumns({f"_{name}": F.col(name) for name in ("topic", "partition", "offset")})
+        return table.among(placed, _span(placed), "left_semi")
+
     def _letters(self, replay: Replay, done: Ranges) -> DataFrame:
         """Return the letters of a replay: the record's parts, and the place of the letter as `letter_…`."""
         reader = self._session.read.format("kafka").options(**self._cluster.connector())
@@ -137,8 +147,8 @@ class Command:
             wanted.append(F.col("timestamp") >= F.lit(datetime.fromisoformat(replay.since)))
         if replay.until is not None:
             wanted.append(F.col("timestamp") < F.lit(datetime.fromisoformat(replay.until)))
-        for condition in wanted:
-            named = named.where(condition)
+        for each in wanted:
+            named = named.where(each)
         original = F.slice("headers", F.lit(1), F.size("headers") - F.lit(len(ERROR_HEADERS)))
         return self._without(named, done).select(
             "key",
@@ -196,7 +206,7 @@ class Command:
             counts = judged.counts(counted.get)
             if not counts.balanced:
                 raise AccountingError(f"{counts.rows} letters in, {counts.good} good, refused: {counts.refused}")
-            place = BatchPlace.of(self._config.name, _QUERY, replay.number)
+            place = BatchPlace.of(self._config.name, QUERY, replay.number)
             misfits = self._write(judged, rows, outputs, place, begun_before)
         finally:
             rows.unpersist()
@@ -210,7 +220,8 @@ class Command:
         if lake is not None and not lake.holds(place.app_id, place.batch_id):
             last = lake.last_metadata() or {}
             metadata = {**last, "replay": place.batch_id}
-            lake.write(judged.good(rows), place.app_id, place.batch_id, lambda _: metadata)
+            missing = lake.among(judged.good(rows), _span(rows), "left_anti")  # those of a recovered checkpoint stay
+            lake.write(missing, place.app_id, place.batch_id, lambda _: metadata)
         outputs.letters.write(judged.refused(rows), begun_before)
         raw = judged.good(rows, raw=self._config.keeps_raw)
         return sum(sink.write(raw, place, begun_before) for sink in outputs.rows)
@@ -222,6 +233,21 @@ _PLACE = ("topic", "partition", "offset", "timestamp")
 def _named(replay: Replay) -> Mapping[str, str]:
     given = {"stage": replay.stage, "rule": replay.rule}
     return {name: value for name, value in given.items() if value is not None}
+
+
+def _once(letters: DataFrame) -> DataFrame:
+    """Return the first letter of each record: a topic may have a letter twice."""
+    first = F.min_by(F.struct(*letters.columns), F.struct("letter_partition", "letter_offset")).alias("first")
+    return letters.groupBy("topic", "partition", "offset").agg(first).select("first.*")
+
+
+def _span(rows: DataFrame) -> str:
+    """Return a condition of the table's rows between the first and the last record of each partition."""
+    bounds = rows.groupBy("_topic", "_partition").agg(F.min("_offset"), F.max("_offset")).collect()
+    spans: dict[str, dict[int, tuple[int, int]]] = {}
+    for topic, partition, first, last in bounds:
+        spans.setdefault(topic, {})[partition] = (first, last + 1)
+    return condition(spans) or "false"
 
 
 def _ranges(letters: DataFrame) -> dict[int, list[tuple[int, int]]]:

@@ -46,8 +46,8 @@ def fresh(last: Mapping[str, Any]) -> dict[str, bytes]:
     }
 
 
-def written(session: SparkSession, checkpoint: str, files: Mapping[str, bytes]) -> None:
-    """Write the files by Hadoop, as Spark does. Raise OutputError if a checkpoint is there."""
+def check_absent(session: SparkSession, checkpoint: str, files: Mapping[str, bytes]) -> None:
+    """Raise OutputError if a checkpoint is there, or more of one than these files."""
     location = notes.absolute(checkpoint)
     jvm: Any = session._jvm
     path = jvm.org.apache.hadoop.fs.Path
@@ -58,6 +58,14 @@ def written(session: SparkSession, checkpoint: str, files: Mapping[str, bytes]) 
         present = system.listStatus(path(f"{location}/{folder}")) if system.exists(path(f"{location}/{folder}")) else []
         if any(f"{folder}/{entry.getPath().getName()}" not in files for entry in present):
             raise OutputError(f"{location}: there are parts of a checkpoint; move them away first")
+
+
+def written(session: SparkSession, checkpoint: str, files: Mapping[str, bytes]) -> None:
+    """Write the files by Hadoop, as Spark does."""
+    location = notes.absolute(checkpoint)
+    jvm: Any = session._jvm
+    path = jvm.org.apache.hadoop.fs.Path
+    system = path(location).getFileSystem(session._jsc.hadoopConfiguration())
     # `metadata` last: without it, a recovery that was interrupted can be repeated
     for name in sorted(files, key=lambda name: name == "metadata"):
         stream = system.create(path(f"{location}/{name}"), True)

@@ -19,10 +19,11 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
 from spark_etl import notes
@@ -33,6 +34,7 @@ from spark_etl.lake.delta import Delta, is_conflict
 from spark_etl.lake.folder import Folder
 
 BATCH = "batch"
+PLACE = ("_topic", "_partition", "_offset")  # the record of a row
 CONFLICT_TRIES = 5
 PROPERTIES = {
     # Every commit lists the log's folder; at a commit every 10 s, 30 days (Delta's default) would be 260,000 entries.
@@ -128,6 +130,18 @@ class LakeTable:
                 return self.delta.added(version) if same else None
             version -= 1
         return None
+
+    def among(self, rows: DataFrame, condition: str, how: Literal["left_semi", "left_anti"]) -> DataFrame:
+        """Return the rows whose records are in the table (`left_semi`) or are not (`left_anti`).
+
+        `condition` is an SQL condition that holds for the table's rows of all these records.
+        """
+        places = [f"{name} AS known{name}" for name in PLACE]
+        known = rows.sparkSession.read.format("delta").load(self.location).where(condition).selectExpr(*places)
+        same = F.lit(True)
+        for name in PLACE:
+            same = same & (F.col(name) == F.col(f"known{name}"))
+        return rows.join(known, same, how)
 
     def check(self, wanted: StructType) -> StructType:
         """Return the table's schema with the additions of the pipeline's. Raise ConfigError if they do not fit."""

@@ -2,8 +2,8 @@
 
 A second streaming query over the same judged frame, with its own checkpoint. The key of a record is a JSON object
 of `window_start` and the group's columns; the value has `window_end` and the selected columns too. Its headers are
-`__etl.pipeline`, `__etl.window` (start/end) and `__etl.version`, the query's batch. The record of a key with the
-highest version is the answer.
+`__etl.pipeline`, `__etl.window` (start/end) and `__etl.version`, which grows with each batch. The record of a key with
+the highest version is the answer.
 
 - `mode: update` writes a window each time that it changed, `append` once, after the watermark passed its end.
 - A record that is older than the watermark changes no window that has ended; `late` counts such records.
@@ -23,6 +23,7 @@ from spark_etl.config import EventTime, KafkaSinkConfig
 from spark_etl.sinks.aggregates import KEEP_NULLS, PIPELINE_HEADER, VERSION_HEADER, records, selected
 from spark_etl.sinks.topics import Identity, TopicWriter
 
+NOTE = "windows"  # {"first": version} of a query that replaces another one
 WINDOW_HEADER = "__etl.window"
 _IDENTITY = Identity((PIPELINE_HEADER, WINDOW_HEADER, VERSION_HEADER), with_key=True)
 _TIME = "yyyy-MM-dd'T'HH:mm:ss.SSS'Z'"
@@ -47,8 +48,13 @@ class WindowTopic:
         """Create the topic unless it exists. Raises OutputError in one line."""
         self._writer.check()
 
-    def start(self, good: DataFrame, checkpoint: str, trigger: Mapping[str, Any], batches: Batches) -> StreamingQuery:
-        """Start the query over the good rows of a judged stream. `trigger` is as for DataStreamWriter.trigger."""
+    def start(
+        self, good: DataFrame, checkpoint: str, trigger: Mapping[str, Any], batches: Batches, first: int = 0
+    ) -> StreamingQuery:
+        """Start the query over the good rows of a judged stream. `trigger` is as for DataStreamWriter.trigger.
+
+        `first` is the version of its first batch: higher than all versions of a query that it replaces.
+        """
         known = threading.Event()
         query_id: list[str] = []
 
@@ -57,7 +63,8 @@ class WindowTopic:
             place = BatchPlace.of(self._pipeline, query_id[0], batch_id)
             if batches.is_finished(place):
                 return
-            self._writer.write(window_records(batch, self._config, self._pipeline, batch_id), batches.begun(place))
+            records = window_records(batch, self._config, self._pipeline, first + batch_id)
+            self._writer.write(records, batches.begun(place))
             batches.finished(place)
 
         query = (

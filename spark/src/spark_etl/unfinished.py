@@ -1,0 +1,61 @@
+"""The batch that a recovered checkpoint cannot run again: its rows for the outputs other than the table.
+
+A pipeline with `dedupe` loses its memory of keys with the checkpoint, so Spark cannot repeat the last batch. The table
+has that batch, and its rows name the records that were no duplicates. The batch's records are read and judged once more
+without `dedupe`; the rows that the table has, and the refused ones, go to each output unless it has them.
+
+    CHECKPOINT/_etl/unfinished.json    {"query": "8f2c…", "batch": 7, "start": {…}, "end": {…}, "at": …}
+
+A table of `mode: upsert` has the last rows only. There `dedupe` judges the batch without its memory.
+"""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from pyspark.sql import SparkSession
+from pyspark.storagelevel import StorageLevel
+
+from spark_etl import judged, ranges
+from spark_etl.batches import Batches, BatchPlace
+from spark_etl.config import Pipeline
+from spark_etl.lake import LakeTable
+from spark_etl.notes import Notes
+from spark_etl.sinks import Outputs
+
+NOTE = "unfinished"
+
+
+def note(last: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the document of a batch, given its commit's metadata."""
+    at = datetime.fromtimestamp(int(last["committed_ms"]) / 1000, UTC)
+    return {**{name: last[name] for name in ("query", "batch", "start", "end")}, "at": at.isoformat()}
+
+
+def finish(
+    session: SparkSession, bootstrap_servers: str, pipeline: Pipeline, table: LakeTable, outputs: Outputs, notes: Notes
+) -> None:
+    """Write the batch of the note, if there is one, to the outputs."""
+    document = notes.read(NOTE)
+    if document is None:
+        return
+    config = pipeline.config
+    place = BatchPlace.of(config.name, str(document["query"]), int(document["batch"]))
+    found = ranges.between(document["start"], document["end"])
+    if found and not Batches(notes).is_finished(place):
+        at = datetime.fromisoformat(document["at"])
+        append = config.delta.mode == "append"
+        whole = config.model_copy(update={"dedupe": None}) if append else config
+        records = ranges.records(session, bootstrap_servers, config, found)
+        plan = judged.plan(session, records, pipeline.model_copy(update={"config": whole}))
+        rows = plan.rows.persist(StorageLevel.MEMORY_AND_DISK)
+        try:
+            outputs.letters.write(plan.refused(rows), at)
+            good = plan.good(rows, raw=config.keeps_raw)
+            if append:
+                good = table.among(good, ranges.condition(found), "left_semi")
+            for sink in outputs.rows:
+                sink.write(good, place, at)
+        finally:
+            rows.unpersist()
+    notes.remove(NOTE)
