@@ -162,6 +162,12 @@ def test_no_place_loses_or_doubles_a_record(
         drivers.produce([(f"broken-{number}-{each}", "broken") for each in range(BROKEN)])
         repeated = outputs.repeats()
         drivers.die(place)
+        if place.at[0] == WINDOW:  # the other query has come to any place
+            drivers.finish("run")
+            assert outputs.check(number + 1, place.name) == [0, 0, 0, 0]
+            outputs.check_aggregates(number + 1)
+            print(f"| {place.name} | | | | | {outputs.repeats()} |")
+            continue
         left = outputs.check(number, place.name)
         print(f"| {place.name} | {' | '.join(map(str, left))} | {repeated} |")
         assert place.outputs is None or left == list(place.outputs), place.name

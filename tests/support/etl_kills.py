@@ -6,7 +6,8 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -108,6 +109,21 @@ class Drivers:
             check=False,
             start_new_session=True,
         )
+
+    @contextmanager
+    def running(self) -> Iterator[subprocess.Popen[bytes]]:
+        """Run the pipeline without end. Stop it with SIGTERM at the end of the block, and check that it went well."""
+        log = self.folder / "run.log"
+        with log.open("wb") as errors:
+            command = [sys.executable, "-m", "spark_etl", "run", str(self.file)]
+            process = subprocess.Popen(command, env=self._environment, stdout=subprocess.DEVNULL, stderr=errors)
+        try:
+            yield process
+            process.terminate()
+            assert process.wait(120) == 128 + signal.SIGTERM, log.read_text()[-3000:]
+        finally:
+            process.kill()
+            process.wait()
 
     def die(self, place: Place) -> None:
         """Run a command until it dies at a place, in the first batch that nobody has planned yet."""
