@@ -30,3 +30,14 @@ def test_ranges_of_several_replays_are_joined(tmp_path: Path):
         replays.finished(ranges)
     assert Replays(notes).done == {0: [(0, 0), (2, 6), (8, 8)], 1: [(0, 0)]}
     assert Replays(notes).next_number == 3
+
+
+def test_a_recovered_checkpoint_goes_on_with_the_numbers_of_replays(tmp_path):
+    notes = LocalNotes(tmp_path)
+    Replays(notes).restore(3)
+    found = Replays(notes)
+    assert (found.next_number, found.recovered, found.done) == (3, True, {})
+    found.finished({0: [(1, 2)]})
+    Replays(notes).restore(9)  # the marks are there: nothing was lost
+    found = Replays(notes)
+    assert (found.next_number, found.recovered, found.done) == (3, False, {0: [(1, 2)]})
