@@ -127,7 +127,7 @@ class Drivers:
 
     def die(self, place: Place) -> None:
         """Run a command until it dies at a place, in the first batch that nobody has planned yet."""
-        numbered = {BATCH: self.checkpoint, WINDOW: self.checkpoint / "_etl" / "windows" / "0"}
+        numbered = {BATCH: self.checkpoint, WINDOW: self.checkpoint / "_etl" / "windows" / f"{self.name}.windows"}
         checkpoint = numbered.get(place.at[0])
         done = self.call(place.death(None if checkpoint is None else planned(checkpoint) + 1), *place.arguments)
         assert done.returncode == -signal.SIGKILL, (place.name, done.stderr[-3000:])

@@ -121,7 +121,8 @@ class Run:
                 if changed is not None:
                     self._start_over(changed)
                 elif table is not None:
-                    self._finish_batch(table)
+                    notes = self._checkpoint.notes
+                    unfinished.finish(self._session, self._cluster, self._pipeline, table, self._outputs, notes)
                 self._repeat(stop)
                 if not stop.is_set():
                     self._summarise()
@@ -155,11 +156,6 @@ class Run:
                 f"{self._lake.location} was written with another checkpoint (query {last['query']}, now {query}); use"
                 " that one again, rebuild it with `recover`, or write to an empty table"
             )
-
-    def _finish_batch(self, table: LakeTable) -> None:
-        """Write the batch that a recovered checkpoint cannot run again."""
-        notes, servers = self._checkpoint.notes, self._cluster.bootstrap_servers
-        unfinished.finish(self._session, servers, self._pipeline, table, self._outputs, notes)
 
     # --- queries and their restarts
 
@@ -261,11 +257,11 @@ class Run:
         """Start the query of each windowed aggregate."""
         good = plan.good(plan.rows)
         started = []
-        replaced = self._checkpoint.notes.read(windows.NOTE) or {"first": 0}
+        first = int((self._checkpoint.notes.read(windows.NOTE) or {"first": 0})["first"])
         for window in self._outputs.windows:
             location = f"{self._checkpoint.location}/_etl/windows/{window.topic}"
             batches = Batches(Checkpoint(location, self._session).notes)
-            started.append(window.start(good, location, self._trigger(), batches, int(replaced["first"])))
+            started.append(window.start(good, location, self._trigger(), batches, first))
         return started
 
     def _records(self) -> DataFrame:

@@ -18,6 +18,7 @@ from pyspark.storagelevel import StorageLevel
 
 from spark_etl import judged, ranges
 from spark_etl.batches import Batches, BatchPlace
+from spark_etl.cluster import Cluster
 from spark_etl.config import Pipeline
 from spark_etl.lake import LakeTable
 from spark_etl.notes import Notes
@@ -33,7 +34,7 @@ def note(last: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def finish(
-    session: SparkSession, bootstrap_servers: str, pipeline: Pipeline, table: LakeTable, outputs: Outputs, notes: Notes
+    session: SparkSession, cluster: Cluster, pipeline: Pipeline, table: LakeTable, outputs: Outputs, notes: Notes
 ) -> None:
     """Write the batch of the note, if there is one, to the outputs."""
     document = notes.read(NOTE)
@@ -46,7 +47,7 @@ def finish(
         at = datetime.fromisoformat(document["at"])
         append = config.delta.mode == "append"
         whole = config.model_copy(update={"dedupe": None}) if append else config
-        records = ranges.records(session, bootstrap_servers, config, found)
+        records = ranges.records(session, cluster.bootstrap_servers, config, found)
         plan = judged.plan(session, records, pipeline.model_copy(update={"config": whole}))
         rows = plan.rows.persist(StorageLevel.MEMORY_AND_DISK)
         try:
