@@ -112,7 +112,7 @@ def test_every_read_is_whole_batches(tmp_path: Path, jars: Path, spark: SparkSes
             produced += 10
 
         def grow(batches: int) -> None:
-            """Produce until the pipeline has committed so many more batches."""
+            """Produce until the pipeline has committed this number of further batches."""
             wanted = len(commits(table, "batch")) + batches
             while len(commits(table, "batch")) < wanted:
                 assert process.poll() is None
