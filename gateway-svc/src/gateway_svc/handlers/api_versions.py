@@ -1,13 +1,13 @@
 """ApiVersions: the APIs this gateway serves.
 
-The answer is read from the handlers' registrations. One feature is announced: group.version 1, the consumer
-groups of KIP-848, supported from 0 on, which is left out below version 4, where clients read 0 as an error. The
-header of the answer is version 0
-in every version. A request of a version that is not served is answered in version 0 with UNSUPPORTED_VERSION and the
-range of ApiVersions alone (KIP-511). From version 3 on a client that names itself in other than letters, digits, "-"
-and "." is answered INVALID_REQUEST, as Kafka does. From version 5 on a client that believes to be at another cluster
-is answered REBOOTSTRAP_REQUIRED (KIP-1242); a client that believes to be at another node of this one is served, unlike
-in Kafka: any gateway serves everything, and to a client, gateways that share an address are one node.
+The answer is read from the handlers' registrations, and announces the features of features.py. Below version 4 it
+leaves out the supported ones: clients of these versions read the level 0, where each begins, as an error. The header of
+the answer is version 0 in every version. A request of a version that is not served is answered in version 0 with
+UNSUPPORTED_VERSION and the range of ApiVersions alone (KIP-511). From version 3 on a client that names itself in other
+than letters, digits, "-" and "." is answered INVALID_REQUEST, as Kafka does. From version 5 on a client that believes
+to be at another cluster is answered REBOOTSTRAP_REQUIRED (KIP-1242). A client that believes to be at another node of
+this one is served, unlike in Kafka: any gateway serves everything, and to a client, gateways that share an address are
+one node.
 """
 
 from __future__ import annotations

@@ -137,6 +137,9 @@ class TransactionalAppends:
     def _add(self, transactional_id: str, queue: _Queue) -> ErrorCode | None:
         """Have the partitions of the queue's first request added; return NONE if they are already, else None."""
         request, _ = queue.calls[0]
+        partitions = self._to_add(request)
+        if not partitions:  # they were added or went offline while the request waited
+            return ErrorCode.NONE
         _, header = next(_transactional(request))
         codes: list[ErrorCode] = []
         is_later = False
@@ -147,7 +150,7 @@ class TransactionalAppends:
             else:
                 codes.append(code)
 
-        self._transactions.add(transactional_id, header[9], header[10], self._to_add(request), done)
+        self._transactions.add(transactional_id, header[9], header[10], partitions, done)
         is_later = True
         if codes and codes[0]:
             self._loop.call_soon(self._added, transactional_id, queue, codes[0])

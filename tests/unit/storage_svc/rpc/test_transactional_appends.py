@@ -199,6 +199,20 @@ async def test_a_transaction_that_ends_is_waited_for(bench: Bench, monkeypatch: 
     assert [codes(await each) for each in (first, second)] == [[(0, 0)], [(0, 1)]]
 
 
+async def test_no_transaction_begins_without_partitions(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The log goes offline while the transaction before it ends."""
+    monkeypatch.setattr(transactional_appends, "_RETRY_S", 0.0)
+    monkeypatch.setattr(transactional_appends, "_RETRY_MAX_S", 3600.0)
+    bench.transactions.code = ErrorCode.CONCURRENT_TRANSACTIONS
+    answer = bench.send(12, (0, batch()))
+    await bench.transactions.asked_times(1)
+    bench.logs[0].take_offline("a test")
+    bench.transactions.code = ErrorCode.NONE
+    assert codes(await answer) == [(ErrorCode.KAFKA_STORAGE_ERROR, -1)]
+    assert () not in bench.transactions.added
+    assert bench.transactions.ongoing == {}
+
+
 async def test_records_of_two_producers_are_refused(bench: Bench) -> None:
     for other in (batch(producer=8), batch(epoch=EPOCH + 1)):
         assert await bench.codes(9, (0, batch()), (1, other)) == [(INVALID_MAPPING, -1)] * 2
