@@ -18,6 +18,7 @@ from protocol_lib.messages.metadata import MetadataRequest, MetadataRequestTopic
 
 from tests.faults.two_gateways import two_gateways
 from tests.parity.groups import GroupTalk
+from tests.support.frozen import freeze
 from tests.wire.group_members import ConfluentConsumerProtocolMember, ConfluentMember, until
 
 PARTITIONS = 6
@@ -145,7 +146,7 @@ async def test_a_member_that_gave_up_waiting_for_storage_is_told_what_it_missed(
             first = await insist(lambda: talk.enter("a", "m1"))
             second = await talk.enter("b", "m2")
             (storage,) = up.services()["storage-svc"]
-            os.kill(storage, signal.SIGSTOP)
+            freeze(storage)
             with pytest.raises(TimeoutError):
                 await asyncio.wait_for(talk.beat("a", "m1", first.member_epoch), 0.5)
             os.kill(storage, signal.SIGCONT)

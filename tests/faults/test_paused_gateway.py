@@ -12,6 +12,7 @@ from protocol_lib.messages.metadata import MetadataRequest, MetadataRequestTopic
 
 from tests.faults.two_gateways import two_gateways
 from tests.parity.groups import GroupTalk
+from tests.support.frozen import freeze
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +37,7 @@ async def talks(addresses, group):
 
 @contextlib.contextmanager
 def paused(pid):
-    os.kill(pid, signal.SIGSTOP)
+    freeze(pid)
     try:
         yield
     finally:

@@ -15,6 +15,7 @@ from protocol_lib.records.batch import build_batch
 from protocol_lib.records.record import Record
 
 from tests.parity.groups import GroupTalk
+from tests.support.frozen import freeze
 
 ANY_PORTS = ("--kafka-port", "0", "--http-port", "0")
 #: Far below the 25 s after which keepalive finds a storage that stands still.
@@ -23,7 +24,7 @@ SOON_S = 15
 
 @contextlib.contextmanager
 def stopped(pid):
-    os.kill(pid, signal.SIGSTOP)
+    freeze(pid)
     try:
         yield
     finally:

@@ -21,6 +21,8 @@ from millrace.ports import Reservation
 from prometheus_client.parser import text_string_to_metric_families
 from service_chassis.probe import check
 
+from tests.support.frozen import freeze
+
 WORKERS = 2
 CONNECTIONS = 40
 
@@ -161,7 +163,7 @@ def test_a_worker_that_dies_comes_back_and_the_others_go_on_serving(rig: Rig) ->
 
 def test_a_worker_that_is_away_makes_the_whole_unready_and_a_frozen_one_makes_it_dead(rig: Rig) -> None:
     first, _ = rig.workers()
-    os.kill(first, signal.SIGSTOP)
+    freeze(first)
     fault = check(rig.http, timeout_s=30)
     assert fault is not None
     assert "answered 503" in fault

@@ -16,6 +16,8 @@ from millrace.liveness import Liveness
 from millrace.ports import Reservation
 from millrace.processes import ServiceFailedError, ServiceProcess, Supervisor
 
+from tests.support.frozen import freeze
+
 SERVICE = """
 import http.server, os, signal, sys, threading, time
 name, port, trace, *behaviour = sys.argv[1:]
@@ -300,7 +302,7 @@ def test_a_service_that_hangs_after_it_was_ready_is_killed_and_comes_back(ensemb
     made = ensemble({"storage": [], "gateway": []})
     assert made.ready.wait(60)
     before = made.supervisor.pids()
-    os.kill(before["gateway"], signal.SIGSTOP)
+    freeze(before["gateway"])
     _until(lambda: made.supervisor.pids().get("gateway", before["gateway"]) != before["gateway"])
     monkeypatch.setattr(liveness, "INTERVAL_S", 600.0)
     hangs, ended = [json.loads(line) for line in capfd.readouterr().err.splitlines()][:2]

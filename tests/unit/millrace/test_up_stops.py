@@ -19,6 +19,8 @@ from millrace.folders import _remove_if_abandoned, private_folder, remove_abando
 from millrace.ports import AddressError, Reservation
 from millrace.running import RunningUp, UpFailedError
 
+from tests.support.frozen import freeze
+
 ANY_PORTS = ("--kafka-port", "0", "--http-port", "0")
 CLEAN_MARKER = ".kafka_cleanshutdown"
 
@@ -77,7 +79,7 @@ def test_a_third_signal_kills_and_the_log_says_so(tmp_path):
     environment = {"MILLRACE_STOP_DEADLINE_S": "600"}
     with RunningUp(*ANY_PORTS, "--data-dir", str(tmp_path), environment=environment) as up:
         (broker,) = up.services()["broker"]
-        os.kill(broker, signal.SIGSTOP)
+        freeze(broker)
         os.kill(up.pid, signal.SIGINT)
         for _ in range(2):
             time.sleep(1.1)
@@ -93,7 +95,7 @@ def test_the_supervisor_waits_for_the_configured_deadline(tmp_path):
     environment = {"MILLRACE_STOP_DEADLINE_S": "0.5"}
     with RunningUp(*ANY_PORTS, "--data-dir", str(tmp_path), environment=environment) as up:
         (broker,) = up.services()["broker"]
-        os.kill(broker, signal.SIGSTOP)
+        freeze(broker)
         assert up.stop() == 1
         assert _events(up.log())[-1] == "killed, did not stop within 4.5 s"
 
@@ -244,7 +246,7 @@ def test_the_next_start_removes_what_a_killed_one_left(tmp_path_factory, monkeyp
         services = [pid for pids in up.services().values() for pid in pids]
         (folder,) = tmp_path.iterdir()
         for pid in services:
-            os.kill(pid, signal.SIGSTOP)
+            freeze(pid)
         os.kill(up.pid, signal.SIGKILL)
         os.waitid(os.P_PID, up.pid, os.WEXITED | os.WNOWAIT)
         remove_abandoned()
