@@ -134,6 +134,8 @@ class _Planner:
             unknown = [name for name in self._partition_by() if name not in known]
             frame = frame.withColumn("_error", barrier(F.coalesce("_error", *self._partition_faults(unknown, frame))))
         columns = (*data, *(["_deleted"] if "_deleted" in decoded.marks else []), *SOURCE_COLUMNS)
+        if "_deleted" in decoded.marks:
+            frame = self._keyed(frame, columns)
         own = [name for name in ("_noted", REFUSED_AT) if name in frame.columns]
         frame = self._without_raw(frame).select(*columns, *RAW, "_error", *own)
         return Judged(frame, columns, *self._outcomes(decoded))
@@ -232,6 +234,22 @@ class _Planner:
         if isinstance(kind, ArrayType | BinaryType | MapType | StructType | VariantType):
             raise self._fault(("sinks",), ConfigError(f"partition_by: {name} is {kind.simpleString()}, no folder"))
         return folders.faults(name) if isinstance(kind, StringType) else [(absent, folders.NULL)]
+
+    def _keyed(self, frame: DataFrame, columns: Sequence[str]) -> DataFrame:
+        """Refuse deletions whose key names no row of the table: a merge would fail at each try."""
+        table = self._config.table
+        if table is None:
+            return frame
+        try:
+            fields = changes.target_schema(table, frame.select(*columns).schema)
+        except ConfigError as error:
+            raise self._fault(("sinks",), error) from None
+        if not set(table.keys) <= set(fields.names):  # the sink's own check names the column
+            return frame
+        names = ", ".join(table.keys)
+        unnamed = changes.unnamed_row(frame.schema, fields, table.keys)
+        reason = fault("decode", "null_value", F.lit(f"the value is null, and the key names no {names}"))
+        return frame.withColumn("_error", barrier(F.coalesce("_error", F.when(unnamed, reason))))
 
     def _timed(self, frame: DataFrame) -> DataFrame:
         """Give the frame its watermark. The event time of a refused row counts for nothing."""

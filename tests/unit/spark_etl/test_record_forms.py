@@ -87,6 +87,23 @@ def test_null_values_can_delete(spark, tmp_path):
     assert plan(spark, frame(spark, []), pipe).columns[:5] == ("id", "name", "price", "at", "_deleted")
 
 
+def test_a_deletion_whose_key_names_no_row_is_refused(spark, tmp_path):
+    """The merge would fail at each try, and one record would stop the pipeline."""
+    upsert = {"type": "delta", "path": "none", "mode": "upsert", "keys": ["id"]}
+    keys = [b"abc", b"7", b"1.5", b"99999999999999999999", b"abc"]
+    refused = ("decode", "null_value", "the value is null, and the key names no id")
+    pipe = pipeline(tmp_path, decode=json_decode(null_value="delete"), sinks=[upsert])
+    assert errors(judge(spark, pipe, [None] * 4 + [VALUE], keys)) == [refused, None, refused, refused, None]
+    stated = pipeline(
+        tmp_path,
+        decode=json_decode(null_value="delete", key="binary"),
+        sinks=[{**upsert, "keys": ["id", "part"]}],
+        transform=[{"sql": "SELECT id, name AS part FROM input"}],
+    )
+    reason = ("decode", "null_value", "the value is null, and the key names no id, part")
+    assert errors(judge(spark, stated, [None, VALUE], [b"7", b"7"])) == [reason, None]
+
+
 def test_headers_become_columns(spark, tmp_path):
     pipe = pipeline(tmp_path, decode=json_decode(headers={"trace": "trace-id", "source": "src"}))
     headers = [

@@ -15,6 +15,8 @@ was created again: each of its records is newer than all of the topic before it.
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import reduce
+from operator import or_
 from typing import Any
 
 from pyspark.sql import Column, DataFrame, Observation
@@ -57,6 +59,12 @@ def image_without(rows: StructType, name: str) -> Column | None:
         return None
     root = "" if "op" in rows.names else "payload."
     return F.col(f"{root}op").isin("c", "r", "u") & F.col(f"{root}after.{name}").isNull()
+
+
+def unnamed_row(rows: StructType, fields: StructType, keys: Sequence[str]) -> Column:
+    """Return whether a deletion's record key names no row: one of the key columns, with types of `fields`, is null."""
+    named = (key_column(rows["_key"].dataType, fields[key], keys).isNull() for key in keys)
+    return F.col(DELETED) & reduce(or_, named)
 
 
 def same_key(keys: Sequence[str]) -> str:
@@ -117,7 +125,7 @@ def _plain(rows: DataFrame, config: DeltaSinkConfig, schema: StructType) -> Data
     fitted = columns.fitted(schema, offered)
     for number, field in enumerate(schema.fields):
         if field.name in config.keys:
-            key = _from_key(rows.schema["_key"].dataType, field, config.keys)
+            key = key_column(rows.schema["_key"].dataType, field, config.keys)
             fitted[number] = F.when(deleted, key).otherwise(fitted[number]).alias(field.name)
     return rows.select(*fitted, deleted.alias(DELETED), F.lit(False).alias("_ignored"), F.lit(False).alias("_unknown"))
 
@@ -142,7 +150,7 @@ def _opened_envelope(rows: DataFrame, config: DeltaSinkConfig, schema: StructTyp
             values.append(others[field.name])
         elif field.name in config.keys:
             known = [F.col(f"{root}before.{field.name}").cast(field.dataType)] if field.name in before.names else []
-            removed = F.coalesce(*known, _from_key(rows.schema["_key"].dataType, field, config.keys))
+            removed = F.coalesce(*known, key_column(rows.schema["_key"].dataType, field, config.keys))
             values.append(F.when(deleted, removed).otherwise(images[field.name]).alias(field.name))
         else:
             values.append(images[field.name].alias(field.name))
@@ -166,8 +174,13 @@ def _envelope(rows: StructType) -> StructType:
     return found
 
 
-def _from_key(kind: DataType, field: StructField, keys: Sequence[str]) -> Column:
-    """Return a key column of a deletion, from the record's key: an object by field name, or one plain value."""
+def key_column(kind: DataType, field: StructField, keys: Sequence[str]) -> Column:
+    """Return a key column of a deletion, from the record's key: an object by field name, or one plain value.
+
+    It is null if the key has no such value.
+    """
+    if field.name == "_key":
+        return F.col("_key")
     if isinstance(kind, StructType):
         if field.name in kind.names:
             return F.col(f"_key.{field.name}").cast(field.dataType)

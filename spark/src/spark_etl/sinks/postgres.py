@@ -76,7 +76,7 @@ class Postgres:
         rows = StructType([self._schema[name] for name in self._columns()])
         with self._database.connected() as connection:
             connection.execute(_CREATE_BATCHES)
-            self._table = Table.checked(connection, self._config, rows, structured_key=structured)
+            self._table = Table.checked(connection, self._config, rows, record_key=self._schema["_key"].dataType)
             connection.commit()
 
     def write(self, rows: DataFrame, batch: BatchPlace, begun_before: datetime | None) -> int:

@@ -18,12 +18,14 @@ from pyspark.sql.types import (
     LongType,
     ShortType,
     StringType,
+    StructField,
     StructType,
     TimestampType,
 )
 
 from spark_etl.config import PostgresSinkConfig
 from spark_etl.errors import ConfigError
+from spark_etl.lake.changes import key_column
 from spark_etl.sinks.postgres_connection import Connection
 from spark_etl.sinks.rows import DELETED
 
@@ -84,11 +86,11 @@ class Table:
     name: str
     columns: tuple[TableColumn, ...]
     keys: tuple[str, ...]  # empty: append
-    structured_key: bool  # the record's key is parsed, with a field for each key
+    record_key: DataType  # of `_key`
 
     @classmethod
     def checked(
-        cls, connection: Connection, config: PostgresSinkConfig, schema: StructType, *, structured_key: bool
+        cls, connection: Connection, config: PostgresSinkConfig, schema: StructType, *, record_key: DataType
     ) -> "Table":
         """Create the table unless it exists, and compare. Raises ConfigError if a column or the keys do not fit."""
         name = ".".join(quoted(part) for part in config.table.split("."))
@@ -108,7 +110,7 @@ class Table:
         keys = tuple(config.keys) if config.mode == "upsert" else ()
         if keys and ",".join(sorted(keys)) not in connection.column(_UNIQUE, name):
             raise ConfigError(f"sink {config.table}: upsert needs a unique index on exactly ({', '.join(keys)})")
-        return cls(name, tuple(columns), keys, structured_key)
+        return cls(name, tuple(columns), keys, record_key)
 
     @property
     def staging_columns(self) -> str:
@@ -175,10 +177,8 @@ def _value(column: TableColumn, table: Table, deletions: bool) -> Column:
     value = F.col(column.name)
     if not deletions or column.name not in table.keys:
         return value
-    key = F.col("_key") if len(table.keys) == 1 else F.col(f"_key.{column.name}")
-    if len(table.keys) == 1 and table.structured_key:
-        key = F.col(f"_key.{column.name}")
-    return F.when(F.coalesce(DELETED, F.lit(False)), F.coalesce(value, key.cast(column.kind))).otherwise(value)
+    key = key_column(table.record_key, StructField(column.name, column.kind), table.keys)
+    return F.when(F.coalesce(DELETED, F.lit(False)), F.coalesce(value, key)).otherwise(value)
 
 
 def _text(column: TableColumn, table: Table, deletions: bool) -> Column:
