@@ -17,7 +17,7 @@ from protocol_lib.messages.list_offsets import (
     SpecialTimestamp,
 )
 
-WAIT_S = 20
+WAIT_S = 60
 
 
 class Connection:

@@ -73,14 +73,14 @@ class Load:
             self.acknowledged[message.partition(), message.offset()] = message.value().decode()
             self.times.append(time.monotonic())
 
-    def until_acknowledged(self, count, timeout_s=30.0):
+    def until_acknowledged(self, count, timeout_s=60.0):
         """Wait until `count` more records are acknowledged."""
         wanted, deadline = len(self.acknowledged) + count, time.monotonic() + timeout_s
         while len(self.acknowledged) < wanted:
             assert time.monotonic() < deadline, f"{wanted - len(self.acknowledged)} acknowledgements are missing"
             time.sleep(0.005)
 
-    def until_in_flight(self, timeout_s=30.0):
+    def until_in_flight(self, timeout_s=60.0):
         """Wait until a record is without an answer, and return how many are."""
         deadline = time.monotonic() + timeout_s
         while not (count := self.in_flight):
@@ -139,7 +139,7 @@ class Reader:
                     self.values.add(message.value().decode())
         self._consumer.close()
 
-    def until_read(self, values, timeout_s=45.0):
+    def until_read(self, values, timeout_s=60.0):
         deadline = time.monotonic() + timeout_s
         while not values <= self.values:
             assert time.monotonic() < deadline, f"{len(values - self.values)} records were not read"
@@ -147,7 +147,7 @@ class Reader:
 
     def stop(self):
         self._stop.set()
-        self._thread.join(30)
+        self._thread.join(60)
         assert not self._thread.is_alive()
 
 
@@ -164,7 +164,7 @@ def read_all(bootstrap_servers, topic, partitions):
         messages = consumer.consume(10_000, 0.2)
         if messages:
             last_came = time.monotonic()
-        assert time.monotonic() < last_came + 30, f"{missing} records cannot be read"
+        assert time.monotonic() < last_came + 60, f"{missing} records cannot be read"
         for message in messages:
             if message.error() is not None:
                 raise KafkaException(message.error())

@@ -40,7 +40,7 @@ def _produce_one(producer, number):
     results = []
     value = f"{number:09d}".encode() + RECORD
     producer.produce("orders", value, on_delivery=lambda error, message: results.append(error or message.offset()))
-    producer.flush(40)
+    producer.flush(60)
     assert len(results) == 1
     return results[0]
 
@@ -124,7 +124,7 @@ def fill(disk):
 
 
 async def until(condition):
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not condition():  # noqa: ASYNC110 (nothing tells)
             await asyncio.sleep(0.02)
 

@@ -197,11 +197,11 @@ def committed_generations(bootstrap, group):
     """Return generations, or group epochs, of the group's records in __consumer_offsets, in the order of writing."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "reader-of-offsets"})
     places = [TopicPartition("__consumer_offsets", partition, 0) for partition in range(50)]
-    ends = {place.partition: consumer.get_watermark_offsets(place, 10)[1] for place in places}
+    ends = {place.partition: consumer.get_watermark_offsets(place, 60)[1] for place in places}
     consumer.assign(places)
     missing, generations = sum(ends.values()), []
     while missing > 0:
-        records = consumer.consume(1000, 10)
+        records = consumer.consume(1000, 60)
         assert records, f"{missing} records cannot be read"
         missing -= len(records)
         for record in records:
@@ -265,7 +265,7 @@ def test_members_go_on_when_storage_is_killed_in_their_rebalances(start_load, ki
         for member in peers:
             commit(member)
         consumer = Consumer({"bootstrap.servers": up.kafka, "group.id": "group"})
-        committed = consumer.committed([TopicPartition("orders", each) for each in range(PARTITIONS)], 10)
+        committed = consumer.committed([TopicPartition("orders", each) for each in range(PARTITIONS)], 60)
         assert safe.keys() == set(range(PARTITIONS))
         assert {each.partition: each.offset for each in committed} == safe
         consumer.close()

@@ -137,7 +137,7 @@ def test_power_cuts_below_a_broker(lossy_disk, start_load, check_once, figures, 
             )
             loads[-1].until_acknowledged(500)
             time.sleep(chance.uniform(0, 0.5))
-            in_flight.append(loads[-1].in_flight)
+            in_flight.append(loads[-1].until_in_flight() if cut % 2 == 0 else loads[-1].in_flight)
             lossy_disk.cut()
             _kill(up)
         loads[-1].stop()

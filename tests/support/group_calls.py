@@ -41,7 +41,7 @@ class GroupExchange:
 
     async def receive_one(self) -> dict[int, groups_pb2.GroupAnswer]:
         """Return the answers of the next message."""
-        message = await asyncio.wait_for(self._stream.read(), 10)
+        message = await asyncio.wait_for(self._stream.read(), 60)
         assert isinstance(message, groups_pb2.GroupAnswers)
         self.messages += 1
         self.ended |= set(message.ended)

@@ -73,7 +73,7 @@ class Wire:
         self.writer.write(struct.pack(">i", len(frame)) + frame)
 
     async def receive_frame(self) -> bytes:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             (length,) = struct.unpack(">i", await self.reader.readexactly(4))
             return await self.reader.readexactly(length)
 
@@ -93,7 +93,7 @@ class Wire:
 
     async def closed(self) -> bytes:
         """Wait until the gateway has closed the connection; return the bytes that it sent before."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             try:
                 return await self.reader.read()
             except ConnectionError:
@@ -139,7 +139,7 @@ def fetch_request(topic: str, offset: int, *, max_bytes: int = 1 << 26, wait_ms:
 
 async def until(condition: Callable[[], bool]) -> None:
     """Wait until the condition holds."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not condition():  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 
@@ -223,7 +223,7 @@ class SynchronousBroker:
 
     def exchange(self, sent: bytes) -> bytes:
         """Return the answer to some bytes, after which the client stops sending."""
-        with socket.create_connection(self.address, timeout=10) as connection:
+        with socket.create_connection(self.address, timeout=60) as connection:
             connection.sendall(sent)
             connection.shutdown(socket.SHUT_WR)
             received = b""

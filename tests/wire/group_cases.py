@@ -28,7 +28,7 @@ def produce(bootstrap: str, topic: str, values: list[int]) -> None:
     producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap, "linger.ms": 0})
     for value in values:
         producer.produce(topic, b"%d" % value, partition=value % PARTITIONS)
-    assert producer.flush(10) == 0
+    assert producer.flush(60) == 0
 
 
 def until_shared(*members: Member) -> None:
@@ -169,7 +169,7 @@ def cases_of(clients: Iterable[type[Member]]) -> list[object]:
 def group(client: type[Member], bootstrap: str, topic: str) -> Iterator[StartMember]:
     """Start members of one group; those that still run are closed at the end."""
     admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": bootstrap})
-    admin.create_topics([confluent_kafka.admin.NewTopic(topic, PARTITIONS)])[topic].result(10)
+    admin.create_topics([confluent_kafka.admin.NewTopic(topic, PARTITIONS)])[topic].result(60)
     members: list[Member] = []
 
     def start(**options: object) -> Member:

@@ -22,7 +22,7 @@ import kafka
 from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
 from kafka.coordinator.assignors.range import RangePartitionAssignor
 
-TIMEOUT_S = 20.0
+TIMEOUT_S = 60.0
 POLL_S = 0.05
 HEARTBEAT_MS = 100
 FETCH_MS = 100

@@ -33,13 +33,13 @@ def altered(
     entry = ConfigEntry(name, value, incremental_operation=operation)
     resource = ConfigResource(kind, "orders", incremental_configs=[entry])
     for future in admin.incremental_alter_configs([resource]).values():
-        future.result(10)
+        future.result(60)
 
 
 def described(admin: AdminClient, name: str, kind: ResourceType = ResourceType.TOPIC) -> tuple[str, bool]:
     """Return (value, whether it is the default)."""
     (future,) = admin.describe_configs([ConfigResource(kind, "orders")]).values()
-    entry: Any = future.result(10)[name]
+    entry: Any = future.result(60)[name]
     return entry.value, entry.is_default
 
 
@@ -64,7 +64,7 @@ def outcome(producer: Producer, value: bytes) -> str | None:
     """Return the reason why the record was refused."""
     errors: list[Any] = []
     producer.produce("orders", value, on_delivery=lambda error, _: errors.append(error))
-    producer.flush(10)
+    producer.flush(60)
     (error,) = errors
     return None if error is None else str(error.name())
 
@@ -108,8 +108,8 @@ def test_a_group_in_use_is_altered(tmp_path: Path) -> None:
         assert described(admin, "consumer.heartbeat.interval.ms", group) == ("50", False)  # the broker's own setting
         joined = join(broker)
         assert (joined.error_code, joined.heartbeat_interval_ms) == (0, 50)
-        deadline = time.monotonic() + 20
-        while admin.describe_consumer_groups(["orders"])["orders"].result(10).members:
+        deadline = time.monotonic() + 60
+        while admin.describe_consumer_groups(["orders"])["orders"].result(60).members:
             assert time.monotonic() < deadline
             time.sleep(0.05)
         assert heartbeat(broker, joined.member_epoch).error_code == ErrorCode.UNKNOWN_MEMBER_ID

@@ -39,13 +39,13 @@ def altered(
     operation = CHANGES.DELETE if value is None else CHANGES.SET
     entry = ConfigEntry(name, value or "", incremental_operation=operation)
     (future,) = admin.incremental_alter_configs([ConfigResource(kind, broker_id, incremental_configs=[entry])]).values()
-    future.result(10)
+    future.result(60)
 
 
 def described(admin: AdminClient, kind: ResourceType, resource: str, name: str) -> tuple[str | None, int]:
     """Return a config's value and source."""
     (future,) = admin.describe_configs([ConfigResource(kind, resource)]).values()
-    entry: Any = future.result(10)[name]
+    entry: Any = future.result(60)[name]
     return entry.value, entry.source
 
 
@@ -54,7 +54,7 @@ def outcome(broker: Broker, value: bytes) -> str | None:
     errors: list[Any] = []
     producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "linger.ms": 0})
     producer.produce("orders", value, on_delivery=lambda error, _: errors.append(error))
-    producer.flush(10)
+    producer.flush(60)
     (error,) = errors
     return None if error is None else str(error.name())
 

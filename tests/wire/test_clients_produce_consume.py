@@ -14,7 +14,7 @@ import pytest
 
 from tests.wire.conftest import SynchronousBroker
 
-TIMEOUT_S = 20
+TIMEOUT_S = 60
 NUMBERS = range(200)
 
 _groups = count()

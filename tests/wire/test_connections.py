@@ -94,7 +94,7 @@ async def test_a_pipelined_request_sees_what_those_before_it_did(broker: Running
 
 async def test_a_parked_fetch_is_answered_when_records_come(broker: Running) -> None:
     consumer, producer = await broker.connect(), await broker.connect()
-    consumer.send(1, 11, fetch_request("single", 0, wait_ms=8000))
+    consumer.send(1, 11, fetch_request("single", 0, wait_ms=600_000))
     await asyncio.sleep(0.05)
     records = batch(b"late")
     assert await produce(producer, "single", records) == (0, 0)
@@ -316,13 +316,13 @@ async def test_requests_in_service_are_answered_at_the_stop(start_broker: StartB
     parked.send(1, 11, fetch_request("orders", 0, wait_ms=60_000))
     for _ in range(20):
         wire.send(0, 7, produce_request("single", batch(b"x" * 1000), acks=-1))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while broker.core.logs.logs["single", 0].log_end_offset < 20:  # noqa: ASYNC110
             await asyncio.sleep(0)  # and no longer: they are not on disk yet
     stopping = asyncio.create_task(broker.gateway.stop())
     answers = [only_offset((await wire.receive())[1]) for _ in range(20)]
     assert answers == [(0, offset) for offset in range(20)]
-    await asyncio.wait_for(stopping, 20)
+    await asyncio.wait_for(stopping, 60)
     assert await wire.closed() == b""
     assert await parked.closed() == b""
 

@@ -11,7 +11,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from millrace.broker import Broker
 
-WAIT_S = 20.0
+WAIT_S = 60.0
 Open = Callable[..., Consumer]
 
 
@@ -27,7 +27,7 @@ def broker() -> Iterator[Broker]:
         for partition in range(4):
             for number in range(5):
                 producer.produce("orders", f"{partition}.{number}", partition=partition)
-        assert producer.flush(10) == 0
+        assert producer.flush(60) == 0
         yield broker
 
 
@@ -124,9 +124,9 @@ def test_a_pattern_finds_topics_that_are_made_later(broker: Broker, open_consume
     consumer.subscribe(["^later-[ab]$"])
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
     for name in ("later-a", "later-b", "later-c"):
-        admin.create_topics([NewTopic(name, 1)])[name].result(10)
+        admin.create_topics([NewTopic(name, 1)])[name].result(60)
     until(lambda: {each.topic for each in consumer.assignment()} == {"later-a", "later-b"}, consumer)
-    admin.delete_topics(["later-a"])["later-a"].result(10)
+    admin.delete_topics(["later-a"])["later-a"].result(60)
     until(lambda: {each.topic for each in consumer.assignment()} == {"later-b"}, consumer)
 
 
@@ -149,11 +149,11 @@ def test_the_admin_client_sees_the_group(broker: Broker, open_consumer: Open) ->
     until(lambda: len(partitions(consumer)) == 4, consumer)
     group_id = "test_the_admin_client_sees_the_group"
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
-    described = admin.describe_consumer_groups([group_id])[group_id].result(10)
+    described = admin.describe_consumer_groups([group_id])[group_id].result(60)
     assert described.type is confluent_kafka.ConsumerGroupType.CONSUMER
     assert described.state is confluent_kafka.ConsumerGroupState.STABLE
     (member,) = described.members
     assert member.client_id == "seen"
     assert {each.partition for each in member.assignment.topic_partitions} == {0, 1, 2, 3}
-    listed = admin.list_consumer_groups().result(10)
+    listed = admin.list_consumer_groups().result(60)
     assert [each.type for each in listed.valid if each.group_id == group_id] == [described.type]

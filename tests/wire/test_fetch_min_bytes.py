@@ -21,7 +21,7 @@ async def test_min_bytes_above_max_bytes(start_broker: StartBroker, sees_files: 
     partition = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)
     topics = (FetchTopic(topic="single", partitions=(partition,)),)
     request = FetchRequest(max_wait_ms=20_000, min_bytes=8 * len(records), max_bytes=4 * len(records), topics=topics)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         response = await wire.call(1, 11, request)
     ((answer,),) = (topic.partitions for topic in response.responses)
     assert (answer.error_code, len(answer.records)) == (0, 4 * len(records))

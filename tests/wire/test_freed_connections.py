@@ -38,8 +38,8 @@ async def begun(count: int, but: Sequence[weakref.ref[Connection]]) -> list[weak
 
 
 async def freed(connections: list[weakref.ref[Connection]]) -> bool:
-    """Return whether the connections are freed within a second."""
-    for _ in range(100):
+    """Return whether the connections are freed soon: without the collector nothing else would free them."""
+    for _ in range(1000):
         if not any(connection() for connection in connections):
             return True
         await asyncio.sleep(0.01)

@@ -121,7 +121,7 @@ def _rebalance(registry: CollectorRegistry, bootstrap: str, protocol: str) -> No
         admin = AdminClient({"bootstrap.servers": bootstrap})
         first.subscribe(["orders", "later"])
         _poll_until([first], lambda: "subscription_changed" in shown()[0])
-        admin.create_topics([NewTopic("later", 3)])["later"].result(10)
+        admin.create_topics([NewTopic("later", 3)])["later"].result(60)
         _poll_until([first], lambda: len(first.assignment()) == 5)
         assert shown() == (expected | {"subscription_changed": 1, "topics_changed": 1}, 1)
     first.close()
@@ -129,7 +129,7 @@ def _rebalance(registry: CollectorRegistry, bootstrap: str, protocol: str) -> No
 
 
 def _poll_until(consumers: list[Consumer], condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < deadline
         for consumer in consumers:

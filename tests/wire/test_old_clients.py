@@ -19,7 +19,7 @@ from protocol_lib.records.record import Record
 
 from tests.wire.conftest import SynchronousBroker
 
-TIMEOUT_S = 20
+TIMEOUT_S = 60
 CODECS = ("none", "gzip", "snappy", "lz4")
 #: Versions of the broker in librdkafka's settings. From 0.10 on it asks the broker instead.
 BROKER_VERSIONS = ("0.8.2.2", "0.9.0.1")

@@ -245,7 +245,7 @@ async def test_what_is_known_is_not_for_another_storage(tmp_path: Path) -> None:
         await storage.start()
         assert storage.core is not None
         storage.core.logs.logs["single", 0].raise_log_start(9)
-        for _ in range(1000):  # until the gateway has found it again
+        for _ in range(3000):  # until the gateway has found it again
             found = await read(wire, 2)
             if found[0] != ErrorCode.NOT_LEADER_OR_FOLLOWER:
                 break

@@ -53,7 +53,7 @@ class Loop:
         self._thread.start()
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result(30)
+        return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result(60)
 
     def close(self) -> None:
         self.loop.call_soon_threadsafe(self.loop.stop)
@@ -284,14 +284,14 @@ def stack(loop: Loop, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stac
         return core, gateway, await opened.enter_async_context(serving_admin(storage_address, admin_gateways=gateway))
 
     core, kafka, base_url = loop.run(start())
-    with httpx.Client(base_url=base_url, timeout=20) as client:
+    with httpx.Client(base_url=base_url, timeout=60) as client:
         yield Stack(loop, core, storage_address, kafka, client, base_url, *PARTS[base_url])
     loop.run(opened.aclose())
 
 
 def until_ready(ready: Callable[[], bool]) -> None:
     """Ask until a probe finds admin-api ready. A busy storage may not answer within the 0.9 s of a probe."""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while not ready():
         assert time.monotonic() < deadline
         time.sleep(0.05)

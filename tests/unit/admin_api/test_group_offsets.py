@@ -125,7 +125,7 @@ def test_storage_refuses_offsets_of_a_group_with_members(stack: Stack) -> None:
     stack.join("raced", "client", FLIGHTS_0_AND_1)
 
     async def alter() -> None:
-        storage = Storage(stack.storage_address, timeout_s=5)
+        storage = Storage(stack.storage_address, timeout_s=60)
         try:
             offset = administration_pb2.AlterOffsetsRequest.Offset(topic="moved", offset=1, leader_epoch=-1)
             await storage.calls(1).alter_offsets("raced", [offset])

@@ -82,7 +82,7 @@ def test_no_stream_is_opened(
     stack: Stack, admin: Callable[..., httpx.Client], topic: str, path: str, media_type: str
 ) -> None:
     url = f"/api/v1/topics/{topic}/{path}"
-    without_gateway = admin(stack.storage_address, admin_gateways="127.0.0.1:1", admin_gateway_timeout_s=1)
+    without_gateway = admin(stack.storage_address, admin_gateways="127.0.0.1:1", admin_gateway_timeout_s=60)
     for client in (stack.http, without_gateway):
         answer = client.head(url)
         assert (answer.status_code, answer.headers["content-type"], answer.content) == (200, media_type, b"")

@@ -54,7 +54,7 @@ def insight(loop: Loop, stack: Stack) -> Iterator[Insight]:
     @contextlib.asynccontextmanager
     async def running() -> AsyncIterator[tuple[str, Samples]]:
         settings = AdminSettings(storage_address=stack.storage_address, admin_rate_limit=0)
-        storage, clients = Storage(settings.storage_address, timeout_s=5), KafkaClients((), timeout_s=1)
+        storage, clients = Storage(settings.storage_address, timeout_s=60), KafkaClients((), timeout_s=1)
         sockets = listen(address.parse("127.0.0.1:0"))
         app = create_app(settings, storage, clients)
         async with serving(app, sockets, stop_deadline_s=2):

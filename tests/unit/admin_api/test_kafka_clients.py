@@ -34,7 +34,7 @@ async def broker(fetched: Callable[[], Any] = lambda: EMPTY) -> AsyncIterator[Sc
 
 
 @contextlib.asynccontextmanager
-async def pool(*ports: int, timeout_s: float = 5, idle_s: float = 10) -> AsyncIterator[KafkaClients]:
+async def pool(*ports: int, timeout_s: float = 60, idle_s: float = 600) -> AsyncIterator[KafkaClients]:
     clients = KafkaClients([Address("127.0.0.1", port) for port in ports], timeout_s=timeout_s, idle_s=idle_s)
     yield clients
     await clients.close()

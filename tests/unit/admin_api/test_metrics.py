@@ -165,7 +165,7 @@ def test_odd_group_ids_are_escaped(name: str) -> None:
 
 
 async def _connected(stack: Stack) -> StorageClient:
-    return StorageClient(stack.storage_address, timeout_s=5)
+    return StorageClient(stack.storage_address, timeout_s=60)
 
 
 async def test_a_scrape_waits_a_moment_for_storage_and_then_gets_the_text_from_before(
@@ -178,7 +178,7 @@ async def test_a_scrape_waits_a_moment_for_storage_and_then_gets_the_text_from_b
         return await made[-1]
 
     monkeypatch.setattr("admin_api.exporter.take_snapshot", take)
-    client = StorageClient("unix:/nowhere", timeout_s=5)
+    client = StorageClient("unix:/nowhere", timeout_s=60)
     exporter = Exporter(client, "", cache_s=0, patience_s=0.01)
 
     def has_topic(text: bytes) -> bool:

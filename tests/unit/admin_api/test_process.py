@@ -44,7 +44,7 @@ def start() -> Iterator[Callable[..., Process]]:
     for process in running:
         if process.poll() is None:
             process.kill()
-        process.wait(10)
+        process.wait(60)
         assert process.stderr is not None
         process.stderr.close()
 
@@ -76,7 +76,7 @@ def test_from_start_to_stop(stack: Stack, start: Callable[..., Process]) -> None
         assert 'millrace_build_info{service="admin-api"' in httpx.get(f"http://{health}/metrics", timeout=20).text
         process.send_signal(signal.SIGTERM)
         _until(process, "stopped")
-    assert process.wait(20) == 0
+    assert process.wait(60) == 0
     assert "refused" in str(probe.check(health))
 
 
@@ -111,12 +111,12 @@ def test_a_warning_when_anyone_can_reach_it(start: Callable[..., Process]) -> No
         ("anyone who reaches this address administers the cluster: there is no authentication", "0.0.0.0:0")
     ]
     process.send_signal(signal.SIGINT)
-    assert process.wait(20) == 0
+    assert process.wait(60) == 0
 
 
 def test_an_open_address_without_a_decision(start: Callable[..., Process]) -> None:
     process = start(admin_http="0.0.0.0:0")
-    assert process.wait(20) == 78
+    assert process.wait(60) == 78
     assert _until(process, "cannot start")[-1]["reason"] == (
         "MILLRACE_ADMIN_AUTH: other machines can reach 0.0.0.0:0; set it to token with a MILLRACE_ADMIN_TOKENS_FILE,"
         " or to none if anyone may administer the cluster"
@@ -152,7 +152,7 @@ def test_an_address_in_use(start: Callable[..., Process]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         process = start(admin_http=address)
-        assert process.wait(20) == 78
+        assert process.wait(60) == 78
         reason = _until(process, "cannot start")[-1]["reason"]
     assert reason == f"MILLRACE_ADMIN_HTTP: cannot listen at {address}: Address already in use"
 
@@ -161,7 +161,7 @@ def test_a_health_address_in_use(start: Callable[..., Process]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         process = start(admin_http="127.0.0.1:0", admin_health_http=address)
-        assert process.wait(20) == 78
+        assert process.wait(60) == 78
         reason = _until(process, "cannot start")[-1]["reason"]
     assert reason == f"cannot listen at {address}: Address already in use"
 
@@ -179,12 +179,12 @@ def test_a_health_address_in_use(start: Callable[..., Process]) -> None:
 )
 def test_settings_that_cannot_be_used(start: Callable[..., Process], settings: dict[str, str], reason: str) -> None:
     process = start(**settings)
-    assert process.wait(20) == 78
+    assert process.wait(60) == 78
     assert _until(process, "cannot start")[-1]["reason"] == reason
 
 
 def test_unknown_arguments(start: Callable[..., Process]) -> None:
-    assert start("--help-me").wait(20) == 2
+    assert start("--help-me").wait(60) == 2
 
 
 def test_importing_does_nothing(stack: Stack) -> None:

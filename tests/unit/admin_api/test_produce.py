@@ -54,7 +54,7 @@ def stored(stack: Stack, name: str, partition: int) -> list[tuple[Any, ...]]:
     """Return (offset, timestamp, key, value, headers, has a producer id) of a partition's records."""
 
     async def fetch() -> bytes:
-        clients = KafkaClients([address.parse(stack.kafka)], timeout_s=10)
+        clients = KafkaClients([address.parse(stack.kafka)], timeout_s=60)
         request = FetchRequest(0, 0, 8_000_000, 0, [(name, [(partition, 0, 8_000_000)])])
         async with clients.borrow(BROWSE) as client:
             answer = await client.send(request, repeatable=True)

@@ -34,7 +34,7 @@ async def test_silence_is_worth_one_warning_and_none_while_storage_starts(
         return True
 
     with logs.configured("admin-api", "debug", "json"):
-        storage = Storage(storage_address, timeout_s=5, start_patience_s=start_patience_s)
+        storage = Storage(storage_address, timeout_s=60, start_patience_s=start_patience_s)
         assert [await ask_and_be_answered(storage) for _ in range(3)] == [False] * 3
         async with serving_storage(tmp_path / "data", storage_address):
             while not await ask_and_be_answered(storage):

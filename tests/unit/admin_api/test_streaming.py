@@ -62,7 +62,7 @@ def process(own_storage: OwnStorage) -> Iterator[Process]:
         until_ready(lambda: client.get("/readyz").status_code == 200)
         yield Process(client, running.pid)
     running.terminate()
-    running.wait(20)
+    running.wait(60)
     running.stderr.close()
 
 

@@ -56,13 +56,13 @@ class GroupStorage:
                 self.repeats.put_nowait((list(message.repeats), list(message.forgotten)))
 
     async def message(self) -> list[pb.GroupCall]:
-        return await asyncio.wait_for(self.messages.get(), 10)
+        return await asyncio.wait_for(self.messages.get(), 60)
 
     async def repeated(self) -> tuple[list[int], list[int]]:
-        return await asyncio.wait_for(self.repeats.get(), 10)
+        return await asyncio.wait_for(self.repeats.get(), 60)
 
     async def said_again(self) -> list[tuple[int, int, list[int]]]:
-        return await asyncio.wait_for(self.again.get(), 10)
+        return await asyncio.wait_for(self.again.get(), 60)
 
     async def say(self, **message: Any) -> None:
         await self._context.write(pb.GroupAnswers(**message))
@@ -100,7 +100,7 @@ class Members:
         self._stream.consumer_group_heartbeat(request, lambda answer: self._answered(member_id, answer))
 
     async def all_answered(self, *member_ids: str) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while not self.answers.keys() >= set(member_ids):
                 self._came.clear()
                 await self._came.wait()
@@ -145,7 +145,7 @@ class Timer:
 
 async def at_rest(stream: GroupStream) -> None:
     """Wait until all calls have left."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not stream._wake._waiters:  # type: ignore[attr-defined]  # noqa: ASYNC110
             await asyncio.sleep(0.001)
 

@@ -98,7 +98,8 @@ def test_a_slow_sender_is_cut(serving, monkeypatch):
     monkeypatch.setattr(small_http, "REQUEST_TIMEOUT_S", 0.2)
     with _connect(serving()) as client:
         client.sendall(b"GET /")
-        assert client.recv(1) == b""
+        with contextlib.suppress(ConnectionResetError):  # of what came and was not read
+            assert client.recv(1) == b""
 
 
 def test_a_client_that_does_not_read_is_cut(serving, monkeypatch):

@@ -66,7 +66,7 @@ async def test_the_sweep_goes_on_after_an_exception(tmp_path: Path, monkeypatch:
 
     monkeypatch.setattr("gateway_svc.clients.slices.os.fstat", fstat)
     sweeping = asyncio.create_task(connections.sweep())
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while whole.checked < 3:  # noqa: ASYNC110
             await asyncio.sleep(0)
     assert (broken.is_aborted, whole.is_aborted, len(files)) == (True, False, 0)
@@ -89,13 +89,13 @@ async def test_the_sweep_rests_while_nobody_is_connected() -> None:
     connections.prompt_until = 0.0  # a tick would move it
     await turn.wait()
     assert (connections.prompt_from, connections.prompt_until) == (float("inf"), 0.0)
-    client = Swept()
+    client, before = Swept(), loop.time()
     connections.add(cast(Any, client))
     for _ in range(3):
         await asyncio.sleep(0)
-    assert loop.time() < connections.prompt_from <= loop.time() + FIRST_S, "its bytes may have waited"
-    assert connections.prompt_until > loop.time()
-    async with asyncio.timeout(10):
+    assert before + FIRST_S <= connections.prompt_from <= loop.time() + FIRST_S, "its bytes may have waited"
+    assert connections.prompt_until > before
+    async with asyncio.timeout(60):
         while not client.checked:  # noqa: ASYNC110
             await asyncio.sleep(0)
         connections.remove(cast(Any, client))
@@ -124,7 +124,7 @@ async def test_others_have_their_turns_while_a_sweep_closes_many() -> None:
         connections.add(cast(Any, connection))
     sweeping = asyncio.create_task(connections.sweep())
     turns = 0
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while slow[0].checked + slow[-1].checked < 2:
             turns += slow[0].checked + slow[-1].checked
             await asyncio.sleep(0)

@@ -39,7 +39,7 @@ async def test_looks_for_more_until_the_time_is_over() -> None:
     short = IdlePolling(asyncio.get_running_loop(), SHORT_US)
     short.expect_more()
     assert short.is_polling
-    await asyncio.wait_for(until_asleep(short), 10)
+    await asyncio.wait_for(until_asleep(short), 60)
 
 
 async def test_twice_as_many_occasions_pass_after_each_try_in_vain() -> None:

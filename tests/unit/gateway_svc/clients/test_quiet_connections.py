@@ -48,7 +48,7 @@ def members(quiet: QuietConnections) -> Iterator[list[Member]]:
 
 
 async def read(member: Member) -> None:
-    await asyncio.wait_for(member.read.wait(), 10)
+    await asyncio.wait_for(member.read.wait(), 60)
     member.read.clear()
 
 

@@ -37,7 +37,7 @@ class Beating:
         await self._storage.answer(
             pb.GroupAnswer(call_id=call_id, heartbeat=pb.HeartbeatResponse(), may_repeat=may_repeat)
         )
-        await asyncio.wait_for(answered.wait(), 10)
+        await asyncio.wait_for(answered.wait(), 60)
         return promise, call_id
 
 
@@ -48,7 +48,7 @@ def beating(group_stream: GroupStream, group_storage: GroupStorage, clock: Clock
 
 async def ended(promise: RemoteRepeatableHeartbeat) -> None:
     """Wait until the promise has ended."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while promise.holds:  # noqa: ASYNC110
             await asyncio.sleep(0.001)
 
@@ -178,7 +178,7 @@ async def test_what_was_asked_before_the_doubt_is_not_promised(
     promise, call_id, answered = await beating.ask()
     group_stream.doubt(["g"])
     await group_storage.answer(pb.GroupAnswer(call_id=call_id, heartbeat=pb.HeartbeatResponse(), may_repeat=True))
-    await asyncio.wait_for(answered.wait(), 10)
+    await asyncio.wait_for(answered.wait(), 60)
     assert not promise()
     await beating.begin()
     assert await group_storage.repeated() == ([], [call_id])
@@ -224,7 +224,7 @@ class Committing:
         return like(offsets, lambda codes: self._answered(offsets[0], codes))
 
     async def answered(self, *names: int) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while not self.answers.keys() >= set(names):
                 self._came.clear()
                 await self._came.wait()
@@ -343,6 +343,6 @@ async def test_a_gateway_with_promises_shows_that_it_is_alive(
 
 
 async def seen(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not condition():  # noqa: ASYNC110
             await asyncio.sleep(0.001)

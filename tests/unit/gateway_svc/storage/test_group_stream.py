@@ -174,7 +174,7 @@ async def test_a_commit_that_waited_for_storage_is_sent_only_for_a_client_that_i
     group_stream: GroupStream, members: Members, group_storage: GroupStorage, are_there: bool
 ) -> None:
     await group_storage.stop()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while group_stream.connected.is_set():  # noqa: ASYNC110
             await asyncio.sleep(0.001)
     members.commit("c", 7)

@@ -126,7 +126,7 @@ async def is_used_after(storage: GrpcStorage, answers: Answers, name: str, call:
     answered = asyncio.Event()
     promise = storage.storage.groups.heartbeat(groups_pb2.HeartbeatRequest(group_id="g"), lambda _: answered.set())
     assert promise is not None
-    await asyncio.wait_for(answered.wait(), 10)
+    await asyncio.wait_for(answered.wait(), 60)
     assert promise()
     method = "".join(f"_{each.lower()}" if each.isupper() else each for each in name.partition(":")[0]).strip("_")
     assert await getattr(getattr(storage.storage, noun), method)(request) == answers.next
@@ -147,7 +147,7 @@ async def test_a_promise_is_not_doubted_without_need(storage: GrpcStorage, answe
 
 @pytest.mark.parametrize("stream", ["_records", "_groups"])
 async def test_storage_is_there_while_both_streams_are_up(storage: GrpcStorage, stream: str) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while storage.fault() is not None:  # noqa: ASYNC110
             await asyncio.sleep(0.001)
     getattr(storage, stream).connected.clear()

@@ -81,10 +81,10 @@ class ScriptedStorage:
         await self._contexts[-1].write([b"no item"])
 
     async def next_area(self) -> str:
-        return await asyncio.wait_for(self.areas.get(), 10)
+        return await asyncio.wait_for(self.areas.get(), 60)
 
     async def next_frame(self) -> list[tuple[int, Item]]:
-        return await asyncio.wait_for(self.frames.get(), 10)
+        return await asyncio.wait_for(self.frames.get(), 60)
 
     async def nothing_more(self) -> bool:
         await asyncio.sleep(0.1)
@@ -112,7 +112,7 @@ async def storage(tmp_path: Path) -> AsyncIterator[ScriptedStorage]:
 async def connected(storage: ScriptedStorage) -> AsyncIterator[RecordStream]:
     channel = rpc.channel(storage.address)
     records = RecordStream(channel, "gateway", GatewayMetrics())
-    await asyncio.wait_for(records.connected.wait(), 10)
+    await asyncio.wait_for(records.connected.wait(), 60)
     yield records
     await records.close()
     await channel.close()
@@ -146,11 +146,11 @@ async def answered(storage: ScriptedStorage, records: RecordStream) -> None:
     records.append(run(1), answer.set_result)
     ((call_id, _),) = await storage.next_frame()
     await storage.send((call_id, AppendResponse([AppendedPartition(0)])))
-    await asyncio.wait_for(answer, 10)
+    await asyncio.wait_for(answer, 60)
 
 
 async def until(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not holds():  # noqa: ASYNC110
             await asyncio.sleep(0.001)
 
@@ -174,7 +174,7 @@ async def test_large_frames_wait_for_the_receipts_of_those_before_them(
     assert await storage.nothing_more()
     # An answer to its appends says nothing: those with acks=all are answered much later than their receipt comes.
     await storage.send((ahead[0][0][0], AppendResponse([AppendedPartition(0, 5)])))
-    answer = await asyncio.wait_for(answers.get(), 10)
+    answer = await asyncio.wait_for(answers.get(), 60)
     assert await storage.nothing_more()
     assert (answer.outcomes[0].base_offset, answers.empty()) == (5, True)
     await storage.take(ahead[0])
@@ -202,7 +202,7 @@ async def test_a_connection_that_waits_for_room_is_called_when_there_is_some(
     frame = await storage.next_frame()
     assert (called, second.is_set(), stream.window.full) == (["first"], False, True)
     await storage.take(frame)
-    await asyncio.wait_for(second.wait(), 10)
+    await asyncio.wait_for(second.wait(), 60)
     assert (stream.window.used, stream.window.admits(LARGE)) == (0, True)
 
 
@@ -230,7 +230,7 @@ async def test_calls_in_flight_are_given_up_with_the_stream(storage: ScriptedSto
     for _ in range(FRAMES_AHEAD):
         await storage.next_frame()
     await storage.stop()
-    await asyncio.wait_for(all_answered.wait(), 10)
+    await asyncio.wait_for(all_answered.wait(), 60)
     codes = [answer.outcomes[0].error_code for answer in answers]
     assert codes == [ErrorCode.REQUEST_TIMED_OUT] * FRAMES_AHEAD + [ErrorCode.LEADER_NOT_AVAILABLE]
     assert stream.window.used == 0
@@ -274,7 +274,7 @@ async def test_memory_is_reused_only_after_the_receipt_of_its_frame(
     async def answer(frame: list[tuple[int, Item]]) -> None:
         """Answer a frame, and wait until the answer has come; everything sent before it has come as well."""
         await seeing.send((frame[0][0], AppendResponse([AppendedPartition(7)])))
-        await asyncio.wait_for(answers.get(), 10)
+        await asyncio.wait_for(answers.get(), 60)
 
     laying.append(filled(1), answers.put_nowait)
     first = await seeing.next_frame()
@@ -323,7 +323,7 @@ async def test_a_stream_that_is_opened_again_has_other_memory(seeing: ScriptedSt
     first = await seeing.next_area()
     await seeing.break_stream()
     second = await seeing.next_area()
-    await asyncio.wait_for(laying.connected.wait(), 10)
+    await asyncio.wait_for(laying.connected.wait(), 60)
     await answered(seeing, laying)
     laying.append(filled(2), lambda _: None)
     (after,) = batches(await seeing.next_frame())
@@ -379,9 +379,9 @@ async def test_calls_that_storage_does_not_answer_are_answered_in_time(
     stream.append(run(10), lambda _: pytest.fail("its time is not over"))
     stream.read(read(60_000), lambda _: pytest.fail("its time is not over"))
     stream.append(hasty(10), answers.put_nowait)
-    late = await asyncio.wait_for(answers.get(), 10)
+    late = await asyncio.wait_for(answers.get(), 60)
     stream.read(read(1), answers.put_nowait)
-    late_read = await asyncio.wait_for(answers.get(), 10)
+    late_read = await asyncio.wait_for(answers.get(), 60)
     assert late == AppendResponse([AppendedPartition(ErrorCode.REQUEST_TIMED_OUT)])
     assert late_read == ReadResponse([ReadResult(ErrorCode.NONE, high_watermark=-1)] * 2)
     sent = await storage.next_frame() + await storage.next_frame()
@@ -409,7 +409,7 @@ async def test_calls_that_were_not_sent_in_time_are_never_sent(
     stream.append(request, answers.put_nowait)
     stream.append(run(10), lambda _: None)
     assert stream.window.used > used + LARGE
-    late = await asyncio.wait_for(answers.get(), 10)
+    late = await asyncio.wait_for(answers.get(), 60)
     assert late.outcomes[0].error_code == ErrorCode.REQUEST_TIMED_OUT
     assert used < stream.window.used < used + LARGE
     bytes_of_client[:] = b"b" * LARGE

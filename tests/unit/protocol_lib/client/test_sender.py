@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from collections.abc import Callable
 
 import pytest
@@ -76,6 +77,12 @@ class Leader:
 def producer(broker: ScriptedBroker, **options: int) -> Producer:
     settings = ClientSettings(bootstrap_servers=broker.bootstrap, retry_backoff_ms=5, retry_backoff_max_ms=10)
     return Producer(settings, linger_ms=0, **options)
+
+
+async def until_sent(leader: Leader, count: int) -> None:
+    """Wait until the broker has received this number of batches."""
+    while len(leader.batches) < count:  # noqa: ASYNC110 (nothing else signals it)
+        await asyncio.sleep(0.001)
 
 
 @pytest.mark.parametrize("code", [ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID])
@@ -162,11 +169,15 @@ async def test_after_a_batch_that_timed_out_the_next_goes_again_under_its_old_nu
         return answer(code if number == 3 else ErrorCode.NONE, number)
 
     leader = Leader(judge, hang_up)
-    async with producer(await leader.listen(scripted), delivery_timeout_ms=600) as client:
+    async with producer(await leader.listen(scripted)) as client:
         await client.send_and_wait("t", b"0")
+        patient = client._delivery
+        client._delivery = dataclasses.replace(patient, timeout_ms=600)
         first = await client.send("t", b"1")
-        await asyncio.sleep(0.3)
+        client._delivery = patient
+        await until_sent(leader, 2)
         second = await client.send("t", b"2")
+        await until_sent(leader, 3)
         with pytest.raises(DeliveryTimeoutError):
             await first
         hang_up.set()
@@ -250,8 +261,7 @@ async def test_a_producer_that_starts_again_sends_no_record_that_failed(scripted
     client = producer(await leader.listen(scripted), batch_bytes=80)
     await client.start()
     failed = [await client.send("t", b"x" * 50) for _ in range(8)]
-    while not leader.batches:  # noqa: ASYNC110 (nothing else signals it)
-        await asyncio.sleep(0.001)
+    await until_sent(leader, 1)
     await client.close(timeout_ms=0)
     for each in failed:
         with pytest.raises(ClientClosedError):

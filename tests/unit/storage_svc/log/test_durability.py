@@ -33,7 +33,7 @@ class GatedFiles(Files):
 
     def sync(self, descriptor):
         if threading.current_thread() is not threading.main_thread():  # a roll syncs on the event loop
-            self.gate.wait(10)
+            self.gate.wait(60)
         self.syncs.append(descriptor)
         super().sync(descriptor)
 
@@ -93,7 +93,7 @@ async def test_under_os_the_write_is_enough(tmp_path, folders, make_batch):
     assert log.recovery_point == 2
 
 
-@pytest.mark.parametrize("config", [LogConfig(flush_messages=3), LogConfig(flush_ms=30)])
+@pytest.mark.parametrize("config", [LogConfig(flush_messages=3), LogConfig(flush_ms=300)])
 async def test_topics_may_ask_for_earlier_syncs(tmp_path, folders, make_batch, config):
     files = GatedFiles()
     directory = folders.open(tmp_path, FlushPolicy.OS, files=files)

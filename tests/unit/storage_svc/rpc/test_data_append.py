@@ -52,7 +52,7 @@ class CountingFiles(Files):
         if threading.current_thread() is not threading.main_thread():  # a roll syncs on the event loop
             gate = self.gate
             self.reached.set()
-            gate.wait(10)
+            gate.wait(60)
         super().sync(descriptor)
 
 

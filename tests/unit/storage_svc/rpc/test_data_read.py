@@ -55,7 +55,7 @@ class Bench:
 
     async def parked(self) -> None:
         """Wait until a long read has been looked at, and has no answer."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while not self.service.parked_read_count:  # noqa: ASYNC110
                 await asyncio.sleep(0)
 

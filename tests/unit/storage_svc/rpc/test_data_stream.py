@@ -60,7 +60,7 @@ class Stream:
     async def receive(self, count: int) -> dict[int, object]:
         answers: dict[int, object] = {}
         while len(answers) < count:
-            frame = await asyncio.wait_for(self.call.read(), 20)
+            frame = await asyncio.wait_for(self.call.read(), 60)
             assert frame is not grpc.aio.EOF
             self.frames += 1
             answers.update(read_items(frame))
@@ -224,7 +224,7 @@ async def test_half_closed_stream_gets_its_answers(served):
     await stream.send((1, append()), (2, read(0, wait=100)))
     await stream.call.done_writing()
     assert set(await stream.receive(2)) == {1, 2}
-    assert await asyncio.wait_for(stream.call.code(), 20) == grpc.StatusCode.OK
+    assert await asyncio.wait_for(stream.call.code(), 60) == grpc.StatusCode.OK
 
 
 async def test_a_gateway_that_dies_leaves_no_parked_reads(served):

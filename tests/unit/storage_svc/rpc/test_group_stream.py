@@ -307,7 +307,7 @@ async def promised_consumer(exchange: GroupExchange) -> pb.ConsumerGroupHeartbea
     same = pb.ConsumerGroupHeartbeatRequest(
         group_id="k", member_id="m1", member_epoch=joined.member_epoch, rebalance_timeout_ms=-1, connection_id=5
     )
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while True:
             await exchange.send(pb.GroupCall(call_id=2, consumer_group_heartbeat=same))
             answer = (await exchange.receive(1))[2]

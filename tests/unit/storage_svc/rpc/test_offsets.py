@@ -236,14 +236,13 @@ async def test_a_sync_that_takes_too_long(syncing, monkeypatch):
     assert await delete(service, ("t", 0, 1), ("t", 1, 0)) == [(7, -1), (0, 0)]
 
 
-async def test_nobody_waits_for_a_log_that_is_offline(syncing):
+async def test_nobody_waits_for_a_log_that_is_offline(syncing, monkeypatch):
     service, directory, _ = syncing
+    monkeypatch.setattr(offsets, "SYNC_WAIT_S", 600.0)
     append(directory)
     asyncio.get_running_loop().call_later(0.05, directory.logs["t", 0].take_offline, "its disk is gone")
-    started = asyncio.get_running_loop().time()
     assert await ask(service, ("t", 0, -1, -1)) == [(0, -1, 0, 0)]
     assert await ask(service, ("t", 0, -1, -1)) == [(0, -1, 0, 0)]
-    assert asyncio.get_running_loop().time() - started < 2
 
 
 async def test_records_whose_deletion_is_stored_are_gone_though_its_caller_has_gone(service, monkeypatch):

@@ -114,7 +114,7 @@ async def test_a_marker_waits_with_its_transaction_for_the_topic_to_be_made(node
     log = node.offsets_log
     log.write(3, [(b"k", b"v")], NOW_MS, lambda code: outcomes.append(("offset", code)), producer=(7, 0))
     log.mark(3, Marker(7, 0, commit=True, coordinator_epoch=0), marked)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         await over.wait()
     assert outcomes == [("offset", 0), ("marker", 0)]
     assert not log.is_open(3, 7, 0)

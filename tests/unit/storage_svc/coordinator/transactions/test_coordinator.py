@@ -108,7 +108,7 @@ class Host:
         return None if found is None else found.state
 
     async def until(self, state: TransactionState | None, name: str = "t") -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while self.state(name) is not state:  # noqa: ASYNC110
                 await asyncio.sleep(0.001)
 
