@@ -38,7 +38,7 @@ from support.kafka_broker import USER, ApacheKafka, need_java
 
 async def until(expected: object, ask: Callable[[], Awaitable[object]]) -> None:
     """Wait: brokers learn of the controller's changes a moment later."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while await ask() != expected:  # noqa: ASYNC110 (nothing else signals it)
             await asyncio.sleep(0.01)
 
@@ -54,7 +54,7 @@ async def until_set(admin: Admin, resource: ConfigResource, expected: dict[str, 
     """Wait: Kafka's brokers learn of a change a moment after its controller has answered."""
     own: dict[str, str | None] = {}
     with suppress(TimeoutError):
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while own != expected:
                 configs = await admin.configs.describe(resource)
                 own = {name: each.value for name, each in configs.items() if each.source is ConfigSource.TOPIC}

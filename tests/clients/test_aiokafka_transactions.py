@@ -34,7 +34,7 @@ async def values(broker: RunningBroker, topic: str, count: int, isolation_level:
         bootstrap_servers=broker.bootstrap, isolation_level=isolation_level, auto_offset_reset="earliest"
     ) as consumer:
         consumer.assign([TopicPartition(topic, 0)])
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while len(found) < count:
                 found.append((await consumer.getone()).value)
     return found
@@ -43,7 +43,7 @@ async def values(broker: RunningBroker, topic: str, count: int, isolation_level:
 async def until_end(broker: RunningBroker, topic: str, offset: int) -> None:
     """Wait until partition 0 ends at an offset, as it does when markers have come."""
     here = TopicPartition(topic, 0)
-    async with AIOKafkaConsumer(bootstrap_servers=broker.bootstrap) as consumer, asyncio.timeout(30):
+    async with AIOKafkaConsumer(bootstrap_servers=broker.bootstrap) as consumer, asyncio.timeout(60):
         while True:
             if (await consumer.end_offsets([here]))[here] >= offset:
                 return
@@ -54,7 +54,7 @@ async def until_committed(broker: RunningBroker, group: str, topic: str, offset:
     """Wait until a group has committed an offset; the marker of a commit comes after its answer."""
     async with (
         AIOKafkaConsumer(bootstrap_servers=broker.bootstrap, group_id=group, enable_auto_commit=False) as consumer,
-        asyncio.timeout(30),
+        asyncio.timeout(60),
     ):
         consumer.assign([TopicPartition(topic, 0)])
         while True:
@@ -90,8 +90,8 @@ async def test_a_second_producer_fences_the_first_and_aborts_what_it_began(broke
 async def test_a_transaction_that_has_timed_out_is_aborted_and_its_producer_refused(broker: RunningBroker) -> None:
     topic, name = await broker.topic(), broker.name("id")
     async with (
-        producing(broker, name, timeout_ms=300) as first,
-        producing(broker, f"{name}-of-send", timeout_ms=300) as second,
+        producing(broker, name, timeout_ms=2_000) as first,
+        producing(broker, f"{name}-of-send", timeout_ms=2_000) as second,
     ):
         for producer in (first, second):
             await producer.begin_transaction()

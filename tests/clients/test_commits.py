@@ -15,7 +15,7 @@ QUICK = {"auto_offset_reset": "earliest", "heartbeat_interval_ms": 100, "fetch_m
 
 async def until_committed(broker, group: str, partition: TopicPartition, expected: int) -> None:
     """Wait until the group has a committed offset, and assert that it is this one."""
-    async with Admin(broker.bootstrap) as admin, asyncio.timeout(20):
+    async with Admin(broker.bootstrap) as admin, asyncio.timeout(60):
         while not (found := await admin.groups.offsets(group)):  # noqa: ASYNC110 (nothing else signals it)
             await asyncio.sleep(0.02)
     assert {each: at.offset for each, at in found.items()} == {partition: expected}
@@ -59,7 +59,7 @@ async def test_an_automatic_commit_that_is_tried_again_does_not_undo_a_later_one
             proxy.on_request = drop_the_first
             await asyncio.sleep(0.12)
             assert values(await consumer.poll(WAIT_MS, records_max=3)) == [1, 2, 3]  # begins to commit 1
-            await asyncio.wait_for(dropped.wait(), 20)
+            await asyncio.wait_for(dropped.wait(), 60)
             await asyncio.sleep(0.05)  # the consumer has noticed, and has not tried again
             await consumer.commit()
             await asyncio.sleep(0.8)  # longer than the delay before the next try

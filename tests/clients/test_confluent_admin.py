@@ -26,7 +26,7 @@ from confluent_kafka.admin import (
 
 from tests.clients.conftest import RunningBroker
 
-WAIT_S = 20.0
+WAIT_S = 60.0
 #: Methods without a test, and why.
 LEFT_OUT = {
     **dict.fromkeys(("create_acls", "delete_acls", "describe_acls"), "there is no authorizer"),

@@ -12,7 +12,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 
 from tests.clients.conftest import RunningBroker
 
-TIMEOUT_S = 30
+TIMEOUT_S = 60
 
 
 def topic_of(broker: RunningBroker, stem: str = "topic") -> str:
@@ -110,7 +110,7 @@ def test_a_second_producer_fences_the_first_and_aborts_what_it_began(broker: Run
 
 def test_a_transaction_that_has_timed_out_is_aborted_and_its_commit_refused(broker: RunningBroker) -> None:
     topic, name = topic_of(broker), broker.name("id")
-    producer = producing(broker, name, timeout_ms=1_000)
+    producer = producing(broker, name, timeout_ms=2_000)
     producer.begin_transaction()
     send(producer, topic, 1)
     until_end(broker, topic, 2)

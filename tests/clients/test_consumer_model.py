@@ -248,7 +248,7 @@ async def run(broker, kind: type[Group | LibrdkafkaGroup], assignor: str, seed: 
             watching = tasks.create_task(watch())
             members = [tasks.create_task(group.member()) for _ in range(MEMBERS)]
             writing = tasks.create_task(write(broker.bootstrap, topics, model, over))
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 while not model.finished:  # noqa: ASYNC110 (the clients do not signal it)
                     await asyncio.sleep(0.01)
             async with disturbed(proxy, random.Random(-seed)):

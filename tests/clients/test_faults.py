@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import os
 import random
 from collections.abc import Iterator
@@ -35,6 +36,11 @@ async def log_of(bootstrap: str, topic: str, partition: int = 0, *, up_to: int |
             while await consumer.position(topic_partition) < end or (up_to is not None and up_to not in found):
                 found += [int(record.value or b"-1") for record in await consumer.poll(500)]
     return found
+
+
+def give_up_after(producer: Producer, timeout_ms: int) -> None:
+    """Set the delivery timeout of the records that are sent from now on."""
+    producer._delivery = dataclasses.replace(producer._delivery, timeout_ms=timeout_ms)
 
 
 class Sometimes:
@@ -92,18 +98,16 @@ async def test_what_is_given_up_leaves_no_hole_in_the_sequence(broker):
     topic = await broker.topic()
     async with KafkaProxy(broker.bootstrap) as proxy:
         settings = ClientSettings(bootstrap_servers=proxy.bootstrap, **QUICK)
-        async with Producer(settings, delivery_timeout_ms=5_000, linger_ms=0) as producer:
+        async with Producer(settings, linger_ms=0) as producer:
             await producer.send_and_wait(topic, b"0")
             proxy.on_request = lambda key: Action.DROP if key is ApiKey.PRODUCE else Action.PASS
+            give_up_after(producer, 1_000)
             with pytest.raises(DeliveryTimeoutError):
                 await producer.send_and_wait(topic, b"1")
             proxy.on_request = lambda _: Action.PASS
+            give_up_after(producer, 60_000)
             assert [(await producer.send_and_wait(topic, b"%d" % number)).offset for number in (2, 3)] == [1, 2]
     assert await log_of(broker.bootstrap, topic) == [0, 2, 3]
-
-
-def stall_produce(key: ApiKey) -> Action:
-    return Action.STALL if key is ApiKey.PRODUCE else Action.PASS
 
 
 @pytest.mark.parametrize(
@@ -116,14 +120,24 @@ async def test_batches_after_one_that_timed_out_are_in_the_log_once(broker, lost
     topic = await broker.topic()
     async with KafkaProxy(broker.bootstrap) as proxy:
         settings = ClientSettings(bootstrap_servers=proxy.bootstrap, **QUICK)
-        async with Producer(settings, delivery_timeout_ms=1_500, linger_ms=0) as producer:
+        async with Producer(settings, linger_ms=0) as producer:
             await producer.send_and_wait(topic, b"0")
+            stalled = asyncio.Event()
+
+            def stall_produce(key: ApiKey) -> Action:
+                if key is not ApiKey.PRODUCE:
+                    return Action.PASS
+                stalled.set()
+                return Action.STALL
+
             if lost == "answers":
                 proxy.on_answer = stall_produce
             else:
                 proxy.on_request = stall_produce
+            give_up_after(producer, 1_500)
             first = await producer.send(topic, b"1")
-            await asyncio.sleep(1.2)
+            give_up_after(producer, 60_000)
+            await stalled.wait()
             later = [await producer.send(topic, b"%d" % number) for number in range(2, 2 + in_flight)]
             await asyncio.sleep(0.2)
             with pytest.raises(DeliveryTimeoutError):

@@ -23,7 +23,7 @@ from protocol_lib.client import (
 )
 from protocol_lib.client.errors import KafkaError, UnknownMemberIdError
 
-QUICK = {"heartbeat_interval_ms": 100, "session_timeout_ms": 6_000, "fetch_max_wait_ms": 50}
+QUICK = {"heartbeat_interval_ms": 100, "session_timeout_ms": 30_000, "fetch_max_wait_ms": 50}
 
 
 class Diary:
@@ -191,7 +191,7 @@ class Librdkafka:
             "auto.offset.reset": "earliest",
             "partition.assignment.strategy": assignor,
             "heartbeat.interval.ms": 100,
-            "session.timeout.ms": 6000,
+            "session.timeout.ms": 30_000,
         }
 
     def start(self) -> None:
@@ -294,12 +294,11 @@ async def test_a_listener_that_fails_does_not_keep_revoked_partitions(broker):
 
 async def test_a_static_member_finds_its_partitions_when_it_is_back(broker):
     topic, group = await broker.topic(partitions=2), broker.name("group")
-    patient = {"session_timeout_ms": 30_000}  # it is to be back before that
-    async with reading(broker, group, [topic], group_instance_id="b", **patient) as stays:
-        async with reading(broker, group, [topic], group_instance_id="a", **patient) as goes:
+    async with reading(broker, group, [topic], group_instance_id="b") as stays:
+        async with reading(broker, group, [topic], group_instance_id="a") as goes:
             await until(lambda: len(stays.owned) == len(goes.owned) == 1)
             before = goes.owned, stays.owned, len(stays.diary.entries)
-        async with reading(broker, group, [topic], group_instance_id="a", **patient) as back:
+        async with reading(broker, group, [topic], group_instance_id="a") as back:
             await until(lambda: len(back.owned) == 1)
             assert (back.owned, stays.owned, len(stays.diary.entries)) == before
 
