@@ -15,7 +15,7 @@ import pytest
 pytestmark = [pytest.mark.etl, pytest.mark.timeout(300)]
 
 from confluent_kafka import Consumer, Message, Producer, TopicPartition  # noqa: E402
-from confluent_kafka.admin import AdminClient, NewTopic  # noqa: E402
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic  # noqa: E402
 from millrace import Broker  # noqa: E402
 from pyspark.sql import DataFrame, SparkSession  # noqa: E402
 from spark_etl import logs, sources  # noqa: E402
@@ -234,6 +234,36 @@ def test_letters_come_back_into_the_sinks_once(spark, broker, tmp_path):
     assert etl.replay(until_=LONG_AGO) == {"pipeline": "orders", "replay": 2, "to": "sinks", "letters": 0}
     found = [headers(each) for each in etl.read(topic)]
     assert [head["__etl.source.offset"] for head in found] == ["0", "1"]
+
+
+def test_a_letter_of_one_sink_goes_to_that_sink_only(spark, broker, tmp_path):
+    names = [f"{name}-{uuid4().hex}" for name in ("narrow", "wide")]
+    sinks = [{"type": "kafka", "topic": name, "value": "original"} for name in names]
+    sinks.append({"type": "delta", "path": str(tmp_path / "table")})
+    etl = Etl(spark, broker, tmp_path, sinks=sinks)
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    admin.create_topics([NewTopic(names[0], 1, 1, config={"max.message.bytes": "8192"})])[names[0]].result(20)
+    etl.produce({"id": 1, "name": "x" * 9000}, {"id": 2})
+    outputs, good, _ = etl.batch()
+    assert [sink.write(good, place(0), None) for sink in outputs.rows] == [1, 0]
+    (letter,) = etl.read(etl.letters)
+    assert headers(letter)["__etl.errors.sink"] == f"kafka:{names[0]}"
+    wider = ConfigEntry("max.message.bytes", "20000", incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ConfigResource.Type.TOPIC, names[0], incremental_configs=[wider])
+    admin.incremental_alter_configs([resource])[resource].result(20)
+    assert etl.replay()["rows_out"] == 1
+    found = [[json.loads(each.value())["id"] for each in etl.read(name)] for name in names]
+    assert found == [[2, 1], [1, 2]]
+    assert "__etl.errors.sink" not in headers(etl.read(names[0])[1])
+    assert spark.read.format("delta").load(str(tmp_path / "table")).count() == 0
+
+    etl.reload(sinks=[{"type": "kafka", "topic": names[0]}])  # rows as JSON keep no original value
+    etl.produce({"id": 3, "name": "x" * 21000})
+    outputs, good, _ = etl.batch()
+    assert outputs.rows[0].write(good.where("id = 3"), place(1), None) == 1
+    letter = etl.read(etl.letters)[-1]
+    assert (letter.value(), headers(letter)["__etl.errors.left_out"]) == (None, "value,headers,key")
+    assert etl.replay()["letters"] == 0
 
 
 def test_letters_go_to_the_source_with_their_bytes_once(spark, broker, tmp_path, monkeypatch):

@@ -103,11 +103,11 @@ def load_cases(path: Path) -> list[Case]:
     try:
         document = yaml.load(content, yaml_text.Loader)
         return Cases.model_validate(document).cases
-    except yaml.YAMLError as error:
-        raise ConfigError(f"{path}: not YAML: {' '.join(str(error).split())}") from None
     except ValidationError as error:
         first = error.errors()[0]
         raise ConfigError(f"{path}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        raise ConfigError(f"{path}: not YAML: {' '.join(str(error).split())}") from None
 
 
 def _bytes(plain: Any, base64: str | None) -> bytes | None:

@@ -52,13 +52,13 @@ def test_every_output_of_a_case(spark, tmp_path):
         {"value": {**GOOD, "id": 2, "name": None}},
         {"value": "{", "offset": 7, "partition": 2, "timestamp": "2026-01-31T12:00:00"},
         {"value": {**GOOD, "id": 3, "price": 10}},
-        {"value": {**GOOD, "id": 4, "at": "2026-01-31T12:01:00Z"}},
+        {"value": {**GOOD, "id": 4, "at": "2026-01-31T12:01:00.123456Z"}},
     ]
     (outcome,) = outcomes_of(spark, pipeline(tmp_path, **SECTIONS), [case("all", *records)])
-    place = {"_topic": "orders", "_partition": 0, "_timestamp": "2026-01-01T00:00:00.000Z"}
+    place = {"_topic": "orders", "_partition": 0, "_timestamp": "2026-01-01T00:00:00.000000Z"}
     assert outcome.rows == [
-        {**GOOD, "at": "2026-01-31T12:00:30.000Z", "double": 5.0, "_key": "k", "_offset": 0, **place},
-        {**GOOD, "at": "2026-01-31T12:01:00.000Z", "id": 4, "double": 5.0, "_key": None, "_offset": 4, **place},
+        {**GOOD, "at": "2026-01-31T12:00:30.000000Z", "double": 5.0, "_key": "k", "_offset": 0, **place},
+        {**GOOD, "at": "2026-01-31T12:01:00.123456Z", "id": 4, "double": 5.0, "_key": None, "_offset": 4, **place},
     ]
     assert [(each["partition"], each["offset"], each["stage"], each["rule"]) for each in outcome.dead_letters] == [
         (0, 1, "rules", "named"),
@@ -77,12 +77,12 @@ def test_every_output_of_a_case(spark, tmp_path):
     }
     version = {"__etl.pipeline": "orders", "__etl.version": "0"}
     assert outcome.topics["total"] == [{"key": "a", "value": {"name": "a", "n": 2}, "headers": version}]
-    start, end, last = (f"2026-01-31T12:0{minute}:00.000Z" for minute in range(3))
+    start, end, last = (f"2026-01-31T12:0{minute}:00.000" for minute in range(3))
     assert outcome.topics["minutes"] == [
         {
-            "key": f'{{"window_start":"{first}","name":"a"}}',
-            "value": {"window_start": first, "window_end": second, "name": "a", "sum": 2.5},
-            "headers": {**version, "__etl.window": f"{first}/{second}"},
+            "key": f'{{"window_start":"{first}Z","name":"a"}}',
+            "value": {"window_start": f"{first}000Z", "window_end": f"{second}000Z", "name": "a", "sum": 2.5},
+            "headers": {**version, "__etl.window": f"{first}Z/{second}Z"},
         }
         for first, second in ((start, end), (end, last))
     ]
@@ -147,6 +147,12 @@ def test_the_command_prints_each_case_and_fails(spark, tmp_path, monkeypatch, ca
         ("cases: [{name: a, records: []}, {name: a, records: []}]", ": Value error, two cases have the name 'a'"),
         ("cases: [{name: a, records: [{key_base64: '?'}]}]", "cases.0.records.0.key_base64: Value error, "),
         ("cases: [", "not YAML: while parsing a flow node"),
+        ("[" * 5000, "not YAML: maximum recursion depth exceeded"),
+        ("a: &a [*a]", "not YAML: an alias contains itself"),
+        (
+            "a0: &a0 [1]\n" + "".join(f"a{n + 1}: &a{n + 1} [{f'*a{n}, ' * 9}]\n" for n in range(9)),
+            "not YAML: aliases repeat more than 100000 values",
+        ),
     ],
 )
 def test_a_wrong_file_of_cases_is_refused_with_its_place(tmp_path: Path, text: str, reason: str):

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession  # noqa: E402
 from pyspark.sql.types import StructType  # noqa: E402
 from spark_etl.config.sinks import DeltaSinkConfig  # noqa: E402
 from spark_etl.errors import AccountingError, ConfigError, OutputError  # noqa: E402
-from spark_etl.lake import LakeTable  # noqa: E402
+from spark_etl.lake import LakeTable, maintenance  # noqa: E402
 
 APP = "etl/orders/8f2c1d0a"
 PLACE = "_key STRING, _topic STRING, _partition INT, _offset BIGINT, _timestamp TIMESTAMP"
@@ -68,6 +68,15 @@ def test_batches_and_their_replay(spark: SparkSession, tmp_path: Path) -> None:
         assert last(table) == {"operation": "batch", "rows_out": 0, "batch": 1}
     assert ids(spark, path) == [1, 2, 3]
     assert sorted(entry.name for entry in path.iterdir()) == ["_delta_log", "_etl", "day=d0", "day=d1"]
+
+
+def test_a_folder_with_any_name_is_compacted(spark: SparkSession, tmp_path: Path) -> None:
+    path = tmp_path / "a`b 'c"
+    with LakeTable.opened(spark, config(path), schema(spark, SCHEMA)) as table:
+        for batch in range(2):
+            table.write(rows(spark, batch), APP, batch, accepting(1))
+    found = maintenance.compact(spark, LakeTable.existing(spark, config(path)), upsert=False)
+    assert (found.files_before, found.files_after, ids(spark, path)) == (2, 1, [0, 1])
 
 
 def test_a_batch_whose_count_is_refused_leaves_nothing(spark: SparkSession, tmp_path: Path) -> None:

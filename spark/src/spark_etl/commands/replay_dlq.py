@@ -4,9 +4,10 @@
     --to source   write the original key, value and headers to the topic that the letter names
 
 `--stage`, `--rule`, `--from` and `--until` choose letters. A letter without its value (`.left_out`) stays. Marks next
-to the checkpoint keep which letters have been replayed. A replay that was interrupted is finished first, with its own
-choice of letters, and the command ends. `--to sinks` needs the pipeline stopped and sinks of `mode: append`; windows
-and summaries get no replayed row directly. Prints one JSON object with the numbers of letters and rows.
+to the checkpoint keep which letters have been replayed. A letter of the stage `sink` goes to the sinks that it names:
+the others have its row. A replay that was interrupted is finished first, with its own choice of letters, and the
+command ends. `--to sinks` needs the pipeline stopped and sinks of `mode: append`; windows and summaries get no replayed
+row directly. Prints one JSON object with the numbers of letters and rows.
 """
 
 import argparse
@@ -35,7 +36,8 @@ from spark_etl.session import opened
 from spark_etl.settings import EtlSettings
 from spark_etl.sinks import Outputs
 from spark_etl.sinks import opened as outputs_of
-from spark_etl.sinks.dead_letters import ERROR_HEADERS, ERROR_PREFIX, LEFT_OUT, TIMESTAMP_FORMAT
+from spark_etl.sinks.dead_letters import ERROR_HEADERS, ERROR_PREFIX, LEFT_OUT, REFUSED_BY, SINK, TIMESTAMP_FORMAT
+from spark_etl.sinks.rows import MISFIT_STAGE
 from spark_etl.sinks.topics import Identity, TopicWriter, header, header_text
 
 REPLAY_HEADER = "__etl.replay"  # topic/partition/offset of the letter
@@ -149,7 +151,9 @@ class Command:
             wanted.append(F.col("timestamp") < F.lit(datetime.fromisoformat(replay.until)))
         for each in wanted:
             named = named.where(each)
-        original = F.slice("headers", F.lit(1), F.size("headers") - F.lit(len(ERROR_HEADERS)))
+        by_sink = (F.col("error_stage") == MISFIT_STAGE) & (F.element_at("headers", -1)["key"] == F.lit(REFUSED_BY))
+        own = F.lit(len(ERROR_HEADERS)) + F.when(by_sink, F.lit(1)).otherwise(F.lit(0))
+        original = F.slice("headers", F.lit(1), F.size("headers") - own)
         return self._without(named, done).select(
             "key",
             "value",
@@ -161,6 +165,7 @@ class Command:
             original.alias("headers"),
             F.col("partition").alias("letter_partition"),
             F.col("offset").alias("letter_offset"),
+            F.when(by_sink, header_text(REFUSED_BY)).alias(SINK),
         )
 
     def _without(self, letters: DataFrame, done: Ranges) -> DataFrame:
@@ -207,7 +212,7 @@ class Command:
             if not counts.balanced:
                 raise AccountingError(f"{counts.rows} letters in, {counts.good} good, refused: {counts.refused}")
             place = BatchPlace.of(self._config.name, QUERY, replay.number)
-            misfits = self._write(judged, rows, outputs, place, begun_before)
+            misfits = self._write(judged, _with_sinks(rows, letters), outputs, place, begun_before)
         finally:
             rows.unpersist()
         refused = sum(counts.refused.values()) + misfits
@@ -220,11 +225,16 @@ class Command:
         if lake is not None and not lake.holds(place.app_id, place.batch_id):
             last = lake.last_metadata() or {}
             metadata = {**last, "replay": place.batch_id}
-            missing = lake.among(judged.good(rows), _span(rows), "left_anti")  # those of a recovered checkpoint stay
+            missing = lake.among(
+                judged.good(rows.where(F.col(SINK).isNull())), _span(rows), "left_anti"
+            )  # those of a recovered checkpoint stay
             lake.write(missing, place.app_id, place.batch_id, lambda _: metadata)
         outputs.letters.write(judged.refused(rows), begun_before)
-        raw = judged.good(rows, raw=self._config.keeps_raw)
-        return sum(sink.write(raw, place, begun_before) for sink in outputs.rows)
+        number = 0
+        for sink in outputs.rows:
+            lacking = rows.where(F.col(SINK).isNull() | (F.find_in_set(F.lit(sink.name), F.col(SINK)) > 0))
+            number += sink.write(judged.good(lacking, raw=self._config.keeps_raw), place, begun_before)
+        return number
 
 
 _PLACE = ("topic", "partition", "offset", "timestamp")
@@ -236,9 +246,19 @@ def _named(replay: Replay) -> Mapping[str, str]:
 
 
 def _once(letters: DataFrame) -> DataFrame:
-    """Return the first letter of each record: a topic may have a letter twice."""
-    first = F.min_by(F.struct(*letters.columns), F.struct("letter_partition", "letter_offset")).alias("first")
-    return letters.groupBy("topic", "partition", "offset").agg(first).select("first.*")
+    """Return the first letter of each record: a topic may have a letter twice, or one for each sink that refused it."""
+    columns = [name for name in letters.columns if name != SINK]
+    first = F.min_by(F.struct(*columns), F.struct("letter_partition", "letter_offset")).alias("first")
+    sinks = F.when(F.count(SINK) == F.count(F.lit(1)), F.array_join(F.collect_set(SINK), ",")).alias(SINK)
+    return letters.groupBy("topic", "partition", "offset").agg(first, sinks).select("first.*", SINK)
+
+
+def _with_sinks(rows: DataFrame, letters: DataFrame) -> DataFrame:
+    """Return judged rows with the sinks that lack them as `_sink`, null for all: the others have such a row."""
+    place = [F.col(name).alias(f"_of_{name}") for name in ("topic", "partition", "offset")]
+    sinks = F.broadcast(letters.select(*place, SINK).where(F.col(SINK).isNotNull()))
+    same = [F.col(f"_{name}") == F.col(f"_of_{name}") for name in ("topic", "partition", "offset")]
+    return rows.join(sinks, same, "left").drop("_of_topic", "_of_partition", "_of_offset")
 
 
 def _span(rows: DataFrame) -> str:

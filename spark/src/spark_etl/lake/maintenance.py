@@ -69,7 +69,7 @@ def _optimize(session: SparkSession, table: LakeTable, upsert: bool) -> int:
     outcome: list[int] = []
 
     def optimize() -> None:
-        row = session.sql(f"OPTIMIZE delta.`{table.location}`").first()
+        row = session.sql(f"OPTIMIZE {_named(table)}").first()
         outcome.append(int(row["metrics"]["numFilesRemoved"]) if row else 0)
 
     _commit(session, table, optimize, {"operation": "compact"}, lock_first=upsert)
@@ -88,13 +88,18 @@ def _vacuum(session: SparkSession, table: LakeTable, retention_hours: float) -> 
         _commit(
             session,
             table,
-            lambda: session.sql(f"VACUUM delta.`{table.location}` RETAIN {retention_hours} HOURS").collect(),
+            lambda: session.sql(f"VACUUM {_named(table)} RETAIN {retention_hours} HOURS").collect(),
             {"operation": "vacuum"},
             lock_first=False,
         )
     finally:
         for key in settings:
             session.conf.unset(key)
+
+
+def _named(table: LakeTable) -> str:
+    """Return the table as SQL names it by its folder."""
+    return f"delta.`{table.location.replace('`', '``')}`"
 
 
 def _commit(

@@ -13,7 +13,8 @@ from spark_etl.sinks.topics import header
 
 PIPELINE_HEADER = "__etl.pipeline"
 VERSION_HEADER = "__etl.version"
-KEEP_NULLS = {"ignoreNullFields": "false"}
+TIMES = {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"}  # Spark's default cuts to milliseconds
+KEEP_NULLS = {"ignoreNullFields": "false", **TIMES}
 
 
 def selected(expressions: Mapping[str, str]) -> list[Column]:

@@ -8,9 +8,11 @@ from datetime import datetime
 from typing import TextIO
 
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812
 
 from spark_etl.batches import BatchPlace
 from spark_etl.config import ConsoleSinkConfig
+from spark_etl.sinks.aggregates import TIMES
 from spark_etl.sinks.rows import data_columns
 
 
@@ -19,6 +21,10 @@ class Console:
         self._config = config
         self._stream = stream
 
+    @property
+    def name(self) -> str:
+        return "console"
+
     def check(self) -> None:
         """Accept every frame."""
 
@@ -26,7 +32,8 @@ class Console:
         """Print the first rows; return 0: every row fits."""
         stream = sys.stderr if self._stream is None else self._stream
         columns = self._config.columns or data_columns(rows)
-        for line in rows.select(*columns).limit(self._config.rows).toJSON().collect():
+        text = F.to_json(F.struct(*columns), TIMES)
+        for (line,) in rows.limit(self._config.rows).select(text).collect():
             print(line, file=stream)
         stream.flush()
         return 0

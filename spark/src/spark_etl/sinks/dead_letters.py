@@ -1,11 +1,11 @@
 """Refused records in the dead-letter topic.
 
 A letter has the record's key, value and headers, and then these headers, all text: `__etl.errors.pipeline .topic
-.partition .offset .timestamp .stage .rule .message`.
+.partition .offset .timestamp .stage .rule .message`. Those of the stage `sink` also have `.sink`.
 
 A letter that is too large for its topic goes without its value; if that is not enough, also without the record's
 headers, and at last without the key. It has two more headers: `.left_out` (`value`, `value,headers` or
-`value,headers,key`) and `.bytes`, the size of these parts. The source topic
+`value,headers,key`) and `.bytes`, the size of these parts (0: not known). The source topic
 has them at the place that the letter names.
 """
 
@@ -29,6 +29,8 @@ from spark_etl.sinks.topics import (
 ERROR_PREFIX = "__etl.errors."
 ERROR_HEADERS = ("pipeline", "topic", "partition", "offset", "timestamp", "stage", "rule", "message")
 LEFT_OUT, LEFT_OUT_BYTES = ERROR_PREFIX + "left_out", ERROR_PREFIX + "bytes"
+REFUSED_BY = ERROR_PREFIX + "sink"  # of the stage `sink`: the names of the sinks that lack the row
+SINK, RAW_LOST = "_sink", "_raw_lost"  # columns of refused rows: its text, and whether the raw parts are unknown
 LEAVINGS = ("value", "value,headers", "value,headers,key")  # what a letter goes without, least first
 TIMESTAMP_FORMAT = "yyyy-MM-dd'T'HH:mm:ss.SSS'Z'"
 MESSAGE_CHARACTERS_MAX = 1_000
@@ -70,10 +72,15 @@ def letters(refused: DataFrame, pipeline: str, bytes_max: int) -> DataFrame:
     reasons = F.array(*(header(ERROR_PREFIX + name, values[name]) for name in ERROR_HEADERS))
     original = F.coalesce("_raw_headers", F.array().cast(HEADERS))
     raw = (F.col(f"_raw_{name}").alias(name) for name in ("key", "value"))
-    parts = refused.select(*raw, original.alias("original"), reasons.alias("reasons"))
+    none = F.array().cast(HEADERS)
+    if SINK in refused.columns:
+        refused_by = F.when(F.col(SINK).isNotNull(), F.array(header(REFUSED_BY, F.col(SINK))))
+        reasons = F.concat(reasons, F.coalesce(refused_by, none))
+    lost = F.col(RAW_LOST) if RAW_LOST in refused.columns else F.lit(False)
+    parts = refused.select(*raw, original.alias("original"), reasons.alias("reasons"), lost.alias("lost"))
     sized = parts.select(
         "*",
-        _leavings(bytes_max).alias("left_out"),
+        F.when(F.col("lost"), F.lit(LEAVINGS[-1])).otherwise(_leavings(bytes_max)).alias("left_out"),
         payload_bytes(F.col("value")).alias("value_bytes"),
         headers_bytes(F.col("original")).alias("original_bytes"),
         payload_bytes(F.col("key")).alias("key_bytes"),
@@ -85,7 +92,6 @@ def letters(refused: DataFrame, pipeline: str, bytes_max: int) -> DataFrame:
         + F.when(left_out.contains("key"), F.col("key_bytes")).otherwise(0)
     )
     notes = F.array(header(LEFT_OUT, F.col("left_out")), header(LEFT_OUT_BYTES, gone.cast("string")))
-    none = F.array().cast(HEADERS)
     kept = F.when(left_out.contains("headers"), none).otherwise(F.col("original"))
     return sized.select(
         F.when(~left_out.contains("key"), F.col("key")).alias("key"),

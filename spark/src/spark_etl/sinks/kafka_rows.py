@@ -16,7 +16,7 @@ from pyspark.sql.types import BinaryType, StructType
 from spark_etl.batches import BatchPlace
 from spark_etl.cluster import Cluster
 from spark_etl.config import KafkaSinkConfig
-from spark_etl.sinks.aggregates import KEEP_NULLS, PIPELINE_HEADER
+from spark_etl.sinks.aggregates import KEEP_NULLS, PIPELINE_HEADER, TIMES
 from spark_etl.sinks.dead_letters import TIMESTAMP_FORMAT, DeadLetters
 from spark_etl.sinks.rows import DELETED, data_columns, misfits
 from spark_etl.sinks.topics import HEADERS, Identity, TopicWriter, header, record_bytes
@@ -37,6 +37,10 @@ class KafkaRows:
         self._pipeline = pipeline
         self._letters = letters
 
+    @property
+    def name(self) -> str:
+        return f"kafka:{self._config.topic}"
+
     def check(self) -> None:
         """Create the topic unless it exists. Raises OutputError in one line."""
         self._writer.check()
@@ -53,7 +57,7 @@ class KafkaRows:
         count = int(counted.get["misfits"])
         if count:
             reason = F.lit(f"the record is larger than topic {self._config.topic} takes")
-            self._letters.write(misfits(judged.where("NOT _fits"), F.lit("too_large"), reason), begun_before)
+            self._letters.write(misfits(judged.where("NOT _fits"), self.name, F.lit("too_large"), reason), begun_before)
         return count
 
 
@@ -82,4 +86,4 @@ def _key(rows: DataFrame, config: KafkaSinkConfig) -> Column:
     kind = rows.schema[name].dataType
     if isinstance(kind, BinaryType):
         return F.col(name)
-    return (F.to_json(name) if isinstance(kind, StructType) else F.col(name).cast("string")).cast("binary")
+    return (F.to_json(name, TIMES) if isinstance(kind, StructType) else F.col(name).cast("string")).cast("binary")

@@ -60,6 +60,10 @@ class Postgres:
         self._letters = letters
         self._table: Table | None = None
 
+    @property
+    def name(self) -> str:
+        return f"postgres:{self._config.table}"
+
     def check(self) -> None:
         """Create the table unless it exists; compare its columns with the rows.
 
@@ -127,7 +131,7 @@ class Postgres:
 
     def _refuse(self, rows: DataFrame, begun_before: datetime | None) -> None:
         message = F.concat(F.lit(f"table {self._config.table} cannot hold the row: "), F.col("_unfit.message"))
-        self._letters.write(misfits(rows, F.col("_unfit.rule"), message), begun_before)
+        self._letters.write(misfits(rows, self.name, F.col("_unfit.rule"), message), begun_before)
 
     def _commit(self, table: Table, staging: str, batch: BatchPlace, expected: int) -> None:
         """Move the staged rows and note the batch's number, in one transaction."""

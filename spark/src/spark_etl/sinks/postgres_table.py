@@ -26,6 +26,7 @@ from pyspark.sql.types import (
 from spark_etl.config import PostgresSinkConfig
 from spark_etl.errors import ConfigError
 from spark_etl.lake.changes import key_column
+from spark_etl.sinks.aggregates import TIMES
 from spark_etl.sinks.postgres_connection import Connection
 from spark_etl.sinks.rows import DELETED
 
@@ -183,7 +184,7 @@ def _value(column: TableColumn, table: Table, deletions: bool) -> Column:
 
 def _text(column: TableColumn, table: Table, deletions: bool) -> Column:
     value = _value(column, table, deletions)
-    return F.to_json(value) if column.nested else value
+    return F.to_json(value, TIMES) if column.nested else value
 
 
 def _staged_value(column: TableColumn, table: Table, deletions: bool) -> Column:

@@ -8,6 +8,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from spark_etl.batches import BatchPlace
+from spark_etl.sinks.dead_letters import RAW_LOST, SINK
 from spark_etl.sinks.topics import HEADERS
 
 #: A column of pipelines with `null_value: delete`: true for a record without a value. Its key says which row goes.
@@ -18,6 +19,10 @@ _RAW = {"_raw_key": "binary", "_raw_value": "binary", "_raw_headers": HEADERS}
 
 class Sink(Protocol):
     """An output of good rows next to the table."""
+
+    @property
+    def name(self) -> str:
+        """The name in letters of the stage `sink`: `TYPE:TARGET`."""
 
     def check(self) -> None:
         """Find or create the target before any record is read. Raises ConfigError or OutputError in one line."""
@@ -35,8 +40,12 @@ def data_columns(rows: DataFrame) -> Sequence[str]:
     return [name for name in rows.columns if not name.startswith("_")]
 
 
-def misfits(rows: DataFrame, rule: Column, message: Column) -> DataFrame:
-    """Return rows in the form of refused ones. Raw parts that a good row no longer has are null in its letter."""
+def misfits(rows: DataFrame, sink: str, rule: Column, message: Column) -> DataFrame:
+    """Return rows that the sink of a name refuses, in the form of refused ones.
+
+    A good row may no longer have its raw parts: its letter says that they are left out.
+    """
     raw = [F.col(name) if name in rows.columns else F.lit(None).cast(kind).alias(name) for name, kind in _RAW.items()]
     error = F.struct(F.lit(MISFIT_STAGE).alias("stage"), rule.alias("rule"), message.alias("message"))
-    return rows.select("_topic", "_partition", "_offset", "_timestamp", *raw, error.alias("_error"))
+    marks = (F.lit(sink).alias(SINK), F.lit("_raw_value" not in rows.columns).alias(RAW_LOST))
+    return rows.select("_topic", "_partition", "_offset", "_timestamp", *raw, error.alias("_error"), *marks)

@@ -106,7 +106,8 @@ def window_records(groups: DataFrame, config: KafkaSinkConfig, pipeline: str, ve
         WINDOW_HEADER: F.concat_ws("/", *texts),
         VERSION_HEADER: F.lit(str(version)),
     }
-    key = F.to_json(F.struct("window_start", *config.aggregate.group_by), KEEP_NULLS)
+    start = F.date_format("window_start", _TIME).alias("window_start")
+    key = F.to_json(F.struct(start, *config.aggregate.group_by), KEEP_NULLS)
     return records(groups, key, headers)
 
 
