@@ -2,7 +2,7 @@
 
 Appends and reads of all connections share one long-lived stream (`record_stream`), heartbeats and commits another
 (`group_stream`). All calls that wait when the writer wakes leave in one message; answers return in any order, by call
-id. Everything else is a unary call (`unary`).
+id. Everything else is a unary call (`unary`). First and last offsets are kept (`kept_answers`).
 
 When storage is lost, calls on their way are answered at once:
 
@@ -39,7 +39,8 @@ from service_chassis import rpc
 from gateway_svc.metrics import GatewayMetrics
 from gateway_svc.storage import unary as answers
 from gateway_svc.storage.group_stream import TRUST_S, GroupStream
-from gateway_svc.storage.protocols import Storage
+from gateway_svc.storage.kept_answers import KeptOffsets
+from gateway_svc.storage.protocols import Records, Storage
 from gateway_svc.storage.record_stream import RecordStream
 from gateway_svc.storage.transaction_calls import GrpcTransactions
 from gateway_svc.storage.unary import AnswerT, Method, RequestT, Unary
@@ -60,9 +61,10 @@ def _names_offsets(request: data_pb2.DeleteRecordsRequest) -> bool:
 
 
 class GrpcOffsets:
-    def __init__(self, channel: grpc.aio.Channel, unary: Unary) -> None:
+    def __init__(self, channel: grpc.aio.Channel, unary: Unary, records: Records, metrics: GatewayMetrics) -> None:
         stub = data_pb2_grpc.DataStub(channel)
-        self.list_offsets = unary.repeatable(stub.ListOffsets, answers.offsets_missing)
+        ask = unary.repeatable(stub.ListOffsets, answers.offsets_missing)
+        self.list_offsets = KeptOffsets(ask, records, metrics).list_offsets
         self.end_epochs = unary.repeatable(stub.EndEpochs, answers.epochs_missing)
         self.delete_records = unary.repeatable(stub.DeleteRecords, answers.records_not_deleted, _names_offsets)
 
@@ -181,7 +183,7 @@ class GrpcStorage:
         self.storage = Storage(
             records=self._records,
             window=self._records.window,
-            offsets=GrpcOffsets(channel, unary),
+            offsets=GrpcOffsets(channel, unary, self._records, metrics),
             topics=GrpcTopics(channel, unary, self._groups),
             groups=GrpcGroups(channel, unary, self._groups),
             producers=GrpcProducers(channel, unary),
