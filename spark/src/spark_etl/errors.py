@@ -8,7 +8,8 @@ EtlError
 ├── ClusterError     the Kafka cluster is absent or refuses, or a topic does not exist
 │   └── IdentityError    the cluster or a topic is not the one that the offsets belong to; no retry helps
 └── RunError         Spark or Kafka failed; the text is the root cause, in one line
-    └── DataLossError    records expired before they were read, and the source may not skip them
+    ├── DataLossError    records expired before they were read, and the source may not skip them
+    └── StatementError   an expression of the pipeline file fails on a record, at each try
 """
 
 
@@ -45,4 +46,8 @@ class RunError(EtlError):
 
 
 class DataLossError(RunError):
+    pass
+
+
+class StatementError(RunError):
     pass

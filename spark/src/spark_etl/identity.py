@@ -21,8 +21,8 @@ from spark_etl.config import Source
 from spark_etl.errors import IdentityError
 from spark_etl.kafka_admin import KafkaAdmin, UnknownTopicError
 from spark_etl.sinks import windows
+from spark_etl.sources import EARLIEST
 
-EARLIEST = -2  # in the connector's startingOffsets
 _IDENTITY, _START = "identity", "start"
 
 

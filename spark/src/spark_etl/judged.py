@@ -26,12 +26,14 @@ from spark_etl.config import Pipeline, Rule
 from spark_etl.config.model import seconds
 from spark_etl.config.pipeline_file import Place
 from spark_etl.decode import RAW, SOURCE_COLUMNS, Decoded, decode
+from spark_etl.decode.avro import has_text, not_text
 from spark_etl.decode.faults import barrier, fault
 from spark_etl.errors import ConfigError
 from spark_etl.lake import changes
 from spark_etl.transform import dedupe, folders, joins, statements
 
 Check = tuple[str, str]  # stage and rule
+NOT_UTF8 = ("transform", "text")  # the check of texts that expressions, statements and joins made
 REFUSED_AT = "_refused_at"  # a refused row's `_timestamp`, which is null itself where it is the event time of dedupe
 
 
@@ -133,6 +135,8 @@ class _Planner:
             frame, data = self._stated(frame, decoded)
             unknown = [name for name in self._partition_by() if name not in known]
             frame = frame.withColumn("_error", barrier(F.coalesce("_error", *self._partition_faults(unknown, frame))))
+        made = data if config.transform else [name for name in data if name not in decoded.columns]
+        frame = self._texts(frame, made)
         columns = (*data, *(["_deleted"] if "_deleted" in decoded.marks else []), *SOURCE_COLUMNS)
         if "_deleted" in decoded.marks:
             frame = self._keyed(frame, columns)
@@ -251,6 +255,19 @@ class _Planner:
         reason = fault("decode", "null_value", F.lit(f"the value is null, and the key names no {names}"))
         return frame.withColumn("_error", barrier(F.coalesce("_error", F.when(unnamed, reason))))
 
+    def _texts(self, frame: DataFrame, made: Sequence[str]) -> DataFrame:
+        """Refuse rows whose made texts are not UTF-8: other readers than Spark could not read their file."""
+        faults = [
+            F.when(not_text(F.col(f"`{name}`"), frame.schema[name].dataType), F.lit(name))
+            for name in made
+            if has_text(frame.schema[name].dataType)
+        ]
+        if not faults:
+            return frame
+        name = F.coalesce(*faults)
+        reason = fault(*NOT_UTF8, F.concat(name, F.lit(" is not UTF-8")))
+        return frame.withColumn("_error", barrier(F.coalesce("_error", F.when(name.isNotNull(), reason))))
+
     def _timed(self, frame: DataFrame) -> DataFrame:
         """Give the frame its watermark. The event time of a refused row counts for nothing."""
         event_time = self._config.decode.timestamp
@@ -295,6 +312,8 @@ class _Planner:
             outcome["decode", "null_value"] = "drop"
         outcome |= {("join", join.name): join.unmatched for join in config.join if join.unmatched != "keep"}
         outcome |= {("rules", rule.name): rule.on_violation for rule in config.rules}
+        if config.transform or config.derive or config.join:
+            outcome[NOT_UTF8] = "dlq"
         outcome |= {("partition", name): "dlq" for name in self._partition_by()}
 
         def having(*wanted: str) -> tuple[Check, ...]:

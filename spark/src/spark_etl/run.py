@@ -37,13 +37,14 @@ from spark_etl.errors import (
     IdentityError,
     OutputError,
     RuleError,
-    RunError,
+    StatementError,
 )
+from spark_etl.failures import blamed, may_be_of_expression, run_error
 from spark_etl.judged import Judged
 from spark_etl.lake import LakeTable
 from spark_etl.logs import Log
 from spark_etl.metrics import Metrics
-from spark_etl.reasons import java_causes, reason
+from spark_etl.reasons import reason
 from spark_etl.refusals import Refusals
 from spark_etl.sinks import windows
 from spark_etl.sinks.plans import check_plans
@@ -53,9 +54,7 @@ from spark_etl.summaries import Summaries
 POLL_SECONDS = 0.2
 SUMMARY_SECONDS = 60.0  # between two summaries of a run without end
 RECORD_SIZES = "millrace_record_sizes"  # name of the observation of the source
-_FINAL = (ConfigError, OutputError, AccountingError, RuleError, IdentityError, DataLossError)
-_DATA_LOSS = ("KAFKA_DATA_LOSS", "data may have been lost", "data may have been missed")  # Spark's words
-_TRANSIENT = ("TimeoutException", "DisconnectException", "NetworkException", "NotLeaderOrFollowerException")
+_FINAL = (ConfigError, OutputError, AccountingError, RuleError, IdentityError, DataLossError, StatementError)
 
 
 @dataclass(slots=True)
@@ -197,7 +196,7 @@ class Run:
             return changed
         except EtlError:
             pass
-        return error if isinstance(error, EtlError) else _run_error(error)
+        return error if isinstance(error, EtlError) else run_error(error)
 
     def _changed_source(self) -> IdentityError | None:
         """Return why the source starts over; None if it goes on. IdentityError: the file does not allow a new start."""
@@ -336,8 +335,16 @@ class Run:
                 self._failure = error  # Spark's report of it would be a wall of text
                 raise
             except Exception as error:
-                self._failure = _run_error(error)
+                self._failure = self._failed(error, batch_id)
                 raise
+
+    def _failed(self, error: Exception, batch_id: int) -> EtlError:
+        """Return the failure of a batch: that of the expression in the file which its records make fail, if one is."""
+        start, end = self._checkpoint.start_offsets(batch_id), self._checkpoint.end_offsets(batch_id)
+        if not may_be_of_expression(error) or end is None:
+            return run_error(error)
+        records = sources.batch(self._session, self._cluster.bootstrap_servers, self._config, start or {}, end)
+        return blamed(self._session, self._pipeline, records) or run_error(error)
 
     def _account(self, written: Written) -> None:
         batch, counts = written.place.batch_id, written.counts
@@ -389,15 +396,3 @@ class Run:
         if self._lake is not None:
             self.version = self._summaries.version()
             self.rows_total = self._summaries.rows().count()
-
-
-def _run_error(error: Exception) -> RunError:
-    """Return the root cause as an error of ours."""
-    causes, text = java_causes(error), reason(error)
-    if any(words in text for words in _DATA_LOSS) or any(
-        cause.endswith("OffsetOutOfRangeException") for cause in causes
-    ):
-        return DataLossError(f"{text} (source.on_data_loss: continue reads the records that are left)")
-    failure = RunError(text)
-    failure.transient = any(cause.endswith(_TRANSIENT) for cause in causes)
-    return failure

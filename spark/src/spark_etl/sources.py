@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from spark_etl.config import KafkaOptions, Source, StartOffsets, StartTimestamp
+from spark_etl.checkpoint import Offsets
+from spark_etl.config import KafkaOptions, PipelineConfig, Source, StartOffsets, StartTimestamp
 
 COLUMNS = {  # of every frame here
     "key": "binary",
@@ -20,6 +21,8 @@ COLUMNS = {  # of every frame here
 }
 
 Ranges = Mapping[str, Mapping[int, tuple[int, int]]]  # topic → partition → first offset, offset after the last
+
+EARLIEST = -2  # in the connector's startingOffsets
 
 
 def no_records(session: SparkSession) -> DataFrame:
@@ -39,6 +42,25 @@ def range_options(bootstrap_servers: str, source: Source, kafka: KafkaOptions, r
             {t: {str(p): span[number] for p, span in partitions.items()} for t, partitions in ranges.items()}
         )
     return found
+
+
+def batch(
+    session: SparkSession, bootstrap_servers: str, config: PipelineConfig, start: Offsets, end: Offsets
+) -> DataFrame:
+    """Return the records between two positions; a partition that `start` lacks is read from its first record."""
+    ranges = {
+        topic: {
+            partition: (start.get(topic, {}).get(partition, EARLIEST), last)
+            for partition, last in partitions.items()
+            if start.get(topic, {}).get(partition) != last
+        }
+        for topic, partitions in end.items()
+    }
+    ranges = {topic: partitions for topic, partitions in ranges.items() if partitions}
+    if not ranges:
+        return no_records(session)
+    found = range_options(bootstrap_servers, config.source, config.kafka, ranges)
+    return session.read.format("kafka").options(**found).load()
 
 
 def options(bootstrap_servers: str, source: Source, kafka: KafkaOptions) -> dict[str, str]:

@@ -21,7 +21,7 @@ from spark_etl.batches import Batches, BatchPlace
 from spark_etl.checkpoint import Checkpoint, Offsets
 from spark_etl.cluster import Cluster
 from spark_etl.config import Pipeline
-from spark_etl.identity import EARLIEST, Identity, SourceIdentity
+from spark_etl.identity import Identity, SourceIdentity
 from spark_etl.lake import LakeTable
 from spark_etl.logs import Log
 from spark_etl.sinks import Outputs
@@ -74,21 +74,8 @@ class LastBatch:
 
     def _records(self, start: Offsets, end: Offsets, topics: Iterable[str]) -> DataFrame:
         """Return the records of the batch that its topics still have."""
-        ranges = {
-            topic: {
-                partition: (start.get(topic, {}).get(partition, EARLIEST), last)
-                for partition, last in partitions.items()
-                if start.get(topic, {}).get(partition) != last
-            }
-            for topic, partitions in end.items()
-            if topic in topics
-        }
-        ranges = {topic: partitions for topic, partitions in ranges.items() if partitions}
-        config = self.pipeline.config
-        if not ranges:
-            return sources.no_records(self.session)
-        options = sources.range_options(self.cluster.bootstrap_servers, config.source, config.kafka, ranges)
-        return self.session.read.format("kafka").options(**options).load()
+        same = {topic: partitions for topic, partitions in end.items() if topic in topics}
+        return sources.batch(self.session, self.cluster.bootstrap_servers, self.pipeline.config, start, same)
 
     def _identity_of_batch(self, _topics: Iterable[str]) -> Identity:
         """Return the identity that the batch was read with: the source has another one now."""

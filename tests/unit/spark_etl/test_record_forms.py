@@ -143,6 +143,22 @@ def test_raw_values(spark, tmp_path):
     assert judged.columns == ("value", "_key", "_topic", "_partition", "_offset", "_timestamp")
 
 
+def test_made_texts_are_utf8(spark, tmp_path):
+    """Bytes that are no UTF-8 in a Parquet file stop every reader but Spark."""
+    derive = {"text": "CAST(value AS STRING)", "parts": "named_struct('all', array(CAST(value AS STRING), 'x'))"}
+    pipe = pipeline(tmp_path, decode={"format": "raw"}, derive=derive)
+    judged = plan(spark, frame(spark, [b"\xff", b"\xc3\xa9", None]), pipe)
+    rows = sorted(judged.rows.collect(), key=lambda row: row["_offset"])
+    refused = ("transform", "text", "text is not UTF-8")
+    assert errors(rows) == [refused, None, ("decode", "null_value", "the value is null")]
+    assert (bytes(rows[0]["_raw_value"]), rows[1]["text"]) == (b"\xff", "\u00e9")
+    assert counts(spark, judged).refused == {("transform", "text"): 1, ("decode", "null_value"): 1}
+    statement = [{"sql": "SELECT array(CAST(value AS STRING), 'x') AS texts FROM input"}]
+    pipe = pipeline(tmp_path, decode={"format": "raw"}, transform=statement)
+    refused = ("transform", "text", "texts is not UTF-8")
+    assert errors(judge(spark, pipe, [b"\xff", b"a"])) == [refused, None]
+
+
 CSV = {
     "type": "object",
     "required": ["id", "name"],

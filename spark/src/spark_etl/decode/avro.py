@@ -44,9 +44,9 @@ class Avro:
         parsed = records.select("*", whole.alias(f"{self._prefix}avro"))
         record = f"{self._prefix}avro.record"
         kind = parsed.select(record).schema[0].dataType
-        not_text = F.coalesce(_not_text(F.col(record), kind), F.lit(False))
+        faulty = F.coalesce(not_text(F.col(record), kind), F.lit(False))
         fields = (F.col(f"{record}.{name}").alias(name) for name in self._names)
-        return parsed.select("*", *fields, not_text.alias(f"{self._prefix}not_text"))
+        return parsed.select("*", *fields, faulty.alias(f"{self._prefix}not_text"))
 
     def findings(self) -> list[Finding]:
         avro = f"{self._prefix}avro"
@@ -62,21 +62,21 @@ class Avro:
         ]
 
 
-def _not_text(value: Column, kind: DataType) -> Column:
+def not_text(value: Column, kind: DataType) -> Column:
     """Return whether a string within a value is not UTF-8; null or false if none is."""
     match kind:
         case StringType():
             return ~F.is_valid_utf8(value)
         case StructType():
-            parts = [F.coalesce(_not_text(value[field.name], field.dataType), F.lit(False)) for field in kind.fields]
+            parts = [F.coalesce(not_text(value[field.name], field.dataType), F.lit(False)) for field in kind.fields]
             return reduce(or_, parts, F.lit(False))
-        case ArrayType() if _has_text(kind.elementType):
-            return F.exists(value, lambda item: F.coalesce(_not_text(item, kind.elementType), F.lit(False)))
+        case ArrayType() if has_text(kind.elementType):
+            return F.exists(value, lambda item: F.coalesce(not_text(item, kind.elementType), F.lit(False)))
         case MapType():
             keys = F.exists(F.map_keys(value), lambda key: ~F.is_valid_utf8(key))
-            return keys | _not_text(F.map_values(value), ArrayType(kind.valueType))
+            return keys | not_text(F.map_values(value), ArrayType(kind.valueType))
     return F.lit(False)
 
 
-def _has_text(kind: DataType) -> bool:
+def has_text(kind: DataType) -> bool:
     return "string" in kind.simpleString()

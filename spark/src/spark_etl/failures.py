@@ -1,0 +1,76 @@
+"""A failure of Spark in our terms, and the expression of the pipeline file that it is to blame on.
+
+An expression that throws (a text that is no regular expression, `parse_json` of no JSON) fails the batch at each try.
+Spark's report names neither the expression nor its line. The batch's records are therefore judged once more, each time
+with one expression more.
+"""
+
+from collections.abc import Iterator
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from spark_etl.config import Pipeline, PipelineConfig
+from spark_etl.config.pipeline_file import Place
+from spark_etl.errors import DataLossError, EtlError, RunError, StatementError
+from spark_etl.judged import plan
+from spark_etl.reasons import java_causes, reason
+
+_DATA_LOSS = ("KAFKA_DATA_LOSS", "data may have been lost", "data may have been missed")  # Spark's words
+_TRANSIENT = ("TimeoutException", "DisconnectException", "NetworkException", "NotLeaderOrFollowerException")
+#: Packages of failures that no expression causes.
+_OTHERS = ("org.apache.kafka.", "java.io.", "java.net.", "java.nio.", "java.util.concurrent.", "org.postgresql.")
+
+
+def may_be_of_expression(error: BaseException) -> bool:
+    """Return whether an expression can be the cause: the root is no failure of Kafka, a disk or a network."""
+    causes = java_causes(error)
+    return bool(causes) and not causes[-1].startswith(_OTHERS)
+
+
+def blamed(session: SparkSession, pipeline: Pipeline, records: DataFrame) -> EtlError | None:
+    """Return the failure of the first part that fails on the records, None if none does."""
+    for place, config in _parts(pipeline.config):
+        part = pipeline.model_copy(update={"config": config})
+        part._lines = None
+        try:
+            plan(session, records, part).rows.write.format("noop").mode("overwrite").save()
+        except (PySparkException, Py4JJavaError) as error:
+            if place is None or not may_be_of_expression(error):
+                return None
+            return StatementError(str(pipeline.fault(place, f"{reason(error)} (a record makes it fail)")))
+        except EtlError:  # this part cannot be planned alone
+            continue
+    return None
+
+
+def _parts(config: PipelineConfig) -> Iterator[tuple[Place | None, PipelineConfig]]:
+    """Yield pipelines that grow by one expression each, and the place of that expression; None: decoding alone."""
+    bare: dict[str, object] = {"derive": {}, "join": [], "rules": [], "transform": [], "dedupe": None, "sinks": []}
+    decode = config.decode.model_copy(update={"timestamp": None})
+
+    def grown(**sections: object) -> PipelineConfig:
+        return config.model_copy(update={**bare, "decode": decode, **sections})
+
+    yield None, grown()
+    steps = {"derive": config.derive, "join": config.join}
+    derived = list(config.derive.items())
+    for number, (name, _) in enumerate(derived, 1):
+        yield ("derive", name), grown(**{**steps, "derive": dict(derived[:number])})
+    for number in range(len(config.rules)):
+        yield ("rules", number, "expr"), grown(**steps, rules=config.rules[: number + 1])
+    for number in range(len(config.transform)):
+        yield ("transform", number, "sql"), grown(**steps, transform=config.transform[: number + 1])
+
+
+def run_error(error: Exception) -> RunError:
+    """Return the root cause as an error of ours."""
+    causes, text = java_causes(error), reason(error)
+    if any(words in text for words in _DATA_LOSS) or any(
+        cause.endswith("OffsetOutOfRangeException") for cause in causes
+    ):
+        return DataLossError(f"{text} (source.on_data_loss: continue reads the records that are left)")
+    failure = RunError(text)
+    failure.transient = any(cause.endswith(_TRANSIENT) for cause in causes)
+    return failure
