@@ -17,7 +17,7 @@ from protocol_lib.codec import decode
 from protocol_lib.headers import decode_request, decode_request_header, decode_response_header
 from protocol_lib.internal import record
 from protocol_lib.internal.transaction_log import TransactionLogKey, TransactionLogValue, TransactionState
-from protocol_lib.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from protocol_lib.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
 from protocol_lib.messages.metadata import MetadataRequest, MetadataRequestTopic
 from protocol_lib.records.control import read_marker
 from protocol_lib.records.header import BatchHeader, read_batches
@@ -131,8 +131,9 @@ def _read(connection: Connection, topic: str, partition: int) -> Iterator[tuple[
             offset = batch.last_offset + 1
 
 
-def _fetch(connection: Connection, topic: str, partition: int, offset: int, *, committed: bool):  # type: ignore[no-untyped-def]
+def _fetch(connection: Connection, topic: str, partition: int, offset: int, *, committed: bool) -> PartitionData:
     asked = FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=1 << 20)
     topics = (FetchTopic(topic=topic, partitions=(asked,)),)
     request = FetchRequest(max_wait_ms=0, min_bytes=0, isolation_level=int(committed), topics=topics)
-    return connection.call(ApiKey.FETCH, _FETCH_VERSION, request).responses[0].partitions[0]
+    found: PartitionData = connection.call(ApiKey.FETCH, _FETCH_VERSION, request).responses[0].partitions[0]
+    return found

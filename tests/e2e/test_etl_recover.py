@@ -3,36 +3,21 @@
 import argparse
 import json
 import shutil
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 pytestmark = [pytest.mark.etl, pytest.mark.timeout(600)]
 
-from millrace import Broker  # noqa: E402
-from pyspark.sql import SparkSession  # noqa: E402
 from spark_etl import logs, sinks  # noqa: E402
 from spark_etl.cluster import Cluster  # noqa: E402
 from spark_etl.commands import recover, replay_dlq  # noqa: E402
 from spark_etl.errors import RunError  # noqa: E402
-from support.etl_runs import Etl  # noqa: E402
+from support.etl_runs import Etl, broker, etl  # noqa: E402
 from support.postgres import PASSWORD, USER, PostgresServer, postgres  # noqa: E402
 
-__all__ = ["postgres"]
+__all__ = ["broker", "etl", "postgres"]
 
 DIES = "the driver dies here"
-
-
-@pytest.fixture(scope="module")
-def broker() -> Iterator[Broker]:
-    with Broker() as broker:
-        yield broker
-
-
-@pytest.fixture
-def etl(tmp_path: Path, broker: Broker, spark: SparkSession) -> Etl:
-    return Etl(tmp_path, broker.bootstrap_servers, spark)
 
 
 def lose_the_checkpoint(etl: Etl) -> None:

@@ -8,7 +8,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +18,7 @@ from millrace import Broker
 from millrace_demo import flights, topics
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
+from support.etl_kills import ended
 
 pytestmark = [pytest.mark.etl, pytest.mark.timeout(1200)]
 
@@ -66,15 +66,7 @@ class Etl:
         }
 
     def run(self, die_at: str = "") -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-c", DRIVER, die_at, str(PIPELINE)],
-            env=self._environment,
-            capture_output=True,
-            text=True,
-            timeout=300,
-            check=False,
-            start_new_session=True,
-        )
+        return ended(["-c", DRIVER, die_at, str(PIPELINE)], self._environment)
 
     def totals(self) -> dict:
         done = self.run()

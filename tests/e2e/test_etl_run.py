@@ -5,8 +5,6 @@ import threading
 import urllib.error
 import urllib.request
 from collections import Counter
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,8 +12,7 @@ import pytest
 pytestmark = [pytest.mark.etl, pytest.mark.timeout(600)]
 
 from confluent_kafka import ConsumerGroupTopicPartitions, Producer, TopicPartition  # noqa: E402
-from millrace import Broker  # noqa: E402
-from pyspark.sql import DataFrame, SparkSession  # noqa: E402
+from pyspark.sql import DataFrame  # noqa: E402
 from spark_etl import batch_writer, batches, refusals, run, server, sinks, summaries  # noqa: E402
 from spark_etl.checkpoint import Checkpoint  # noqa: E402
 from spark_etl.cluster import Cluster  # noqa: E402
@@ -23,20 +20,11 @@ from spark_etl.commands import status  # noqa: E402
 from spark_etl.errors import EtlError, IdentityError, OutputError, RuleError, RunError  # noqa: E402
 from spark_etl.kafka_admin import UnknownTopicError  # noqa: E402
 from spark_etl.run import Totals  # noqa: E402
-from support.etl_runs import Continuous, Etl, until  # noqa: E402
+from support.etl_runs import Continuous, Etl, broker, etl, until  # noqa: E402
+
+__all__ = ["broker", "etl"]
 
 DIES = "the driver dies here"
-
-
-@pytest.fixture(scope="module")
-def broker() -> Iterator[Broker]:
-    with Broker() as broker:
-        yield broker
-
-
-@pytest.fixture
-def etl(tmp_path: Path, broker: Broker, spark: SparkSession) -> Etl:
-    return Etl(tmp_path, broker.bootstrap_servers, spark)
 
 
 PLACES: list[tuple[Any, str]] = [

@@ -1,34 +1,21 @@
 """A source that starts over after a batch that some outputs hold and others missed: each output gets it once."""
 
 import json
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 pytestmark = [pytest.mark.etl, pytest.mark.timeout(600)]
 
-from millrace import Broker  # noqa: E402
-from pyspark.sql import SparkSession  # noqa: E402
 from spark_etl import batches, sinks  # noqa: E402
 from spark_etl.errors import EtlError  # noqa: E402
 from spark_etl.run import Totals  # noqa: E402
 from spark_etl.sinks.kafka_rows import KafkaRows  # noqa: E402
-from support.etl_runs import Etl  # noqa: E402
+from support.etl_runs import Etl, broker, etl  # noqa: E402
+
+__all__ = ["broker", "etl"]
 
 RESTART = ", on_topic_change: restart"
-
-
-@pytest.fixture(scope="module")
-def broker() -> Iterator[Broker]:
-    with Broker() as broker:
-        yield broker
-
-
-@pytest.fixture
-def etl(tmp_path: Path, broker: Broker, spark: SparkSession) -> Etl:
-    return Etl(tmp_path, broker.bootstrap_servers, spark)
 
 
 def interrupted(etl: Etl, owner: Any, name: str, monkeypatch: pytest.MonkeyPatch, **given: Any) -> None:

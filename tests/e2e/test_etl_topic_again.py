@@ -1,30 +1,16 @@
 """A topic that was created again: its records have the offsets of others, of which the table still has the rows."""
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 pytestmark = [pytest.mark.etl, pytest.mark.timeout(600)]
 
-from millrace import Broker  # noqa: E402
-from pyspark.sql import SparkSession  # noqa: E402
 from spark_etl.commands import backfill  # noqa: E402
 from spark_etl.errors import ConfigError, OutputError  # noqa: E402
-from support.etl_runs import Etl  # noqa: E402
+from support.etl_runs import Etl, broker, etl  # noqa: E402
+
+__all__ = ["broker", "etl"]
 
 RESTART = ", on_topic_change: restart"
-
-
-@pytest.fixture(scope="module")
-def broker() -> Iterator[Broker]:
-    with Broker() as broker:
-        yield broker
-
-
-@pytest.fixture
-def etl(tmp_path: Path, broker: Broker, spark: SparkSession) -> Etl:
-    return Etl(tmp_path, broker.bootstrap_servers, spark)
 
 
 def test_a_range_of_its_offsets_is_not_exchanged(etl: Etl) -> None:

@@ -23,13 +23,26 @@ from support.dying_driver import HALF
 from support.postgres import PASSWORD, USER, PostgresServer
 from support.spark_session import QUICK_JAVA
 
-__all__ = ["BATCH", "HALF", "WINDOW", "Drivers", "Place"]
+__all__ = ["BATCH", "HALF", "WINDOW", "Drivers", "Place", "ended"]
 
 PROGRAM = Path(__file__).parent / "dying_driver.py"
 BATCH = "batch_writer.BatchWriter.write"
 WINDOW = "sinks.windows.window_records"
 #: Options of a driver of a few hundred rows. Compiling code would cost it a fifth of its time.
 JAVA = f"{QUICK_JAVA} -Dspark.sql.codegen.wholeStage=false -Dspark.sql.codegen.factoryMode=NO_CODEGEN"
+
+
+def ended(arguments: list[str], environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    """Run Python in its own session, which a test's driver kills with its JVM; return its end."""
+    return subprocess.run(
+        [sys.executable, *arguments],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+        start_new_session=True,
+    )
 
 
 @dataclass(frozen=True)
@@ -100,15 +113,7 @@ class Drivers:
     def call(self, death: dict[str, Any], *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run a command with the pipeline file, `arguments` being the command and its options."""
         command, *options = arguments
-        return subprocess.run(
-            [sys.executable, str(PROGRAM), json.dumps(death), command, str(self.file), *options],
-            env=self._environment,
-            capture_output=True,
-            text=True,
-            timeout=280,
-            check=False,
-            start_new_session=True,
-        )
+        return ended([str(PROGRAM), json.dumps(death), command, str(self.file), *options], self._environment)
 
     @contextmanager
     def running(self) -> Iterator[subprocess.Popen[bytes]]:

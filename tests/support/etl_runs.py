@@ -3,13 +3,15 @@
 import json
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+from millrace import Broker
 from millrace_demo.topics import read_all
 from pyspark.sql import SparkSession
 from spark_etl import logs
@@ -117,6 +119,17 @@ dead_letter: {{topic: {self.letters}}}
         info = next(json.loads(line) for line in newest.read_text().splitlines() if "commitInfo" in line)
         found: dict[str, Any] = json.loads(info["commitInfo"]["userMetadata"])
         return found
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Broker]:
+    with Broker() as broker:
+        yield broker
+
+
+@pytest.fixture
+def etl(tmp_path: Path, broker: Broker, spark: SparkSession) -> Etl:
+    return Etl(tmp_path, broker.bootstrap_servers, spark)
 
 
 def until(condition: Callable[[], bool]) -> None:
