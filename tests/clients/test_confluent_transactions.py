@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import time
 from collections.abc import Callable, Iterator
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 from tests.clients.conftest import RunningBroker
+from tests.support.waiting import until
 
 TIMEOUT_S = 60
 
@@ -60,13 +60,6 @@ def values(broker: RunningBroker, topic: str, isolation_level: str = "read_commi
     found = [int(record.value()) for record in itertools.takewhile(lambda record: record.error() is None, records)]
     consumer.close()
     return found
-
-
-def until(reached: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + TIMEOUT_S
-    while not reached():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def until_end(broker: RunningBroker, topic: str, offset: int) -> None:

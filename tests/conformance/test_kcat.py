@@ -4,13 +4,14 @@ import json
 import os
 import subprocess
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from uuid import uuid4
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
+
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.conformance, pytest.mark.timeout(180)]
 
@@ -89,13 +90,6 @@ def start_member(bootstrap: str, tmp_path: Path) -> Iterator[Callable[[str, str]
         if member.process.poll() is None:
             member.process.kill()
             member.process.wait()
-
-
-def until(condition: Callable[[], bool], text: Callable[[], str]) -> None:
-    deadline = time.monotonic() + WAIT_S
-    while not condition():
-        assert time.monotonic() < deadline, text()
-        time.sleep(0.05)
 
 
 def test_metadata_names_the_broker_that_was_asked_and_the_topic(bootstrap: str, topic: str) -> None:

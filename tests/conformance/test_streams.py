@@ -11,7 +11,6 @@ import os
 import random
 import signal
 import subprocess
-import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -22,6 +21,8 @@ import pytest
 from conformance.building import TOOLS, built
 from millrace.running import RunningUp
 from support.kafka_broker import ApacheKafka
+
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.conformance, pytest.mark.timeout(300)]
 
@@ -44,13 +45,6 @@ ENVIRONMENT = {
     "MILLRACE_GROUP_INITIAL_REBALANCE_DELAY_MS": "0",
     "MILLRACE_TRANSACTION_ABORT_TIMED_OUT_TRANSACTION_CLEANUP_INTERVAL_MS": "200",
 }
-
-
-def until(condition: Callable[[], object], describe: Callable[[], object]) -> None:
-    deadline = time.monotonic() + WAIT_S
-    while not condition():
-        assert time.monotonic() < deadline, describe()
-        time.sleep(0.02)
 
 
 class WordCount:

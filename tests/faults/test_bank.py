@@ -35,7 +35,8 @@ from tests.faults.histories.bank import (
     read_all,
 )
 from tests.faults.histories.clients import CLIENT_OPTIONS, CONSUMER_OPTIONS, received
-from tests.faults.histories.nemesis import Nemesis, Program, until
+from tests.faults.histories.nemesis import Nemesis, Program
+from tests.support.waiting import until
 
 ANY_PORTS = ("--kafka-port", "0", "--http-port", "0")
 TOPICS = ("--topics", f"{COMMANDS}:{TELLERS},{LEGS}:{PARTITIONS}")

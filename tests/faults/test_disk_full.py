@@ -1,6 +1,5 @@
 """A disk with no room left: producers get errors, readers are served, and appends go on once there is room again."""
 
-import asyncio
 import contextlib
 import os
 import resource
@@ -16,6 +15,8 @@ from storage_svc.app import Storage
 from storage_svc.log.config import LogConfig
 from storage_svc.log.disk.space_reserve import RESERVE_BYTES
 from storage_svc.settings import StorageSettings
+
+from tests.support.waiting import until_async
 
 ANY_PORTS = ("--kafka-port", "0", "--http-port", "0", "--topics", "orders:1")
 LAYOUTS = [((), "broker"), (("--processes",), "storage-svc")]
@@ -123,12 +124,6 @@ def fill(disk):
             file.write(bytes(4096))
 
 
-async def until(condition):
-    async with asyncio.timeout(60):
-        while not condition():  # noqa: ASYNC110 (nothing tells)
-            await asyncio.sleep(0.02)
-
-
 @pytest.fixture
 async def full(small_disk):
     """Storage with a topic of 50 records in six segments, on a disk without a free byte; its log, and the disk."""
@@ -140,7 +135,7 @@ async def full(small_disk):
     assert await log.durable(50) == 0
     storage.logs.checkpoints.write_all()
     reserve = small_disk / "data" / "space-reserve"
-    await until(lambda: reserve.exists() and reserve.stat().st_size == RESERVE_BYTES)
+    await until_async(lambda: reserve.exists() and reserve.stat().st_size == RESERVE_BYTES)
     fill(small_disk)
     assert free_bytes(small_disk) == 0
     assert log.append(build_batch([Record(0, 1, None, bytes(50_000))])).error_code == 56
@@ -154,7 +149,7 @@ async def test_retention_frees_a_full_disk(full):
     properties = {"segment.bytes": "1048576", "file.delete.delay.ms": "0", "retention.bytes": "2000000"}
     log.configure(LogConfig.from_properties(properties))
     await storage.maintenance.apply_retention()
-    await until(lambda: free_bytes(disk) >= 3_000_000)
+    await until_async(lambda: free_bytes(disk) >= 3_000_000)
     assert log.append(build_batch([Record(0, 1, None, bytes(50_000))])).base_offset == 50
 
 
@@ -163,12 +158,12 @@ async def test_records_are_deleted_on_a_full_disk(full):
     target = pb.DeleteRecordsRequest.Target(topic="t", partition=0, offset=45)
     answer = await storage.offsets.delete_records(pb.DeleteRecordsRequest(targets=[target]))
     assert [(each.error_code, each.log_start_offset) for each in answer.partitions] == [(0, 45)]
-    await until(lambda: free_bytes(disk) >= 3_000_000)
+    await until_async(lambda: free_bytes(disk) >= 3_000_000)
     assert log.log_start_offset == 45
 
 
 async def test_topics_are_deleted_on_a_full_disk(full):
     storage, _, disk = full
     await storage.topic_registry.delete(storage.topic_registry.get("t"))
-    await until(lambda: free_bytes(disk) >= 5_000_000)
-    await until(lambda: not list((disk / "data").glob("t-*")))
+    await until_async(lambda: free_bytes(disk) >= 5_000_000)
+    await until_async(lambda: not list((disk / "data").glob("t-*")))

@@ -24,7 +24,8 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from millrace.running import RunningUp
 
-from tests.faults.histories.nemesis import BACK_TIMEOUT_S, until
+from tests.faults.histories.nemesis import BACK_TIMEOUT_S
+from tests.support.waiting import until
 
 PARTITIONS = 3
 TOPICS = ("--topics", f"source:{PARTITIONS},copy:{PARTITIONS}")

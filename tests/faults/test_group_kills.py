@@ -19,7 +19,8 @@ from protocol_lib.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tests.faults.two_gateways import two_gateways
 from tests.parity.groups import GroupTalk
 from tests.support.frozen import freeze
-from tests.wire.group_members import ConfluentConsumerProtocolMember, ConfluentMember, until
+from tests.support.waiting import until
+from tests.wire.group_members import ConfluentConsumerProtocolMember, ConfluentMember
 
 PARTITIONS = 6
 APART = ("--kafka-port", "0", "--http-port", "0", "--topics", f"orders:{PARTITIONS}", "--processes")

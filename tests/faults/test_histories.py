@@ -23,8 +23,9 @@ from millrace.running import RunningUp
 from tests.faults.histories.checker import check
 from tests.faults.histories.clients import KEYS, PARTITIONS, SOURCE, TARGET, place, polled, received
 from tests.faults.histories.history import OK, POLL, SEND, TRANSACTION, Operation, Recorder, read_history
-from tests.faults.histories.nemesis import Fault, Nemesis, Program, until
+from tests.faults.histories.nemesis import Fault, Nemesis, Program
 from tests.faults.histories.roles import ROLES
+from tests.support.waiting import until
 
 TOPICS = ("--topics", f"{SOURCE}:{PARTITIONS},{TARGET}:{PARTITIONS}")
 ANY_PORTS = ("--kafka-port", "0", "--http-port", "0")

@@ -12,7 +12,8 @@ import confluent_kafka
 import confluent_kafka.admin
 import pytest
 
-from tests.wire.group_members import Member, until
+from tests.support.waiting import until
+from tests.wire.group_members import Member
 
 PARTITIONS = 3
 RECORDS = 30

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import queue
 import threading
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from concurrent.futures import Future
@@ -22,6 +21,8 @@ import kafka
 from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
 from kafka.coordinator.assignors.range import RangePartitionAssignor
 
+from tests.support.waiting import until
+
 TIMEOUT_S = 60.0
 POLL_S = 0.05
 HEARTBEAT_MS = 100
@@ -32,14 +33,6 @@ SESSION_MS = 6000
 ALWAYS_COOPERATIVE = "Not the client's choice: the broker assigns, and members keep the partitions they still own"
 
 _Value = TypeVar("_Value")
-
-
-def until(condition: Callable[[], object], what: Callable[[], object]) -> None:
-    """Wait for a condition; `what` describes in the failure the state instead."""
-    deadline = time.monotonic() + TIMEOUT_S
-    while not condition():
-        assert time.monotonic() < deadline, what()
-        time.sleep(0.01)
 
 
 class Member(ABC):

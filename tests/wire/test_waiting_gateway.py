@@ -12,7 +12,8 @@ import pytest
 from millrace.ports import Reservation
 from service_chassis.probe import check
 
-from tests.wire.test_workers import started, until
+from tests.support.waiting import until
+from tests.wire.test_workers import started
 
 
 def _reasons(http: str) -> dict[str, str]:

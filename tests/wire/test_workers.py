@@ -8,9 +8,8 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,18 +21,12 @@ from prometheus_client.parser import text_string_to_metric_families
 from service_chassis.probe import check
 
 from tests.support.frozen import freeze
+from tests.support.waiting import until
 
 WORKERS = 2
 CONNECTIONS = 40
 #: Status of a service that cannot start, as when another process has its port.
 TAKEN = 78
-
-
-def until(holds: Callable[[], bool], timeout_s: float = 90.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not holds():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.02)
 
 
 def alive(pid: int) -> bool:

@@ -19,6 +19,8 @@ from typing import IO, Self
 
 from millrace.running import RunningUp
 
+from tests.support.waiting import until
+
 #: A service that was killed comes back, and a program ends, within this time.
 BACK_TIMEOUT_S = 60.0
 #: Time at the end in which no fault begins.
@@ -28,13 +30,6 @@ PAUSE_MAX_S = 7.0
 _ASSERTION = -signal.SIGABRT
 _ROOT = Path(__file__).parents[3]
 _RETURNED = '"event": "service is back"'
-
-
-def until(condition: Callable[[], object], describe: Callable[[], object]) -> None:
-    deadline = time.monotonic() + BACK_TIMEOUT_S
-    while not condition():
-        assert time.monotonic() < deadline, describe()
-        time.sleep(0.02)
 
 
 class Program:

@@ -17,6 +17,8 @@ from protocol_lib.messages.fetch import FetchResponse
 from service_chassis.address import Address
 from support.scripted_broker import ScriptedBroker, versions
 
+from tests.support.waiting import until_async
+
 ONE = Use("one", 1, 4 * ANSWER_BYTES_MAX)
 FETCH = FetchRequest(0, 0, 1000, 0, [("t", [(0, 0, 1000)])])
 EMPTY = FetchResponse(session_id=7, responses=())
@@ -49,12 +51,6 @@ async def fetch(clients: KafkaClients, use: Use = ONE, *, repeatable: bool = Tru
         return session_id
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(30):
-        while not condition():  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
-
-
 async def test_a_connection_serves_one_borrower_after_the_other() -> None:
     async with broker() as gateway, pool(gateway.port) as clients:
         assert [await fetch(clients) for _ in range(3)] == [7, 7, 7]
@@ -66,7 +62,7 @@ async def test_idle_connections_close() -> None:
     async with broker() as gateway, pool(gateway.port, idle_s=0.05) as clients:
         await asyncio.gather(*(fetch(clients, BROWSE) for _ in range(4)))
         assert gateway.connections == clients.open == 4
-        await until(lambda: clients.open == 0)
+        await until_async(lambda: clients.open == 0)
         assert clients._idle_timer is None
 
 
@@ -135,7 +131,7 @@ async def test_the_memory_of_an_answer_is_held_until_it_is_forgotten() -> None:
 async def test_a_borrower_that_leaves_before_its_answer_leaves_no_connection() -> None:
     async with broker(lambda: asyncio.Event().wait()) as gateway, pool(gateway.port) as clients:
         task = asyncio.create_task(fetch(clients))
-        await until(lambda: len(gateway.requests) == 2)
+        await until_async(lambda: len(gateway.requests) == 2)
         task.cancel()
         await asyncio.wait([task])
         assert (clients.open, clients.borrowed(ONE)) == (0, 0)
@@ -182,7 +178,7 @@ async def test_a_borrower_waits_for_a_place_and_no_longer_than_its_patience() ->
 async def test_a_stop_ends_requests_and_lends_no_more() -> None:
     async with broker(lambda: asyncio.Event().wait()) as gateway, pool(gateway.port) as clients:
         task = asyncio.create_task(fetch(clients))
-        await until(lambda: len(gateway.requests) == 2)
+        await until_async(lambda: len(gateway.requests) == 2)
         clients.stop()
         for again in (task, asyncio.create_task(fetch(clients))):
             with pytest.raises(ApiError) as caught:

@@ -16,6 +16,8 @@ from millrace.direct import DirectSettings
 from service_chassis.lifecycle import StartError
 from service_chassis.settings import SettingsError, load
 
+from tests.support.waiting import until
+
 CLEAN_MARKER = ".kafka_cleanshutdown"
 
 
@@ -36,13 +38,6 @@ def _consume_one(bootstrap_servers, topic, group):
         consumer.close()
 
 
-def _until(holds, timeout_s=10.0):
-    deadline = time.monotonic() + timeout_s
-    while not holds():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.01)
-
-
 def test_round_trip_with_a_group_and_nothing_left():
     threads = set(threading.enumerate())
     with millrace.Broker(topics="orders:3") as broker:
@@ -61,7 +56,7 @@ def test_round_trip_with_a_group_and_nothing_left():
         assert any(took(f"readers-{number}") < 2.5 for number in range(20))
         port = broker.kafka_address[1]
     assert not data_dir.exists()
-    _until(lambda: set(threading.enumerate()) <= threads)  # idle ones are asked to end, without a wait
+    until(lambda: set(threading.enumerate()) <= threads)  # idle ones are asked to end, without a wait
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(("127.0.0.1", port), timeout=2)
     with pytest.raises(RuntimeError, match="does not run"):

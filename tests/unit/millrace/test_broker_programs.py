@@ -7,20 +7,14 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 
 import millrace
 import pytest
 
+from tests.support.waiting import until
+
 CLEAN_MARKER = ".kafka_cleanshutdown"
-
-
-def _until(holds, timeout_s):
-    deadline = time.monotonic() + timeout_s
-    while not holds():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.01)
 
 
 _FORKED = """
@@ -80,7 +74,7 @@ def test_a_fork_does_not_keep_admin_api_when_its_program_is_killed(tmp_path):
     program.stdout.close()
     child, admin = map(int, pids.split())
     try:
-        _until(lambda: not _is_alive(admin), 60)
+        until(lambda: not _is_alive(admin))
     finally:
         os.kill(child, 9)
 

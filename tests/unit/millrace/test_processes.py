@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 
 import pytest
 from millrace import liveness, processes
@@ -17,6 +16,7 @@ from millrace.ports import Reservation
 from millrace.processes import ServiceFailedError, ServiceProcess, Supervisor
 
 from tests.support.frozen import freeze
+from tests.support.waiting import until
 
 SERVICE = """
 import http.server, os, signal, sys, threading, time
@@ -113,13 +113,6 @@ def ensemble(tmp_path):
         yield start
 
 
-def _until(holds, timeout_s=60.0):
-    deadline = time.monotonic() + timeout_s
-    while not holds():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.01)
-
-
 def test_starts_all_and_stops_in_reverse_order(ensemble):
     made = ensemble({"storage": [], "gateway": [], "admin": []})
     assert made.ready.wait(60)
@@ -149,7 +142,7 @@ def test_one_that_is_held_back_is_not_for_long(ensemble):
 def test_one_that_is_held_back_may_never_start(ensemble, monkeypatch):
     monkeypatch.setattr(processes, "_HELD_BACK_MAX_S", 60.0)
     made = ensemble({"broker": ["slow", "60"], "admin": ["after-first"]})
-    _until(lambda: made.trace() == ["broker start"])
+    until(lambda: made.trace() == ["broker start"])
     made.supervisor.stop()
     made.join()
     assert made.error is None
@@ -161,7 +154,7 @@ def test_a_death_is_logged_and_the_service_comes_back_under_its_address(ensemble
     assert made.ready.wait(60)
     before = made.supervisor.pids()
     os.kill(before["gateway"], signal.SIGKILL)
-    _until(lambda: made.supervisor.pids().get("gateway", before["gateway"]) != before["gateway"])
+    until(lambda: made.supervisor.pids().get("gateway", before["gateway"]) != before["gateway"])
     assert made.supervisor.pids()["storage"] == before["storage"]
     lines = []
 
@@ -169,7 +162,7 @@ def test_a_death_is_logged_and_the_service_comes_back_under_its_address(ensemble
         lines.extend(json.loads(line) for line in capfd.readouterr().err.splitlines())
         return len(lines) == 2
 
-    _until(back)
+    until(back)
     ended, returned = lines
     assert (ended["level"], ended["event"], ended["process"]) == ("error", "service ended", "gateway")
     assert (ended["pid"], ended["how"], ended["restart_in_s"]) == (before["gateway"], "signal SIGKILL", 0.1)
@@ -185,10 +178,10 @@ def test_restarts_back_off_until_the_service_has_recovered(ensemble, capfd, monk
     (storage,) = made.supervisor._children
 
     def kill_when_ready():
-        _until(lambda: storage.ready_at is not None)
+        until(lambda: storage.ready_at is not None)
         pid = made.supervisor.pids()["storage"]
         os.kill(pid, signal.SIGKILL)
-        _until(lambda: made.supervisor.pids().get("storage", pid) != pid)
+        until(lambda: made.supervisor.pids().get("storage", pid) != pid)
 
     for _ in range(4):
         kill_when_ready()
@@ -254,7 +247,7 @@ def test_an_end_by_a_signal_without_a_name_is_a_death_like_any_other(ensemble, c
     assert made.ready.wait(60)
     first = made.supervisor.pids()["storage"]
     os.kill(first, signal.SIGRTMIN + 1)
-    _until(lambda: made.supervisor.pids().get("storage", first) != first)
+    until(lambda: made.supervisor.pids().get("storage", first) != first)
     made.supervisor.stop()
     made.join()
     assert made.error is None
@@ -287,7 +280,7 @@ def test_a_service_that_cannot_be_started_again_is_tried_later(ensemble, capfd, 
     monkeypatch.setattr(Child, "start", refused)
     first = made.supervisor.pids()["storage"]
     os.kill(first, signal.SIGKILL)
-    _until(lambda: made.supervisor.pids().get("storage", first) != first)
+    until(lambda: made.supervisor.pids().get("storage", first) != first)
     made.supervisor.stop()
     made.join()
     log = [json.loads(line) for line in capfd.readouterr().err.splitlines()]
@@ -303,7 +296,7 @@ def test_a_service_that_hangs_after_it_was_ready_is_killed_and_comes_back(ensemb
     assert made.ready.wait(60)
     before = made.supervisor.pids()
     freeze(before["gateway"])
-    _until(lambda: made.supervisor.pids().get("gateway", before["gateway"]) != before["gateway"])
+    until(lambda: made.supervisor.pids().get("gateway", before["gateway"]) != before["gateway"])
     monkeypatch.setattr(liveness, "INTERVAL_S", 600.0)
     hangs, ended = [json.loads(line) for line in capfd.readouterr().err.splitlines()][:2]
     assert (hangs["event"], hangs["process"]) == ("service hangs, killed", "gateway")

@@ -14,6 +14,8 @@ from confluent_kafka import Consumer, Producer
 from millrace.cli import main
 from millrace.running import RunningUp, UpFailedError
 
+from tests.support.waiting import until
+
 ANY_PORTS = ("--kafka-port", "0", "--http-port", "0")
 LAYOUTS = {
     "combined": ((), {"broker": 1, "admin-api": 1}),
@@ -56,13 +58,6 @@ def _alive(pid):
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:
         return False
-
-
-def _until(holds, timeout_s=60.0):
-    deadline = time.monotonic() + timeout_s
-    while not holds():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.02)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -124,10 +119,10 @@ def test_a_killed_service_comes_back(layout):
         for service in expected:
             (before,) = up.services()[service]
             os.kill(before, signal.SIGKILL)
-            _until(lambda: f'"pid": {before},' in up.log())  # noqa: B023
-            _until(lambda: len(up.services().get(service, [])) == 1)  # noqa: B023
+            until(lambda: f'"pid": {before},' in up.log())  # noqa: B023
+            until(lambda: len(up.services().get(service, [])) == 1)  # noqa: B023
             assert up.services()[service] != [before]
-            _until(lambda: up.log().count('"event": "service is back"') == list(expected).index(service) + 1)  # noqa: B023
+            until(lambda: up.log().count('"event": "service is back"') == list(expected).index(service) + 1)  # noqa: B023
         _produce(up.kafka, ["after"], topic="users")
         assert _consume(up.kafka, 2, topic="users") == ["after", "before"]
         ended = [line for line in map(json.loads, up.log().splitlines()) if line["event"] == "service ended"]
@@ -195,7 +190,7 @@ def test_nothing_lingers_when_the_supervisor_is_killed(tmp_path):
         pids = [pid for found in up.services().values() for pid in found]
         assert len(pids) == 3
         os.kill(up.pid, signal.SIGKILL)
-        _until(lambda: not any(map(_alive, pids)))
+        until(lambda: not any(map(_alive, pids)))
     assert (data_dir / CLEAN_MARKER).exists()
 
 
@@ -214,7 +209,7 @@ def test_interrupt_reaches_the_services_in_order_too():
         for pids in up.services().values():
             assert {os.getpgid(pid) for pid in pids} == set(pids)
         os.kill(up.pid, signal.SIGINT)
-        _until(lambda: up.services() == {})
+        until(lambda: up.services() == {})
         assert up.stop() == 0
 
 
@@ -222,7 +217,7 @@ def test_asked_again_at_its_end_it_still_ends_well():
     """A terminal's Ctrl-C is often pressed twice; the interpreter's own end must not let the second one kill it."""
     with RunningUp(*ANY_PORTS) as up:
         os.kill(up.pid, signal.SIGTERM)
-        _until(lambda: up.services() == {})
+        until(lambda: up.services() == {})
         while Path(f"/proc/{up.pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z":
             os.kill(up.pid, signal.SIGTERM)
         assert up.stop() == 0

@@ -21,6 +21,7 @@ from millrace.running import RunningUp, UpFailedError
 from service_chassis.stop_signals import GAP_S
 
 from tests.support.frozen import freeze
+from tests.support.waiting import until
 
 ANY_PORTS = ("--kafka-port", "0", "--http-port", "0")
 CLEAN_MARKER = ".kafka_cleanshutdown"
@@ -37,13 +38,6 @@ def _pending(pid):
     """Return the signals that a process has not received yet."""
     fields = dict(line.split(":\t", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
     return int(fields["ShdPnd"], 16)
-
-
-def _until(holds, timeout_s=100.0):
-    deadline = time.monotonic() + timeout_s
-    while not holds():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.02)
 
 
 def _events(log):
@@ -89,7 +83,7 @@ def test_a_third_signal_kills_and_the_log_says_so(tmp_path):
         freeze(broker)
         for _ in range(2):
             os.kill(up.pid, signal.SIGINT)
-            _until(lambda: not _pending(up.pid))
+            until(lambda: not _pending(up.pid))
             time.sleep(GAP_S + 0.2)  # signals within GAP_S count once
             assert up.services()["broker"] == [broker]
         os.kill(up.pid, signal.SIGINT)
@@ -150,7 +144,7 @@ def test_a_terminal_that_closes_stops_in_order(tmp_path):
         services = _children(supervisor)
         assert len(services) == 2
         os.close(master)
-        _until(lambda: not any(map(_alive, (supervisor, *services))))
+        until(lambda: not any(map(_alive, (supervisor, *services))))
         shell.wait(60)
     assert (data_dir / CLEAN_MARKER).exists()
     assert [event for event in _events(log.read_text()) if "killed" in event] == []
@@ -190,13 +184,13 @@ def test_standard_output_may_be_unwritable(standard_output, tmp_path):
         )
     process.stdout.close()
     try:
-        _until(lambda: _events(log.read_text()).count("starting") == 2)
+        until(lambda: _events(log.read_text()).count("starting") == 2)
         http = next(
             json.loads(line)["settings"]["admin_health_http"]
             for line in log.read_text().splitlines()
             if '"starting"' in line and '"admin_health_http"' in line
         )
-        _until(lambda: process.poll() is None and _answers(http))
+        until(lambda: process.poll() is None and _answers(http))
         process.terminate()
         assert process.wait(60) == 0
     finally:
@@ -261,7 +255,7 @@ def test_the_next_start_removes_what_a_killed_one_left(tmp_path_factory, monkeyp
         assert folder.exists()  # its services are still at it
         for pid in services:
             os.kill(pid, signal.SIGCONT)
-        _until(lambda: not any(map(_alive, services)))
+        until(lambda: not any(map(_alive, services)))
     assert folder.exists()
     found = []
 
@@ -272,7 +266,7 @@ def test_the_next_start_removes_what_a_killed_one_left(tmp_path_factory, monkeyp
             found[:] = [entry != mine for entry in tmp_path.iterdir()]
         return found == [False]
 
-    _until(removed)
+    until(removed)
     assert list(tmp_path.iterdir()) == []
 
 

@@ -22,6 +22,8 @@ from protocol_lib.records.legacy import build_message_set
 from protocol_lib.records.record import Record
 from service_chassis.time_slices import SLICE_S, Abandoned
 
+from tests.support.waiting import until_async
+
 EMPTY = Record(0, -1, None, None)
 
 
@@ -49,20 +51,12 @@ def produced(count: int, codec: Codec = Codec.GZIP) -> bytes:
     return build_message_set((Record(n, -1, None, None) for n in range(count)), magic=0, codec=codec)
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    for _ in range(30_000):
-        if condition():
-            return
-        await asyncio.sleep(0.001)
-    raise TimeoutError
-
-
 async def test_the_result_and_a_failure(conversions: Conversions) -> None:
     call, results = Call(), []
     for inline in (True, False):
         conversions.run(call, lambda _: 7, results.append, allowance(), inline=inline)
         conversions.run(call, lambda _: 1 // 0, results.append, allowance(), inline=inline)
-        await until(lambda: not conversions.count)
+        await until_async(lambda: not conversions.count)
     assert results == [7, 7]
     assert [type(failure) for failure in call.failures] == [ZeroDivisionError] * 2
     assert call.abandon is None
@@ -84,7 +78,7 @@ async def test_abandoned_work_does_not_begin_and_is_let_go(conversions: Conversi
         assert gone.abandon is not None
         gone.abandon()
     busy.set()
-    await until(lambda: not conversions.count)
+    await until_async(lambda: not conversions.count)
     assert (begun, results, gone.failures, released) == ([], [True], [], [1, 1, 1])
 
 
@@ -98,10 +92,10 @@ async def test_abandoned_work_ends_with_the_next_pause(conversions: Conversions)
             entered.set()
 
     conversions.run(call, work, results.append, allowance(), inline=False)
-    await until(entered.is_set)
+    await until_async(entered.is_set)
     assert call.abandon is not None
     call.abandon()
-    await until(lambda: not conversions.count)
+    await until_async(lambda: not conversions.count)
     assert (results, call.failures) == ([], [])
     assert passed
 
@@ -120,10 +114,10 @@ async def test_a_stop_abandons_everything() -> None:
 
     for _ in range(3):
         conversions.run(Call(), work, results.append, allowance(), inline=False)
-    await until(entered.is_set)
+    await until_async(entered.is_set)
     conversions.close()
-    await until(lambda: bool(ended))
-    await until(lambda: not conversions.count)
+    await until_async(lambda: bool(ended))
+    await until_async(lambda: not conversions.count)
     assert (len(ended), results) == (1, [])
 
 

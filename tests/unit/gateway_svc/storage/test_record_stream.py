@@ -35,6 +35,8 @@ from gateway_svc.storage.record_stream import FRAMES_AHEAD, LAID_BYTES_MIN, Reco
 from protocol_lib.errors import ErrorCode
 from service_chassis import rpc
 
+from tests.support.waiting import until_async
+
 pytestmark = pytest.mark.event_loops("uvloop")
 
 LARGE = 1_000_000
@@ -149,12 +151,6 @@ async def answered(storage: ScriptedStorage, records: RecordStream) -> None:
     await asyncio.wait_for(answer, 60)
 
 
-async def until(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(60):
-        while not holds():  # noqa: ASYNC110
-            await asyncio.sleep(0.001)
-
-
 def run(size: int) -> Append:
     return Append(1, "client", 9, 1, 5000, [TopicIdPartition("t", 0)], [bytes(size)])
 
@@ -211,7 +207,8 @@ async def test_small_frames_ask_for_no_receipt(storage: ScriptedStorage, stream:
         stream.append(run(1000), lambda _: None)
         assert (kinds(await storage.next_frame()), number) == ([Append], number)
     assert await storage.nothing_more()
-    await until(lambda: stream.window.used == 0)  # the last one has left, which its sender hears later than storage
+    # The last one has left, which its sender learns later than storage.
+    await until_async(lambda: stream.window.used == 0)
 
 
 async def test_calls_in_flight_are_given_up_with_the_stream(storage: ScriptedStorage, stream: RecordStream) -> None:

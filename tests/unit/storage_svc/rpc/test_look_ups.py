@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -18,6 +18,8 @@ from storage_svc.log.partition.partition_log import PartitionLog
 from storage_svc.log.partition.timestamps import Search, largest_readable
 from storage_svc.rpc.look_ups import LookUps
 from storage_svc.rpc.offsets import OffsetsService
+
+from tests.support.waiting import until_async
 
 
 def batch(timestamp: int) -> bytes:
@@ -44,14 +46,6 @@ async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
     bench.directory.start(asyncio.get_running_loop())
     yield bench
     await bench.close()
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    for _ in range(3000):
-        if condition():
-            return
-        await asyncio.sleep(0.005)
-    raise TimeoutError
 
 
 async def test_many_batches_of_one_timestamp_are_walked_in_the_thread(bench: Bench) -> None:
@@ -91,7 +85,7 @@ async def test_a_look_up_ends_with_its_caller(bench: Bench, monkeypatch: pytest.
         bench.log.append(batch(100))
     blocked = Blocked(monkeypatch)
     callers = [asyncio.create_task(bench.look_ups.by_timestamp(bench.log, 98 + number)) for number in range(3)]
-    await until(lambda: bool(blocked.begun))
+    await until_async(lambda: bool(blocked.begun))
     for caller in callers:
         caller.cancel()
     await asyncio.wait(callers)
@@ -100,7 +94,7 @@ async def test_a_look_up_ends_with_its_caller(bench: Bench, monkeypatch: pytest.
     active.close()
     assert active.descriptor == descriptor
     blocked.may_end.set()
-    await until(lambda: bench.look_ups.count == 0)
+    await until_async(lambda: bench.look_ups.count == 0)
     assert blocked.begun == [98]
     assert active.descriptor == -1
 
@@ -114,7 +108,7 @@ async def test_a_stop_ends_look_ups(bench: Bench, monkeypatch: pytest.MonkeyPatc
         return asyncio.create_task(bench.service.list_offsets(data_pb2.ListOffsetsRequest(targets=[target])))
 
     asked = [ask(), ask()]
-    await until(lambda: bench.look_ups.count == 2)
+    await until_async(lambda: bench.look_ups.count == 2)
     stopping = asyncio.create_task(bench.look_ups.close())
     await asyncio.sleep(0)
     blocked.may_end.set()

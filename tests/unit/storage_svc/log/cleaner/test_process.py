@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from crc32c import crc32c
@@ -17,6 +16,8 @@ from storage_svc.log.folder.data_folder import DataFolder
 from storage_svc.log.folder.maintenance import Maintenance
 from storage_svc.log.partition.partition_log import Origin, PartitionLog
 from unit.storage_svc.log.compacting import COMPACT, NOW_MS, TOPIC_ID, append, make_cleanable, records_of, start, stop
+
+from tests.support.waiting import until_async
 
 SETTINGS = LogSettings(cleaner_backoff_ms=50)
 
@@ -37,12 +38,6 @@ def half_done(path: Path) -> list[str]:
     return [entry.name for entry in (path / "t-0").iterdir() if entry.suffix in (".cleaned", ".swap")]
 
 
-async def until(condition: Any) -> None:
-    async with asyncio.timeout(60):
-        while not condition():  # noqa: ASYNC110 (nothing tells)
-            await asyncio.sleep(0.02)
-
-
 async def test_a_dirty_log_is_compacted_by_itself(tmp_path: Path) -> None:
     directory = open_directory(tmp_path)
     log = dirty_log(directory)
@@ -50,7 +45,7 @@ async def test_a_dirty_log_is_compacted_by_itself(tmp_path: Path) -> None:
     append(other, (b"a", b"1"))
     before = {record.key: record for record in records_of(log)}
     maintenance = start(directory)
-    await until(lambda: log.compaction.cleaned_to == 120)
+    await until_async(lambda: log.compaction.cleaned_to == 120)
     directory.check_invariants()
     assert {record.key: record for record in records_of(log)} == before
     assert len(records_of(log)) == 7
@@ -75,8 +70,8 @@ async def test_what_cannot_be_cleaned_is_reported_once_and_left_alone(tmp_path: 
     make_cleanable(directory, log)
     files = sorted(entry.name for entry in (tmp_path / "t-0").iterdir())
     maintenance = start(directory)
-    await until(lambda: log.compaction.uncleanable and sound.compaction.cleaned_to)
-    await until(lambda: maintenance.scrubber.totals.rounds)
+    await until_async(lambda: log.compaction.uncleanable and sound.compaction.cleaned_to)
+    await until_async(lambda: maintenance.scrubber.totals.rounds)
     await asyncio.sleep(0.2)
     assert maintenance.cleaner.totals.failures == 1
     assert log.offline is None
@@ -88,7 +83,7 @@ async def test_stopping_ends_a_cleaning_that_takes_long(tmp_path: Path) -> None:
     directory = open_directory(tmp_path, LogSettings(cleaner_backoff_ms=50, cleaner_io_bytes_per_second=1))
     log = dirty_log(directory)
     maintenance = start(directory)
-    await until(lambda: log.compaction.running)
+    await until_async(lambda: log.compaction.running)
     await asyncio.sleep(0.5)
     async with asyncio.timeout(30):
         await stop(directory, maintenance)
@@ -109,7 +104,7 @@ async def test_a_topic_may_be_deleted_while_it_is_compacted(tmp_path: Path) -> N
     directory.delete("t", 0)
     again = directory.create("t", 0, bytes(range(1, 17)), COMPACT)
     append(again, (b"new", b"1"))
-    await until(lambda: not log.compaction.running)
+    await until_async(lambda: not log.compaction.running)
     assert [record.key for record in records_of(again)] == [b"new"]
     assert again.compaction.uncleanable is None
     await stop(directory, maintenance)
@@ -120,10 +115,10 @@ async def test_the_end_of_the_helper_is_not_the_end_of_the_log(tmp_path: Path) -
     log = dirty_log(directory)
     maintenance = start(directory)
     process = maintenance.cleaner._process
-    await until(lambda: process._process is not None)
+    await until_async(lambda: process._process is not None)
     assert process._process is not None
     process._process.kill()
-    await until(lambda: log.compaction.uncleanable)
+    await until_async(lambda: log.compaction.uncleanable)
     assert log.compaction.uncleanable == "the cleaning process ended with status -9"
     append(log, (b"a", b"1"))
     assert len(records_of(log)) == 121
@@ -136,15 +131,15 @@ async def test_other_settings_are_in_force_at_once(tmp_path: Path) -> None:
     directory = open_directory(tmp_path, slow)
     log = dirty_log(directory)
     maintenance = start(directory)
-    await until(lambda: log.compaction.running)
+    await until_async(lambda: log.compaction.running)
     maintenance.configure(replace(slow, cleaner_io_bytes_per_second=0))
-    await until(lambda: log.compaction.cleaned_to == 120)
+    await until_async(lambda: log.compaction.cleaned_to == 120)
     assert log.compaction.uncleanable is None
     other = dirty_log(directory, "other")
     maintenance.configure(replace(slow, cleaner_io_bytes_per_second=0, producer_id_expiration_ms=1))
     assert other.compaction.cleaned_to is None
     maintenance.configure(replace(slow, cleaner_io_bytes_per_second=0, cleaner_backoff_ms=50))
-    await until(lambda: other.compaction.cleaned_to == 120)
+    await until_async(lambda: other.compaction.cleaned_to == 120)
     await stop(directory, maintenance)
 
 

@@ -21,6 +21,8 @@ from storage_svc.rpc.offsets import OffsetsService
 from unit.storage_svc.log.compacting import COMPACT, TOPIC_ID, append, make_cleanable, records_of, start, stop
 from unit.storage_svc.log.conftest import NOW_MS
 
+from tests.support.waiting import until_async
+
 NEVER_BY_ITSELF = LogSettings(flush_policy=FlushPolicy.GROUP, scrub_delay_ms=1 << 40, cleaner_backoff_ms=50)
 SMALL = LogConfig(segment_bytes=40_000, file_delete_delay_ms=0)
 
@@ -63,12 +65,6 @@ def quarantined(path: Path) -> list[str]:
 
 def faults(path: Path) -> list[str]:
     return [str(finding) for finding in verify(str(path), Totals()) if finding.fault]
-
-
-async def until(condition: Any) -> None:
-    async with asyncio.timeout(60):
-        while not condition():  # noqa: ASYNC110 (nothing tells)
-            await asyncio.sleep(0.02)
 
 
 @pytest.mark.parametrize("offset", [4, 50, 118], ids=["first segment", "in the middle", "active segment"])
@@ -138,9 +134,9 @@ async def test_a_start_after_a_crash_is_followed_by_a_scrub(tmp_path, fill, fold
     log = directory.logs["t", 0]
     assert read_all(log) != (sound := b"".join(batch for base, batch in stored if base != 4))
     maintenance = start(directory)
-    await until(lambda: maintenance.scrubber.totals.rounds)
+    await until_async(lambda: maintenance.scrubber.totals.rounds)
     assert read_all(log) == sound
-    await until((tmp_path / "last-scrub").exists)
+    await until_async((tmp_path / "last-scrub").exists)
     assert (tmp_path / "last-scrub").read_bytes() == b"%d\n" % NOW_MS
     await stop(directory, maintenance)
 
@@ -154,7 +150,7 @@ async def test_after_a_clean_stop_it_waits_until_the_interval_is_over(tmp_path, 
     directory = open_directory(tmp_path, LogSettings(scrub_delay_ms=1))
     maintenance = start(directory)
     if scrubs:
-        await until(lambda: maintenance.scrubber.totals.rounds)
+        await until_async(lambda: maintenance.scrubber.totals.rounds)
     else:
         await asyncio.sleep(0.3)
         assert maintenance.scrubber.totals.rounds == 0
@@ -178,7 +174,7 @@ async def test_damage_that_a_reader_meets_is_repaired(tmp_path, fill, read_all):
     request = pb.ListOffsetsRequest(targets=[target])
     service = OffsetsService(directory)
     assert (await service.list_offsets(request)).offsets[0].error_code == 2
-    await until(lambda: maintenance.scrubber.totals.rounds)
+    await until_async(lambda: maintenance.scrubber.totals.rounds)
     found = (await service.list_offsets(request)).offsets[0]
     assert (found.error_code, found.offset) == (0, 52)
     assert read_all(log) == b"".join(batch for base, batch in stored if base != 50)
@@ -193,8 +189,8 @@ async def test_a_log_that_damage_kept_from_being_compacted_is_compacted_afterwar
     make_cleanable(directory, log)
     flip_batch(log, 3, 80)
     maintenance = start(directory)
-    await until(lambda: maintenance.scrubber.totals.segments_damaged)
-    await until(lambda: log.compaction.cleaned_to is not None)
+    await until_async(lambda: maintenance.scrubber.totals.segments_damaged)
+    await until_async(lambda: log.compaction.cleaned_to is not None)
     assert log.compaction.uncleanable is None
     assert len(quarantined(tmp_path)) == 1
     await stop(directory, maintenance)
@@ -289,7 +285,7 @@ async def test_jobs_reach_the_helpers_without_the_event_loop(tmp_path, monkeypat
 
     monkeypatch.setattr(helper_process, "send", noted)
     maintenance = start(directory)
-    await until(lambda: maintenance.cleaner.totals.runs)
+    await until_async(lambda: maintenance.cleaner.totals.runs)
     assert await maintenance.scrubber.scrub([log])
     assert len(threads) >= 2
     assert threading.main_thread() not in threads
