@@ -1,6 +1,7 @@
 """Decoding and judging on frames made here: faults that from_json lets pass are found, and nothing is lost."""
 
 import json
+import random
 from datetime import UTC
 from pathlib import Path
 
@@ -72,6 +73,7 @@ def without(*names: str) -> bytes:
 
 
 TEXT = with_()
+NOT_STRICT = ("decode", "json", "the value is not strict JSON")
 REFUSED: list[tuple[str, bytes | None, str, str, str]] = [
     ("null", None, "decode", "null_value", "the value is null"),
     ("empty", b"", "decode", "json", "the value is not one whole JSON value"),
@@ -92,6 +94,23 @@ REFUSED: list[tuple[str, bytes | None, str, str, str]] = [
     ("integer too big", with_(id=1 << 63), "decode", "type", "wrong type: id"),
     ("number for text", with_(name=7), "decode", "type", "wrong type: name"),
     ("object for text", with_(name={"a": 1}), "decode", "type", "wrong type: name"),
+    (
+        "object of the same name for text",
+        b'{"id":7,"name":{"name":"x"},"price":1}',
+        "decode",
+        "type",
+        "wrong type: name",
+    ),
+    ("array for text", b'{"id":7,"price":1,"name":["name","x"]}', "decode", "type", "wrong type: name"),
+    (
+        "text within a text",
+        b'{"id":7,"price":1,"name":1,"day":"\\"name\\":\\"x"}',
+        "decode",
+        "type",
+        "wrong type: name",
+    ),
+    ("field twice in an object for text", with_(day={})[:-1].replace(b"{}", b'{"a":1,"a":2}') + b"}", *NOT_STRICT),
+    ("a name with a quote", b'{"id":7,"price":1,"name":1,"my\\"name":"x"}', "decode", "type", "wrong type: name"),
     ("not a time", with_(at="yesterday"), "decode", "type", "wrong type: at"),
     ("two wrong", with_(name=True, paid="yes"), "decode", "type", "wrong type: name, paid"),
     ("missing", without("name", "price"), "decode", "required", "missing or null: name, price"),
@@ -112,6 +131,68 @@ def test_every_reason(session, tmp_path):
         v for _, v, *_ in REFUSED
     ]
     assert [bytes(row["_raw_key"]) for row in rows] == [b"k%d" % number for number in range(len(REFUSED))]
+
+
+VALUES = (
+    "7",
+    "7.5",
+    "true",
+    "null",
+    '"x"',
+    '""',
+    r'"a\\b"',
+    r'"\"name\":\"x"',
+    '"a: b"',
+    '{"name":"x"}',
+    '["name","x"]',
+)
+USUAL = {"id": "7", "name": '"seven"', "price": "1.5", "day": '"d"', "at": '"2026-01-31T11:00:00Z"', "paid": "true"}
+
+
+def texts(seed: int, number: int) -> list[str]:
+    """Return records that have most fields as they must be, in all spellings, and some faults."""
+    draw = random.Random(seed)
+    found = []
+    for _ in range(number):
+        fields = [(name, value) for name, value in USUAL.items() if draw.random() > 0.04]
+        fields = [(name, draw.choice(VALUES) if draw.random() < 0.06 else value) for name, value in fields]
+        if draw.random() < 0.2:
+            fields.append((draw.choice((*USUAL, "x", r"my\"name", r"n\u0061me")), draw.choice(VALUES)))
+        if draw.random() < 0.3:
+            draw.shuffle(fields)
+        colon, comma = draw.choice((":", ": ", " :", "\n:\t")), draw.choice((",", ", ", "\n,"))
+        found.append(
+            "{" + comma.join(f'"{name}"{colon}{value}' for name, value in fields) + "}" + draw.choice(("", "\n"))
+        )
+    return found
+
+
+def right(text: str) -> bool:
+    """Return whether a record fits the schema, as Python reads it."""
+    pairs = json.loads(text, object_pairs_hook=list)
+    found = dict(pairs)
+    if len(found) < len(pairs) or set(found) - set(USUAL) or not {"id", "name", "price"} <= set(found):
+        return False
+    kinds = {"id": (int,), "name": (str,), "price": (int, float, type(None)), "day": (str, type(None))}
+    kinds |= {"at": (str, type(None)), "paid": (bool, type(None))}
+    if any(type(value) not in kinds[name] for name, value in pairs):
+        return False
+    return found.get("at") in (None, "2026-01-31T11:00:00Z")
+
+
+def test_records_in_all_spellings_are_judged_as_python_reads_them(session, tmp_path):
+    records = texts(5, 4000)
+    rows = judge(session, pipeline(tmp_path), [text.encode() for text in records])
+    errors = [row["_error"] is not None and row["_error"]["stage"] == "decode" for row in rows]
+    assert [(text, error) for text, error in zip(records, errors, strict=True)] == [
+        (text, not right(text)) for text in records
+    ]
+    assert 0.3 < sum(errors) / len(errors) < 0.7
+    good = [(json.loads(text), row) for text, row, error in zip(records, rows, errors, strict=True) if not error]
+    assert [(row["id"], row["name"], row["price"], row["day"], row["paid"], row["at"] is None) for _, row in good] == [
+        (*(value.get(name) for name in ("id", "name", "price", "day", "paid")), value.get("at") is None)
+        for value, _ in good
+    ]
 
 
 def test_good_records(session, tmp_path):

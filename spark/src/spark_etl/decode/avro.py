@@ -21,7 +21,6 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructTy
 from spark_etl.decode.faults import Finding
 
 CHECKS = ("framed", "avro", "text")
-WORKING = ("avro", "not_text")
 NONCE_BYTES = 8
 
 

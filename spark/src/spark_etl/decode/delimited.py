@@ -12,7 +12,6 @@ from spark_etl.decode.faults import Finding, listed, listing, time
 from spark_etl.schema import Field, RecordSchema
 
 CHECKS = ("csv", "type", "required")
-WORKING = ("csv", "wrong", "missing")
 _FORMS = {
     "integer": r"^-?[0-9]{1,19}$",
     "number": r"^-?[0-9]{1,308}(\.[0-9]{1,308})?([eE][+-]?[0-9]{1,3})?$",
