@@ -13,6 +13,7 @@ from pyspark.sql.types import StructType  # noqa: E402
 from spark_etl.config.sinks import DeltaSinkConfig  # noqa: E402
 from spark_etl.errors import AccountingError, ConfigError, OutputError  # noqa: E402
 from spark_etl.lake import LakeTable, maintenance  # noqa: E402
+from spark_etl.lake.delta import Delta  # noqa: E402
 
 APP = "etl/orders/8f2c1d0a"
 PLACE = "_key STRING, _topic STRING, _partition INT, _offset BIGINT, _timestamp TIMESTAMP"
@@ -68,6 +69,28 @@ def test_batches_and_their_replay(spark: SparkSession, tmp_path: Path) -> None:
         assert last(table) == {"operation": "batch", "rows_out": 0, "batch": 1}
     assert ids(spark, path) == [1, 2, 3]
     assert sorted(entry.name for entry in path.iterdir()) == ["_delta_log", "_etl", "day=d0", "day=d1"]
+
+
+def test_a_driver_asks_the_log_for_batches_unless_it_made_the_table(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    in_log = Delta.version_of
+
+    def version_of(delta: Delta, app_id: str) -> int:
+        asked.append(app_id)
+        return in_log(delta, app_id)
+
+    monkeypatch.setattr(Delta, "version_of", version_of)
+    sink = config(tmp_path / "orders")
+    with LakeTable.opened(spark, sink, schema(spark, SCHEMA)) as table:
+        assert not table.holds(APP, 0)
+        table.write(rows(spark, 1), APP, 0, accepting(1, batch=0))
+        assert (table.holds(APP, 0), table.holds(APP, 1)) == (True, False)
+        assert asked == []
+    with LakeTable.opened(spark, sink, schema(spark, SCHEMA)) as table:
+        assert (table.holds(APP, 0), table.holds(APP, 1)) == (True, False)
+        assert asked == [APP]
 
 
 def test_a_folder_with_any_name_is_compacted(spark: SparkSession, tmp_path: Path) -> None:

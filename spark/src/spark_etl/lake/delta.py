@@ -85,7 +85,7 @@ class Delta:
             _map(self._jvm, properties),
             self._some(self._jvm.java.lang.System.currentTimeMillis()),
         )
-        return self.transaction().commit_schema(metadata)
+        return self.transaction().commit_table(metadata)
 
     def set_schema(self, schema: StructType) -> int:
         """Commit a schema, and return the version."""
@@ -181,6 +181,13 @@ class Transaction:
         append = self._jvm.org.apache.spark.sql.SaveMode.Append
         write = operation(append, none, none, some(user_metadata))
         return int(self._transaction.commit(self._actions.appended(mark), write, _map(self._jvm, {})))
+
+    def commit_table(self, metadata: Any) -> int:
+        """Commit a new table, and return its version. Delta computes no state for it, which took four Spark jobs."""
+        created = getattr(self._jvm, f"{_PACKAGE}.DeltaOperations$CreateTable")
+        self._transaction.updateMetadata(metadata, False)
+        operation = created(metadata, False, False, self._jvm.scala.Option.empty())
+        return int(self._transaction.commit(self._actions, operation, _map(self._jvm, {})))
 
     def commit_schema(self, metadata: Any) -> int:
         manual = getattr(getattr(self._jvm, f"{_PACKAGE}.DeltaOperations$ManualUpdate$"), "MODULE$")

@@ -62,6 +62,7 @@ class LakeTable:
         self.delta = Delta(session, self.location)
         self.folder = Folder(session, notes.local_path(config.path), self.delta)
         self._versions: dict[str, int] = {}
+        self._new = False  # whether this driver made the table
         self.repaired: list[str] = []
         session.conf.set("spark.sql.parquet.compression.codec", config.compression)
 
@@ -89,8 +90,12 @@ class LakeTable:
 
     def holds(self, app_id: str, version: int) -> bool:
         """Return whether a batch, or a later one of the same application, is in the table."""
-        if app_id not in self._versions or self.folder.root is None:
-            self._versions[app_id] = self.delta.version_of(app_id)
+        if self.folder.root is None:
+            return self.delta.version_of(app_id) >= version
+        if app_id not in self._versions:
+            # To know it, Delta computes the state of the whole log. A driver that made the table, and holds the
+            # folder's lock since then, has written every batch.
+            self._versions[app_id] = -1 if self._new else self.delta.version_of(app_id)
         return self._versions[app_id] >= version
 
     def write(self, rows: DataFrame, app_id: str, version: int, accept: Accept) -> Commit:
@@ -162,6 +167,7 @@ class LakeTable:
                 raise ConfigError(f"sinks.delta {self.location}: no column {name!r} to partition by or merge by")
         if not self.delta.exists():
             self.folder.committed(lambda: self.delta.create(wanted, partition_by, PROPERTIES))
+            self._new = True
             return
         new = self.check(wanted)
         if new != self.delta.schema():
