@@ -1,21 +1,16 @@
 """Strict JSON: a text → typed fields, or the reason why not.
 
 from_json alone would let these pass: a missing required field, unknown or duplicate fields, a second document after the
-first, and a number or object where a string belongs. More checks follow:
+first, and a number or object where a string belongs. It therefore keeps text and nested fields as VARIANT, which
+remembers the JSON type, and more checks follow:
 
 - the names of the value's fields (json_object_keys): missing, unknown and duplicate ones;
 - the names of the fields of `{"r":VALUE,"NONCE":1}`: exactly r and NONCE when VALUE is one whole JSON value. Each plan
   has a new nonce, so no producer can write a value that closes the wrapper;
-- the JSON type of each text field. In one object without others inside and without unknown fields, `"NAME":"` shows a
-  text: inside a text these quotes would be escaped. Else a VARIANT of the record shows the type, and with nested fields
-  one of each text field;
-- the JSON type of everything inside nested fields, which are kept as VARIANT (nested.py).
+- the JSON type of each text field, and of everything inside nested fields (nested.py).
 
 All working columns begin with a prefix, so that a record's key and value can both be JSON.
 """
-
-from functools import reduce
-from operator import or_
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
@@ -48,7 +43,6 @@ class JsonText:
         self._nonce = nonce
         self._text = f"{prefix}text"
         self._nested = [field for field in schema.fields if field.nested]
-        self._text_type = "VARIANT" if self._nested else "STRING"
 
     def decoded(self, records: DataFrame) -> DataFrame:
         """Add the typed fields, `{prefix}rescued` and the working columns to records with `{prefix}text`."""
@@ -58,27 +52,15 @@ class JsonText:
             "*",
             F.from_json(self._text, self._parsed_schema(), OPTIONS).alias(f"{self._prefix}json"),
             F.json_object_keys(self._text).alias(f"{self._prefix}names"),
-        )
-        json = self._col("json")
-        records = parsed.select(  # the struct ends here: no later row carries it
-            *(name for name in parsed.columns if name != f"{self._prefix}json"),
-            *(json[field.name].alias(self._parsed_name(field)) for field in self._schema.fields),
-            json["_corrupt"].isNotNull().alias(f"{self._prefix}corrupt"),
-        ).withColumn(f"{self._prefix}flat", self._flat())
+        ).withColumn(f"{self._prefix}whole", self._whole())
         as_declared = names == known  # the usual case: each field once, in the schema's order
-        made = [field for field in self._schema.fields if self._parsed_name(field) != self._typed_name(field)]
-        typed = records.select(
+        typed = parsed.select(
             "*",
-            self._whole().alias(f"{self._prefix}whole"),
-            *(self._value(field).alias(self._typed_name(field)) for field in made),
-            *([] if self._nested else [self._sure(as_declared, known).alias(f"{self._prefix}sure")]),
+            *(self._value(field).alias(self._field_prefix + field.name) for field in self._schema.fields),
             F.when(~as_declared, F.array_except(names, known)).alias(f"{self._prefix}unknown"),
             F.when(~as_declared, F.size(names) != F.size(F.array_distinct(names))).alias(f"{self._prefix}duplicate"),
             *([self._inside().alias(f"{self._prefix}inside")] if self._nested else []),
         )
-        if not self._nested:  # a second parse, of few records
-            variant = F.when(~self._col("sure"), F.try_parse_json(self._text))
-            typed = typed.withColumn(f"{self._prefix}variant", variant)
         required = [field for field in self._schema.fields if field.required]
         return typed.select(
             "*",
@@ -89,10 +71,8 @@ class JsonText:
 
     def findings(self) -> list[Finding]:
         """Return the checks in their order. They need the columns of `decoded`."""
-        corrupt = self._col("corrupt")
+        corrupt = F.col(f"{self._prefix}json._corrupt").isNotNull()
         lax = corrupt & F.try_parse_json(self._text).isNull()  # single quotes and the like
-        if not self._nested:
-            lax = lax | (~self._col("sure") & self._col("variant").isNull())
         names = F.array_join(self._col("unknown"), ", ")
         unknown = listed([F.nullif(names, F.lit("")), self._from_inside("unknown")])
         has_unknown = (F.size(self._col("unknown")) > 0) | self._from_inside("unknown").isNotNull()
@@ -113,56 +93,35 @@ class JsonText:
         return F.col(self._prefix + name)
 
     def _json(self, field: Field) -> Column:
-        return F.col(self._parsed_name(field))
-
-    def _typed_name(self, field: Field) -> str:
-        return self._field_prefix + field.name
-
-    def _parsed_name(self, field: Field) -> str:
-        """Return the column with from_json's value of a field: the typed field, or its raw form."""
-        same = not field.nested and not field.date_time and (field.json_type != "string" or not self._nested)
-        return self._typed_name(field) if same else f"{self._prefix}json_{field.name}"
+        return F.col(f"{self._prefix}json.{field.name}")
 
     def _parsed_schema(self) -> str:
         columns = [
-            f"`{f.name}` {'VARIANT' if f.nested else self._text_type if f.json_type == 'string' else f.spark_type}"
+            f"`{f.name}` {'VARIANT' if f.nested or f.json_type == 'string' else f.spark_type}"
             for f in self._schema.fields
         ]
         return ", ".join([*columns, "`_corrupt` STRING"])
 
-    def _flat(self) -> Column:
-        """Return whether the text is surely one object with nothing inside or after it: its first } is its last byte.
+    def _whole(self) -> Column:
+        """Return whether the text is one JSON value with nothing after it.
 
-        (Bytes: counting characters reads the whole text.)
+        An object whose first } is its last byte needs no wrapper. (Bytes: counting characters reads the whole text.)
         """
         text = F.col(self._text)
+        wrapper = F.concat(F.lit('{"r":'), text, F.lit(f',"{self._nonce}":1}}'))
         to_brace = F.octet_length(F.substring_index(text, "}", 1))
-        return self._col("names").isNotNull() & (to_brace + 1 == F.octet_length(text))
-
-    def _whole(self) -> Column:
-        """Return whether the text is one JSON value with nothing after it."""
-        wrapper = F.concat(F.lit('{"r":'), F.col(self._text), F.lit(f',"{self._nonce}":1}}'))
+        surely = self._col("names").isNotNull() & (to_brace + 1 == F.octet_length(text))
         wrapped = F.json_object_keys(wrapper) == F.array(F.lit("r"), F.lit(self._nonce))
-        return F.when(self._col("flat"), F.lit(True)).otherwise(wrapped)
+        return F.when(surely, F.lit(True)).otherwise(wrapped)
 
     def _value(self, field: Field) -> Column:
         value = self._json(field)
         if field.nested:
             return F.try_variant_get(value, "$", field.spark_type)
-        return time(self._text_of(field)) if field.date_time else self._text_of(field)
-
-    def _text_of(self, field: Field) -> Column:
-        value = self._json(field)
-        return F.try_variant_get(value, "$", "string") if self._nested else value
-
-    def _sure(self, as_declared: Column, known: Column) -> Column:
-        """Return whether the record shows that each of its text fields is a text."""
-        sure = self._col("flat") & (as_declared | (F.size(F.array_except(self._col("names"), known)) == 0))
-        for field in self._schema.fields:
-            if field.json_type == "string":
-                shown = (F.contains(self._text, F.lit(f'"{field.name}":{space}"')) for space in ("", " "))
-                sure = sure & reduce(or_, shown, self._json(field).isNull())
-        return F.coalesce(sure, F.lit(False))
+        if field.json_type != "string":
+            return value
+        text = F.try_variant_get(value, "$", "string")
+        return time(text) if field.date_time else text
 
     def _inside(self) -> Column:
         """Return the faults inside nested fields: a struct of three texts."""
@@ -182,7 +141,7 @@ class JsonText:
         return F.nullif(F.col(f"{self._prefix}inside.{name}"), F.lit(""))
 
     def _wrong(self) -> Column:
-        """Return the fields of a wrong type. Texts are always checked, since from_json makes a text of anything.
+        """Return the fields of a wrong type. Texts are always checked, since from_json accepts any VARIANT.
 
         The other fields are checked if from_json found a fault.
         """
@@ -192,16 +151,17 @@ class JsonText:
             for field in self._schema.fields
             if field.json_type != "string" and not field.nested
         ]
-        others_wrong = F.when(self._col("corrupt"), F.nullif(listed(others), F.lit("")))
+        corrupt = F.col(f"{self._prefix}json._corrupt").isNotNull()
+        others_wrong = F.when(corrupt, F.nullif(listed(others), F.lit("")))
         return listed([*texts, others_wrong, self._from_inside("wrong")])
 
     def _wrong_text(self, field: Field) -> Column:
         """Return the field's name if it is present and not a text (or not the text of a time), else null."""
-        whole = self._col("variant") if not self._nested else None
-        variant = self._json(field) if whole is None else F.try_variant_get(whole, f"$.{field.name}", "variant")
-        wrong = ~F.schema_of_variant(variant).isin("STRING", "VOID")
+        variant = self._json(field)
+        wrong = variant.isNotNull() & ~F.schema_of_variant(variant).isin("STRING", "VOID")
         if field.date_time:
-            wrong = wrong | (self._text_of(field).isNotNull() & F.col(self._typed_name(field)).isNull())
+            typed = F.col(self._field_prefix + field.name)
+            wrong = wrong | (F.try_variant_get(variant, "$", "string").isNotNull() & typed.isNull())
         return F.when(wrong, F.lit(field.name))
 
     def _wrong_other(self, field: Field) -> Column:
@@ -214,7 +174,7 @@ class JsonText:
         elif field.nested:
             absent = self._json(field).isNull() | F.is_variant_null(self._json(field))
         else:
-            absent = F.col(self._typed_name(field)).isNull()
+            absent = F.col(self._field_prefix + field.name).isNull()
         return F.when(absent, F.lit(field.name))
 
     def _rescued(self) -> Column:
