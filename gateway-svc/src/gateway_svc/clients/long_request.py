@@ -63,9 +63,16 @@ class LongRequest:
         """Return where to receive more bytes. The buffer only grows here: event loops hold on to it at other times."""
         missing = self._counted - len(self.buffer)
         if missing:
-            for begin in range(0, missing, len(_ZEROS)):
-                self.buffer += _ZEROS[: missing - begin]
+            try:
+                self._extend(missing)
+            except BufferError:  # whoever looks at stacks, a stall watch or a debugger, may hold the event loop's view
+                self.buffer = self.buffer[: self.received]
+                self._extend(self._counted - self.received)
         return memoryview(self.buffer)[self.received :]
+
+    def _extend(self, missing: int) -> None:
+        for begin in range(0, missing, len(_ZEROS)):
+            self.buffer += _ZEROS[: missing - begin]
 
     @property
     def wanted(self) -> int:

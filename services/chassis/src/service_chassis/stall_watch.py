@@ -152,6 +152,7 @@ class StallWatch:
                 while not (turned.wait(self._limit_s) or self._closed.is_set()) and loop.is_running():
                     pass
                 return
+            del frame  # its variables live as long as it is held
 
     def _times(self, *, look: bool = False) -> _Times:
         """Return the times until now; with `look`, whether a thread wants a processor, too."""

@@ -31,6 +31,17 @@ def test_the_buffer_grows_with_what_arrives_and_ends_with_the_request() -> None:
     assert memory.used == 0
 
 
+def test_a_view_that_somebody_kept_does_not_hold_the_buffer_up() -> None:
+    memory = RequestMemory(1 << 20)
+    request = LongRequest(100_000, memoryview(b"a" * 3000), memory, memory.enter("10.0.0.1"), "owner")
+    kept = request.room()
+    kept[:] = b"b" * len(kept)
+    request.received += len(kept)
+    assert request.grow()
+    fill(request)
+    assert (kept[-1:], request.buffer) == (b"b", b"a" * 3000 + b"b" * 45_000)
+
+
 def test_a_request_that_has_just_begun_takes_eight_kilobytes_or_what_it_is_long() -> None:
     memory = RequestMemory(1 << 20)
     sizes = [
