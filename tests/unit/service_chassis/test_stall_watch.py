@@ -23,7 +23,11 @@ _NEW_LOOPS = [asyncio.SelectorEventLoop, uvloop.new_event_loop]
 _Found = list[Stall]
 
 
-def _stalls(work: Callable[[_Found], object], new_event_loop: Callable[[], asyncio.AbstractEventLoop]) -> _Found:
+def _stalls(
+    work: Callable[[_Found], object],
+    new_event_loop: Callable[[], asyncio.AbstractEventLoop],
+    kind: type[StallWatch] = StallWatch,
+) -> _Found:
     """Return the stalls of a loop that has turned, does the work in one callback and turns again."""
     found: _Found = []
 
@@ -33,7 +37,7 @@ def _stalls(work: Callable[[_Found], object], new_event_loop: Callable[[], async
         await asyncio.sleep(3 * stall_watch.PROBE_S)
 
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
-        watch = StallWatch(runner.get_loop(), found.append)
+        watch = kind(runner.get_loop(), found.append)
         runner.run(callback())
         watch.close()
     return found
@@ -109,6 +113,30 @@ def test_garbage_collection_is_no_stall() -> None:
     assert _stalls(collect, asyncio.SelectorEventLoop) == []
 
 
+def test_a_collection_while_the_watch_looks_at_the_threads_is_no_stall() -> None:
+    begins, collected, looks = threading.Event(), threading.Event(), threading.Event()
+
+    class Interrupted(StallWatch):
+        def _times(self, *, look: bool = False) -> stall_watch._Times:
+            found = super()._times(look=look)
+            if look:
+                looks.set()
+            elif not collected.is_set():
+                begins.set()
+                collected.wait(_GIVEN_UP_S)
+            return found
+
+    def collect(_: _Found) -> None:
+        begins.wait(_GIVEN_UP_S)
+        end = time.thread_time() + _COMPUTED_S
+        while time.thread_time() < end:
+            gc.collect()
+        collected.set()
+        looks.wait(_GIVEN_UP_S)
+
+    assert _stalls(collect, asyncio.SelectorEventLoop, Interrupted) == []
+
+
 def test_time_on_the_run_queue_does_not_count() -> None:
     times = stall_watch._Times
     before = times(at=10.0, running=1.0, queued=5.0, others_running=7.0, others_queued=3.0)
@@ -118,6 +146,7 @@ def test_time_on_the_run_queue_does_not_count() -> None:
     assert stall_watch._blocked_s(before, times(10.5, 1.25, 5.0, 17.0, 3.0)) == 0.25
     assert stall_watch._blocked_s(before, times(10.5, 1.0, 5.0, 7.0, 3.0, wanted=True)) == 0.0
     assert stall_watch._blocked_s(before, times(10.5, 1.125, 5.0, 7.0, 3.0, wanted=True)) == 0.125
+    assert stall_watch._blocked_s(before._replace(until=10.25), times(10.5, 1.0, 5.0, 7.0, 3.0)) == 0.25
 
 
 def test_the_file_gets_a_line_a_stall(tmp_path: Path) -> None:

@@ -54,6 +54,7 @@ class _Times(NamedTuple):
     """Seconds until now on a processor and on the run queue: of the loop's thread, and of all other threads.
 
     The kernel adds a wait on the run queue when it is over. `wanted` states whether any thread runs or waits there now.
+    To read all of them takes from `at` to `until`, in which the loop's thread may go on.
     """
 
     at: float
@@ -62,6 +63,7 @@ class _Times(NamedTuple):
     others_running: float
     others_queued: float
     wanted: bool = False
+    until: float = 0.0
 
 
 class _Collections:
@@ -138,7 +140,8 @@ class StallWatch:
             turned.set()
 
         self._others_queued.clear()
-        seen, collected_s, blocked_s = self._times(), self._collections.of(self._thread[0]), 0.0
+        # In this order: a collection in between counts as one.
+        collected_s, seen, blocked_s = self._collections.of(self._thread[0]), self._times(), 0.0
         loop.call_soon_threadsafe(turn)
         while not turned.wait(self._limit_s / 8):
             frame = sys._current_frames().get(self._thread[0])
@@ -168,7 +171,8 @@ class StallWatch:
                 running, queued = on_processor / 1e9, on_queue / 1e9
             else:
                 others_queued[task] = on_queue / 1e9
-        return _Times(at, running, queued, time.process_time() - running, sum(others_queued.values()), wanted)
+        others_running = time.process_time() - running
+        return _Times(at, running, queued, others_running, sum(others_queued.values()), wanted, time.monotonic())
 
 
 def _read(path: str) -> bytes:
@@ -181,7 +185,7 @@ def _blocked_s(before: _Times, now: _Times) -> float:
     running = now.running - before.running
     if now.wanted:
         return running
-    asleep = (now.at - before.at) - running - (now.queued - before.queued)
+    asleep = (now.at - max(before.at, before.until)) - running - (now.queued - before.queued)
     asleep -= now.others_running - before.others_running + now.others_queued - before.others_queued
     return running + max(0.0, asleep)
 
