@@ -8,6 +8,10 @@ from pyspark.sql import SparkSession
 
 from spark_etl.kafka_admin import KafkaAdmin
 
+#: Options of every frame that reads. At the end of a partition, the consumer leaves a fetch at the broker that waits
+#: for more records. The connector's question for the newest offset has to wait for it: 500 ms a task by default.
+READING = {"kafka.fetch.max.wait.ms": "10"}
+
 
 @dataclass(frozen=True)
 class Cluster:
@@ -17,9 +21,13 @@ class Cluster:
     options: Mapping[str, str] = field(default_factory=dict)  # names of Kafka clients, without `kafka.`
 
     def connector(self) -> dict[str, str]:
-        """Return the options of a reader or writer of format `kafka`."""
+        """Return the options of a writer of format `kafka`."""
         own = {f"kafka.{name}": value for name, value in self.options.items()}
         return {**own, "kafka.bootstrap.servers": self.bootstrap_servers}
+
+    def reading(self) -> dict[str, str]:
+        """Return the options of a reader of format `kafka`."""
+        return {**self.connector(), **READING}
 
     @contextmanager
     def admin(self, session: SparkSession) -> Iterator[KafkaAdmin]:

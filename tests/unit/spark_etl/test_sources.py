@@ -9,6 +9,7 @@ from spark_etl.sources import options
 
 ALWAYS = {
     "kafka.bootstrap.servers": "h:1",
+    "kafka.fetch.max.wait.ms": "10",
     "kafka.isolation.level": "read_uncommitted",
     "failOnDataLoss": "true",
     "includeHeaders": "true",

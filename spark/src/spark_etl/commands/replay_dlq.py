@@ -132,7 +132,7 @@ class Command:
 
     def _letters(self, replay: Replay, done: Ranges) -> DataFrame:
         """Return the letters of a replay: the record's parts, and the place of the letter as `letter_…`."""
-        reader = self._session.read.format("kafka").options(**self._cluster.connector())
+        reader = self._session.read.format("kafka").options(**self._cluster.reading())
         found = (
             reader.option("subscribe", self._topic)
             .option("startingOffsets", "earliest")

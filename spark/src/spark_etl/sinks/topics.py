@@ -95,7 +95,7 @@ class TopicWriter:
         """Return the topic's records from a time on, which show the writes of an interrupted run."""
         return (
             self._session.read.format("kafka")
-            .options(**self._cluster.connector())
+            .options(**self._cluster.reading())
             .option("subscribe", self.topic)
             .option("startingTimestamp", str(int(start.timestamp() * 1000)))
             .option("startingOffsetsByTimestampStrategy", "latest")  # nothing that new: nothing to read
