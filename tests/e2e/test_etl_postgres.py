@@ -4,81 +4,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from datetime import datetime
 from decimal import Decimal
-from uuid import uuid4
 
 import pytest
 
 pytestmark = [pytest.mark.etl, pytest.mark.timeout(200)]
 
-from pyspark.sql import DataFrame, SparkSession  # noqa: E402
 from pyspark.sql import functions as F  # noqa: E402, N812
-from spark_etl.batches import BatchPlace  # noqa: E402
-from spark_etl.config import PostgresSinkConfig  # noqa: E402
-from spark_etl.errors import AccountingError, ConfigError, OutputError  # noqa: E402
-from spark_etl.sinks.postgres import Postgres  # noqa: E402
+from spark_etl.errors import ConfigError, OutputError, RunError  # noqa: E402
+from spark_etl.sinks.postgres import Postgres, StagingError  # noqa: E402
 from spark_etl.sinks.postgres_connection import Connection, Database  # noqa: E402
 from spark_etl.sinks.postgres_table import Table  # noqa: E402
-from support.postgres import PASSWORD, USER, PostgresServer, postgres  # noqa: E402
+from support.postgres import PASSWORD, USER, postgres  # noqa: E402
+from support.postgres_cases import AT, case  # noqa: E402
 
-__all__ = ["postgres"]
-
-PLACES = "_key string, _topic string, _partition int, _offset bigint, _timestamp timestamp"
-AT = datetime(2026, 1, 31, 12)
-
-
-class Letters:
-    """Dead letters that are kept here, as (offset, rule, message)."""
-
-    def __init__(self) -> None:
-        self.written: list[tuple[int, str, str]] = []
-
-    def write(self, refused: DataFrame, begun_before: datetime | None) -> None:
-        rows = refused.select("_offset", "_error.stage", "_error.rule", "_error.message").collect()
-        assert {row["stage"] for row in rows} == {"sink"}
-        self.written += [(row["_offset"], row["rule"], row["message"]) for row in rows]
-
-
-class Case:
-    """A new table, and the sink of one pipeline that writes to it."""
-
-    def __init__(self, session: SparkSession, server: PostgresServer) -> None:
-        self._session, self._server = session, server
-        self.table = "t" + uuid4().hex
-        self.pipeline = "p" + uuid4().hex
-        self.letters = Letters()
-
-    def frame(self, schema: str, *rows: tuple) -> DataFrame:
-        placed = [(*row, "k", "orders", 0, offset, AT) for offset, row in enumerate(rows)]
-        return self._session.createDataFrame(placed, f"{schema}, {PLACES}")
-
-    def sink(self, rows: DataFrame, **options: object) -> Postgres:
-        document = {"type": "postgres", "url": self._server.url, "table": self.table, "user": USER}
-        config = PostgresSinkConfig.model_validate({**document, "password": PASSWORD, **options})
-        return Postgres(self._session, config, rows.schema, self.pipeline, self.letters)
-
-    def place(self, batch: int) -> BatchPlace:
-        return BatchPlace.of(self.pipeline, "query", batch)
-
-    def write(self, rows: DataFrame, batch: int = 0, **options: object) -> int:
-        sink = self.sink(rows, **options)
-        sink.check()
-        return sink.write(rows, self.place(batch), None)
-
-    def stored(self, columns: str = "*", order: str = "1") -> list[tuple[str, ...]]:
-        return self._server.rows(f"SELECT {columns} FROM {self.table} ORDER BY {order}")
-
-    def batches(self) -> list[tuple[str, ...]]:
-        return self._server.rows(f"SELECT app_id, batch, rows FROM etl_batches WHERE target = '{self.table}'")
-
-    def staging(self) -> list[tuple[str, ...]]:
-        return self._server.rows("SELECT tablename FROM pg_tables WHERE tablename LIKE 'etl\\_staging%'")
-
-
-@pytest.fixture
-def case(spark: SparkSession, postgres: PostgresServer) -> Case:
-    return Case(spark, postgres)
+__all__ = ["case", "postgres"]
 
 
 def test_a_table_is_made_and_holds_every_type(case, postgres):
@@ -233,7 +173,7 @@ def test_rows_that_a_task_staged_twice_fail_the_batch(case):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Database, "append", twice)
-        with pytest.raises(AccountingError, match=rf"^{case.table}: 2 rows to write, 4 staged$"):
+        with pytest.raises(StagingError, match=rf"^{case.table}: 2 rows to write, 4 staged$"):
             sink.write(rows, case.place(0), None)
     assert case.stored() == []
     sink.write(rows, case.place(0), None)
@@ -289,6 +229,6 @@ def test_a_server_that_refuses_is_one_line_without_the_password(case):
     rows = case.frame("id bigint", (1,))
     with pytest.raises(OutputError, match=rf'^PostgreSQL: FATAL: password authentication failed for user "{USER}"$'):
         case.sink(rows, password="secret-of-another").check()
-    with pytest.raises(OutputError, match=r"^PostgreSQL: Connection to 127.0.0.1:1 refused[^\n]*$"):
+    with pytest.raises(RunError, match=r"^PostgreSQL: Connection to 127.0.0.1:1 refused[^\n]*$"):
         case.sink(rows, url="jdbc:postgresql://127.0.0.1:1/x").check()
     assert PASSWORD not in repr(case.sink(rows)._config)

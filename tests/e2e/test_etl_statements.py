@@ -33,6 +33,13 @@ def test_a_statement_that_a_record_makes_fail_is_named(tmp_path: Path, spark: Sp
         with pytest.raises(StatementError, match=r"pipeline\.yaml:\d+: derive\.parts: PatternSyntaxException: [^\n]+$"):
             etl.run(sections=wrong + rule)
 
+        (tmp_path / "kinds.csv").write_text("name,text\nk0,{}\nk1,k\n")
+        table = f'name: kinds, path: {tmp_path}/kinds.csv, format: csv, schema: "name string, text string"'
+        on = "on: {of: name}, select: {made: to_json(parse_json(text))}"
+        joined = f"derive: {{of: trim(kind), shown: upper(made)}}\njoin: [{{{table}, {on}}}]\n"
+        with pytest.raises(StatementError, match=r"pipeline\.yaml:\d+: join\.0: JsonParseException: [^\n]+$"):
+            etl.run(sections=joined + rule.replace("parts", "shown"))
+
         def dies(*_arguments: object) -> None:
             spark.sql("SELECT raise_error('boom')").collect()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shutil
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -30,6 +31,9 @@ from spark_etl.notes import LocalNotes  # noqa: E402
 from spark_etl.sinks import Outputs, opened, windows  # noqa: E402
 from spark_etl.sinks.topics import TopicWriter  # noqa: E402
 from support.pipelines import json_decode, pipeline  # noqa: E402
+from support.postgres import PASSWORD, USER, postgres  # noqa: E402
+
+__all__ = ["postgres"]
 
 LONG_AGO = datetime(2000, 1, 1, tzinfo=UTC)
 
@@ -264,6 +268,34 @@ def test_a_letter_of_one_sink_goes_to_that_sink_only(spark, broker, tmp_path):
     letter = etl.read(etl.letters)[-1]
     assert (letter.value(), headers(letter)["__etl.errors.left_out"]) == (None, "value,headers,key")
     assert etl.replay()["letters"] == 0
+
+
+def test_a_letter_of_one_database_goes_to_that_database_only(spark, broker, postgres, tmp_path):
+    """Two databases have a table of one name. The letter of a sink that the file no longer has stays."""
+    other, login = "d" + uuid4().hex, {"user": USER, "password": PASSWORD}
+    postgres.run(f"CREATE DATABASE {other}", "CREATE TABLE shop (id bigint, name text NOT NULL)")
+    urls = [postgres.url, postgres.url.replace("/postgres", f"/{other}")]
+    tables = [{"type": "postgres", "url": url, "table": "shop", "columns": ["id", "name"], **login} for url in urls]
+    sinks = [*tables, {"type": "kafka", "topic": "copy-" + uuid4().hex, "value": "original"}]
+    etl = Etl(spark, broker, tmp_path, sinks=sinks)
+    etl.produce({"id": 1})
+    outputs, good, _ = etl.batch()
+    assert [sink.write(good, place(0), None) for sink in outputs.rows] == [1, 0, 0]
+    (letter,) = etl.read(etl.letters)
+    assert headers(letter)["__etl.errors.sink"] == f"postgres:127.0.0.1:{postgres.port}/postgres/shop"
+
+    etl.reload(sinks=sinks[1:])
+    assert etl.replay()["letters"] == 0
+    etl.reload(sinks=sinks)
+    postgres.run("ALTER TABLE shop ALTER COLUMN name DROP NOT NULL")
+    assert etl.replay()["rows_out"] == 1
+    assert [postgres.rows("SELECT * FROM shop", database) for database in ("postgres", other)] == [[("1", "\\N")]] * 2
+
+    shutil.rmtree(tmp_path / "checkpoint")  # all begins again: the numbers of replays, too
+    postgres.run("TRUNCATE shop")
+    assert etl.replay()["rows_out"] == 1
+    assert postgres.rows("SELECT * FROM shop") == [("1", "\\N")]
+    assert len(etl.read(sinks[2]["topic"])) == 1
 
 
 def test_letters_go_to_the_source_with_their_bytes_once(spark, broker, tmp_path, monkeypatch):

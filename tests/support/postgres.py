@@ -66,13 +66,15 @@ class PostgresServer:
         for statement in statements:
             self._psql(statement)
 
-    def rows(self, query: str) -> list[tuple[str, ...]]:
+    def rows(self, query: str, database: str = "postgres") -> list[tuple[str, ...]]:
         """Return the rows of a query as texts; null is `\\N`."""
-        output = self._psql(query).stdout
+        output = self._psql(query, database=database).stdout
         return [tuple(line.split("\t")) for line in output.splitlines()]
 
-    def _psql(self, statement: str, *, check: bool = True) -> subprocess.CompletedProcess[str]:
-        address = ["-h", "127.0.0.1", "-p", str(self.port), "-U", USER, "-d", "postgres"]
+    def _psql(
+        self, statement: str, *, database: str = "postgres", check: bool = True
+    ) -> subprocess.CompletedProcess[str]:
+        address = ["-h", "127.0.0.1", "-p", str(self.port), "-U", USER, "-d", database]
         form = ["-X", "-q", "-A", "-t", "-F", "\t", "-P", "null=\\N", "-v", "ON_ERROR_STOP=1"]
         return subprocess.run(
             ["psql", *address, *form, "-c", statement],

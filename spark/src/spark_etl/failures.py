@@ -5,7 +5,7 @@ Spark's report names neither the expression nor its line. The batch's records ar
 with one expression more.
 """
 
-from collections.abc import Iterator
+from collections.abc import Generator
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
@@ -31,22 +31,42 @@ def may_be_of_expression(error: BaseException) -> bool:
 
 def blamed(session: SparkSession, pipeline: Pipeline, records: DataFrame) -> EtlError | None:
     """Return the failure of the first part that fails on the records, None if none does."""
-    for place, config in _parts(pipeline.config):
+    parts = _parts(pipeline.config)
+    found = next(parts, None)
+    while found is not None:
+        place, config = found
         part = pipeline.model_copy(update={"config": config})
         part._lines = None
+        planned = True
         try:
             plan(session, records, part).rows.write.format("noop").mode("overwrite").save()
         except (PySparkException, Py4JJavaError) as error:
             if place is None or not may_be_of_expression(error):
                 return None
             return StatementError(str(pipeline.fault(place, f"{reason(error)} (a record makes it fail)")))
-        except EtlError:  # this part cannot be planned alone
-            continue
+        except EtlError as error:  # this part cannot be planned alone
+            planned = False
+            if place is not None and place[0] == "join":  # its table changed since the run began
+                return StatementError(str(pipeline.fault(place, str(error).partition(": ")[2])))
+        found = _next(parts, planned)
     return None
 
 
-def _parts(config: PipelineConfig) -> Iterator[tuple[Place | None, PipelineConfig]]:
-    """Yield pipelines that grow by one expression each, and the place of that expression; None: decoding alone."""
+Part = tuple[Place | None, PipelineConfig]
+
+
+def _next(parts: Generator[Part, bool, None], planned: bool) -> Part | None:
+    try:
+        return parts.send(planned)
+    except StopIteration:
+        return None
+
+
+def _parts(config: PipelineConfig) -> Generator[Part, bool, None]:
+    """Yield pipelines that grow by one expression each, and the place of that expression; None: decoding alone.
+
+    It is sent whether the part could be planned: a derived column that cannot be so without joins comes after them.
+    """
     bare: dict[str, object] = {"derive": {}, "join": [], "rules": [], "transform": [], "dedupe": None, "sinks": []}
     decode = config.decode.model_copy(update={"timestamp": None})
 
@@ -54,10 +74,17 @@ def _parts(config: PipelineConfig) -> Iterator[tuple[Place | None, PipelineConfi
         return config.model_copy(update={**bare, "decode": decode, **sections})
 
     yield None, grown()
+    derived: dict[str, str] = {}
+    for name, expression in config.derive.items():
+        if (yield ("derive", name), grown(derive={**derived, name: expression})):
+            derived[name] = expression
+    for number in range(len(config.join)):
+        yield ("join", number), grown(derive=derived, join=config.join[: number + 1])
+    for name, expression in config.derive.items():
+        if name not in derived:
+            derived = {**derived, name: expression}
+            yield ("derive", name), grown(derive=derived, join=config.join)
     steps = {"derive": config.derive, "join": config.join}
-    derived = list(config.derive.items())
-    for number, (name, _) in enumerate(derived, 1):
-        yield ("derive", name), grown(**{**steps, "derive": dict(derived[:number])})
     for number in range(len(config.rules)):
         yield ("rules", number, "expr"), grown(**steps, rules=config.rules[: number + 1])
     for number in range(len(config.transform)):

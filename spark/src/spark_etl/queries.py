@@ -61,6 +61,14 @@ def wait(running: Sequence[StreamingQuery], timeout: float) -> None:
         return
 
 
+def failure(query: StreamingQuery) -> Exception | None:
+    """Return why a query ended, with the JVM's exception, which PySpark leaves out; None if it runs or was stopped."""
+    found = query.exception() if not query.isActive else None
+    if found is not None:
+        found._origin = query._jsq.exception().get()  # type: ignore[attr-defined]
+    return found
+
+
 def stop_between_batches(running: Sequence[StreamingQuery], gate: Gate) -> None:
     """Stop queries so that no batch is given up: its rows are written and Spark has committed its offsets.
 

@@ -26,8 +26,13 @@ def reason(error: BaseException) -> str:
 
 def java_causes(error: BaseException) -> list[str]:
     """Return the class names of the Java exceptions of a failure, the root cause last."""
+    return [str(each.getClass().getName()) for each in java_chain(error)]
+
+
+def java_chain(error: BaseException) -> list[Any]:
+    """Return the Java exceptions of a failure, the root cause last."""
     thrown = _thrown(error)
-    return [] if thrown is None else [str(each.getClass().getName()) for each in _chain(thrown)]
+    return [] if thrown is None else _chain(thrown)
 
 
 def _reason(error: BaseException) -> str:

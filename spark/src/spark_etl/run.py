@@ -196,7 +196,10 @@ class Run:
             return changed
         except EtlError:
             pass
-        return error if isinstance(error, EtlError) else run_error(error)
+        if isinstance(error, EtlError):
+            return error
+        planned = self._checkpoint.last_planned()  # Spark reads the tables of joins before it calls `_batch`
+        return run_error(error) if planned is None else self._failed(error, planned)
 
     def _changed_source(self) -> IdentityError | None:
         """Return why the source starts over; None if it goes on. IdentityError: the file does not allow a new start."""
@@ -293,15 +296,14 @@ class Run:
                 self._gate.close()
                 queries.stop_between_batches(running, self._gate)
                 return
-            failed = next((query for query in running if not query.isActive and query.exception() is not None), None)
-            if failed is not None:
+            if any(queries.failure(query) is not None for query in running):
                 break
             if time.monotonic() - summarised > SUMMARY_SECONDS:
                 self._summarise()
                 summarised = time.monotonic()
         self._look_at_progress(running, seen)
         for query in running:
-            failure = query.exception() if not query.isActive else None
+            failure = queries.failure(query)
             if failure is not None:
                 raise self._failure or failure
 

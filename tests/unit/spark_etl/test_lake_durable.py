@@ -18,7 +18,10 @@ from pyspark.sql.types import (
 from spark_etl.errors import ConfigError
 from spark_etl.lake import columns, durable
 
-ENTRY = b'{"commitInfo":{"timestamp":1}}\n{"txn":{"appId":"a","version":1}}\n'
+ENTRY = (
+    b'{"commitInfo":{"timestamp":1,"engineInfo":"Apache-Spark/4.0.0 Delta-Lake/4.0.0"}}\n'
+    b'{"txn":{"appId":"a","version":1}}\n'
+)
 PARQUET = b"PAR1" + 8 * b"x" + b"PAR1"
 
 
@@ -90,6 +93,14 @@ def test_a_newest_entry_that_is_cut(log: Path, content: bytes) -> None:
     (log / f"{2:020d}.json").write_bytes(content)
     assert durable.repair(log.parent) == [f"{2:020d}.json", f"{2:020d}.crc"]
     assert (log / f"{1:020d}.json").read_bytes() == ENTRY
+
+
+def test_an_entry_of_another_writer_needs_no_end_of_line(log: Path) -> None:
+    """The Python package deltalake writes such entries, without a summary and without a checksum of Hadoop."""
+    entry = b'{"add":{"path":"x"}}\n{"commitInfo":{"timestamp":1,"clientVersion":"delta-rs.py-1.6.6"}}'
+    (log / f"{3:020d}.json").write_bytes(entry)
+    assert durable.repair(log.parent) == []
+    assert (log / f"{3:020d}.json").read_bytes() == entry
 
 
 @pytest.mark.parametrize(

@@ -5,9 +5,9 @@
 
 `--stage`, `--rule`, `--from` and `--until` choose letters. A letter without its value (`.left_out`) stays. Marks next
 to the checkpoint keep which letters have been replayed. A letter of the stage `sink` goes to the sinks that it names:
-the others have its row. A replay that was interrupted is finished first, with its own choice of letters, and the
-command ends. `--to sinks` needs the pipeline stopped and sinks of `mode: append`; windows and summaries get no replayed
-row directly. Prints one JSON object with the numbers of letters and rows.
+the others have its row. It stays if the file has no such sink. A replay that was interrupted is finished first, with
+its own choice of letters, and the command ends. `--to sinks` needs the pipeline stopped and sinks of `mode: append`;
+windows and summaries get no replayed row directly. Prints one JSON object with the numbers of letters and rows.
 """
 
 import argparse
@@ -83,6 +83,9 @@ class Command:
         else:
             self._log.warning("an interrupted replay is finished first", number=replay.number, to=replay.to)
         with self._table(replay) as self._lake:
+            if self._lake is not None and not again:  # a checkpoint that was removed forgot the numbers
+                held = self._lake.delta.version_of(BatchPlace.of(self._config.name, QUERY, 0).app_id)
+                replay = dataclasses.replace(replay, number=max(replay.number, held + 1))
             replays.begun(replay)
             letters = self._letters(replay, replays.done).persist(StorageLevel.MEMORY_AND_DISK)
             try:
@@ -149,9 +152,11 @@ class Command:
             wanted.append(F.col("timestamp") >= F.lit(datetime.fromisoformat(replay.since)))
         if replay.until is not None:
             wanted.append(F.col("timestamp") < F.lit(datetime.fromisoformat(replay.until)))
+        by_sink = (F.col("error_stage") == MISFIT_STAGE) & (F.element_at("headers", -1)["key"] == F.lit(REFUSED_BY))
+        if replay.to == "sinks":
+            wanted.append(~by_sink | header_text(REFUSED_BY).isin(self._sinks()))
         for each in wanted:
             named = named.where(each)
-        by_sink = (F.col("error_stage") == MISFIT_STAGE) & (F.element_at("headers", -1)["key"] == F.lit(REFUSED_BY))
         own = F.lit(len(ERROR_HEADERS)) + F.when(by_sink, F.lit(1)).otherwise(F.lit(0))
         original = F.slice("headers", F.lit(1), F.size("headers") - own)
         return self._without(named, done).select(
@@ -167,6 +172,12 @@ class Command:
             F.col("offset").alias("letter_offset"),
             F.when(by_sink, header_text(REFUSED_BY)).alias(SINK),
         )
+
+    def _sinks(self) -> list[str]:
+        """Return the names of the sinks that can refuse a row."""
+        empty = plan(self._session, sources.no_records(self._session), self._pipeline)
+        schema = empty.good(empty.rows).schema
+        return [sink.name for sink in outputs_of(self._session, self._config, self._cluster, schema).rows]
 
     def _without(self, letters: DataFrame, done: Ranges) -> DataFrame:
         rows = [(partition, first, last) for partition, each in done.items() for first, last in each]
@@ -212,15 +223,23 @@ class Command:
             if not counts.balanced:
                 raise AccountingError(f"{counts.rows} letters in, {counts.good} good, refused: {counts.refused}")
             place = BatchPlace.of(self._config.name, QUERY, replay.number)
-            misfits = self._write(judged, _with_sinks(rows, letters), outputs, place, begun_before)
+            once = BatchPlace.of(self._config.name, f"{QUERY} {replay.at}", replay.number)
+            misfits = self._write(judged, _with_sinks(rows, letters), outputs, place, once, begun_before)
         finally:
             rows.unpersist()
         refused = sum(counts.refused.values()) + misfits
         return {"rows_out": counts.good, "rows_dlq": refused, "rows_dropped": sum(counts.dropped.values())}
 
     def _write(
-        self, judged: Judged, rows: DataFrame, outputs: Outputs, place: BatchPlace, begun_before: datetime | None
+        self,
+        judged: Judged,
+        rows: DataFrame,
+        outputs: Outputs,
+        place: BatchPlace,
+        once: BatchPlace,
+        begun_before: datetime | None,
     ) -> int:
+        """Write to the table at `place`, which numbers its replays, and to the sinks at `once`, of this replay only."""
         lake = self._lake
         if lake is not None and not lake.holds(place.app_id, place.batch_id):
             last = lake.last_metadata() or {}
@@ -232,12 +251,13 @@ class Command:
         outputs.letters.write(judged.refused(rows), begun_before)
         number = 0
         for sink in outputs.rows:
-            lacking = rows.where(F.col(SINK).isNull() | (F.find_in_set(F.lit(sink.name), F.col(SINK)) > 0))
-            number += sink.write(judged.good(lacking, raw=self._config.keeps_raw), place, begun_before)
+            lacking = rows.where(F.col(SINK).isNull() | F.array_contains(F.split(SINK, _BETWEEN), sink.name))
+            number += sink.write(judged.good(lacking, raw=self._config.keeps_raw), once, begun_before)
         return number
 
 
 _PLACE = ("topic", "partition", "offset", "timestamp")
+_BETWEEN = " "  # names of sinks; an address of several hosts has commas
 
 
 def _named(replay: Replay) -> Mapping[str, str]:
@@ -249,7 +269,7 @@ def _once(letters: DataFrame) -> DataFrame:
     """Return the first letter of each record: a topic may have a letter twice, or one for each sink that refused it."""
     columns = [name for name in letters.columns if name != SINK]
     first = F.min_by(F.struct(*columns), F.struct("letter_partition", "letter_offset")).alias("first")
-    sinks = F.when(F.count(SINK) == F.count(F.lit(1)), F.array_join(F.collect_set(SINK), ",")).alias(SINK)
+    sinks = F.when(F.count(SINK) == F.count(F.lit(1)), F.array_join(F.collect_set(SINK), _BETWEEN)).alias(SINK)
     return letters.groupBy("topic", "partition", "offset").agg(first, sinks).select("first.*", SINK)
 
 

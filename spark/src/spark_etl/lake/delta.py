@@ -13,9 +13,13 @@ from uuid import uuid4
 
 from py4j.java_gateway import JavaObject
 from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
+
+from spark_etl.errors import OutputError, RunError
+from spark_etl.reasons import reason
 
 _PACKAGE = "org.apache.spark.sql.delta"
 CONFLICTS = (  # another commit changed what this one had read: the same work on the new version may succeed
@@ -35,11 +39,21 @@ class Delta:
         self.session = session
         self.path = path
         self._jvm: Any = session._jvm
-        self._log: Any = getattr(self._jvm, f"{_PACKAGE}.DeltaLog").forTable(session._jsparkSession, path)
+        with self._named():
+            self._log: Any = getattr(self._jvm, f"{_PACKAGE}.DeltaLog").forTable(session._jsparkSession, path)
 
     def snapshot(self) -> Any:
-        """Return the newest version of the table, read from the log now."""
-        return self._log.update(False, self._none(), self._none())
+        """Return the newest version of the table, read from the log now. RunError: the log cannot be read."""
+        with self._named():
+            return self._log.update(False, self._none(), self._none())
+
+    @contextmanager
+    def _named(self) -> Iterator[None]:
+        """Name the table in a failure to read its log: the JVM's own says which byte was wrong, of no file."""
+        try:
+            yield
+        except (Py4JJavaError, PySparkException) as error:
+            raise RunError(f"{self.path}: the log of the table cannot be read: {reason(error)}") from error
 
     def exists(self) -> bool:
         return self.version() >= 0
@@ -56,17 +70,30 @@ class Delta:
         """Drop the JVM's memory of this table, after its folder was repaired."""
         delta_log = getattr(self._jvm, f"{_PACKAGE}.DeltaLog")
         delta_log.invalidateCache(self.session._jsparkSession, self._log.dataPath())
-        self._log = delta_log.forTable(self.session._jsparkSession, self.path)
+        with self._named():
+            self._log = delta_log.forTable(self.session._jsparkSession, self.path)
 
     def schema(self) -> StructType:
-        return StructType.fromJson(json.loads(self.snapshot().metadata().schemaString()))
+        """Return the columns of the newest version. OutputError: there is no table, or no longer."""
+        return self.described()[1]
+
+    def described(self) -> tuple[str, StructType]:
+        """Return the id that the table got at its creation, and its columns. OutputError: there is no table."""
+        snapshot = self.snapshot()
+        if int(snapshot.version()) < 0:
+            raise OutputError(f"{self.path}: there is no table")
+        with self._named():
+            metadata = snapshot.metadata()
+            return str(metadata.id()), StructType.fromJson(json.loads(metadata.schemaString()))
 
     def partition_by(self) -> list[str]:
-        return list(self.snapshot().metadata().getPartitionColumns())
+        with self._named():
+            return list(self.snapshot().metadata().getPartitionColumns())
 
     def version_of(self, app_id: str) -> int:
         """Return the newest txnVersion of an application; -1 if it has never written here."""
-        found = self.snapshot().transactions().get(app_id)
+        with self._named():
+            found = self.snapshot().transactions().get(app_id)
         return int(found.get()) if found.isDefined() else -1
 
     def transaction(self) -> "Transaction":

@@ -7,8 +7,11 @@ Hadoop keeps a checksum (`.NAME.crc`) next to each file and refuses a file that 
 
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
+
+from spark_etl.errors import OutputError
 
 LOG = "_delta_log"
 _PARQUET_END = b"PAR1"
@@ -72,6 +75,7 @@ def repair(root: Path) -> list[str]:
 
     Only the newest entry can be cut, and its commit was never reported. The checkpoint at it, Delta's summary of it
     (N.crc) and the checksums of these files are as new; a reader does without them. Call it with the lock held.
+    OutputError: an older entry is empty.
     """
     log = root / LOG
     entries = sorted(path for path in log.glob("*.json") if path.stem.isdigit())
@@ -83,6 +87,7 @@ def repair(root: Path) -> list[str]:
     for path in (newest, summary, hint, *checkpoints):
         _checksum(path).unlink(missing_ok=True)
     removed: list[str] = []
+    _check_filled(root, entries[:-1], _hint(log))
     if not _whole_entry(newest):
         removed += _remove(newest, summary)
     elif not _whole_json(summary):
@@ -97,6 +102,13 @@ def repair(root: Path) -> list[str]:
     return removed
 
 
+def _check_filled(root: Path, entries: Iterable[Path], checkpoint: int) -> None:
+    """Refuse an empty entry after the checkpoint: Delta would read it as one that added nothing."""
+    for path in entries:
+        if int(path.stem) > checkpoint and path.stat().st_size == 0:
+            raise OutputError(f"{root}: the log entry {path.name} is empty, and its rows are lost; restore the file")
+
+
 def _remove(*paths: Path) -> list[str]:
     removed = []
     for path in paths:
@@ -107,12 +119,20 @@ def _remove(*paths: Path) -> list[str]:
 
 
 def _whole_entry(path: Path) -> bool:
+    """Return whether an entry of the log has all its lines. Spark ends the last one; the package deltalake does not."""
     content = path.read_bytes()
     try:
         lines = [json.loads(line) for line in content.splitlines()]
     except ValueError:
         return False
-    return bool(lines) and content.endswith(b"\n") and all(isinstance(line, dict) for line in lines)
+    if not lines or not all(isinstance(line, dict) for line in lines):
+        return False
+    return content.endswith(b"\n") or not any(map(_by_spark, lines))
+
+
+def _by_spark(line: Mapping[str, Any]) -> bool:
+    info = line.get("commitInfo")
+    return isinstance(info, dict) and str(info.get("engineInfo")).startswith("Apache-Spark")
 
 
 def _whole_json(path: Path) -> bool:

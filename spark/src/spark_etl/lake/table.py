@@ -62,6 +62,8 @@ class LakeTable:
         self.delta = Delta(session, self.location)
         self.folder = Folder(session, notes.local_path(config.path), self.delta)
         self._versions: dict[str, int] = {}
+        self._schema = self._wanted = StructType()  # of the table as this driver knows it, and of the pipeline
+        self._id = ""  # of the table
         self._new = False  # whether this driver made the table
         self.repaired: list[str] = []
         session.conf.set("spark.sql.parquet.compression.codec", config.compression)
@@ -168,16 +170,31 @@ class LakeTable:
         if not self.delta.exists():
             self.folder.committed(lambda: self.delta.create(wanted, partition_by, PROPERTIES))
             self._new = True
-            return
-        new = self.check(wanted)
-        if new != self.delta.schema():
-            self.folder.committed(lambda: self.delta.set_schema(new))
+        else:
+            new = self.check(wanted)
+            if new != self.delta.schema():
+                self.folder.committed(lambda: self.delta.set_schema(new))
+        self._wanted, (self._id, self._schema) = wanted, self.delta.described()
+
+    def _columns(self) -> StructType:
+        """Return the table's columns; raise an EtlError if another writer exchanged it or them so that rows do not fit.
+
+        Ask after the transaction has begun: its commit fails after a later change.
+        """
+        table, schema = self.delta.described()
+        if table != self._id:
+            raise OutputError(f"{self.location}: another table has come into its place during the run")
+        if schema != self._schema:
+            if self.check(self._wanted) != schema:
+                raise ConfigError(f"sinks.delta {self.location}: another writer removed columns during the run")
+            self._schema = schema
+        return schema
 
     def _append(self, rows: DataFrame, app_id: str, version: int, accept: Accept) -> Commit:
-        fitted = rows.select(*columns.fitted(self.delta.schema(), rows.schema))
+        transaction = self.delta.transaction()
+        fitted = rows.select(*columns.fitted(self._columns(), rows.schema))
         if self._config.partition_by:
             fitted = fitted.repartition(*self._config.partition_by)  # one file for each folder and batch
-        transaction = self.delta.transaction()
         if self.folder.root is None and transaction.version_of(app_id) >= version:
             raise OutputError(f"{self.location}: another driver has written batch {version} of {app_id}")
         files = transaction.write(fitted)
@@ -193,7 +210,7 @@ class LakeTable:
         return Commit(committed, written, len(files))
 
     def _merge(self, rows: DataFrame, app_id: str, version: int, accept: Accept) -> Commit:
-        schema = self.delta.schema()
+        schema = self._columns()
         with changes.collapsed(rows, self._config, schema) as (source, count):
             metadata = {**accept(count), "operation": BATCH}
             for attempt in range(1, CONFLICT_TRIES + 1):

@@ -5,7 +5,8 @@ The steps of a batch; no row passes through Python, and a driver may die after a
 1. a batch that `etl_batches` already has is done;
 2. Spark's executors write the rows to a staging table of this attempt; staging tables of earlier attempts are dropped,
    which ends the writes of an executor that outlived its driver;
-3. the staged rows are counted: a task that Spark ran twice may have staged its rows twice, and that attempt fails;
+3. the staged rows are counted: a task that Spark ran twice may have staged its rows twice, and that attempt fails, to
+   be made once more;
 4. one transaction takes the batch's number in `etl_batches`, moves the staged rows to the table, and drops the staging
    table. Of two attempts that arrive here together, the second waits for the first and then changes nothing.
 
@@ -13,7 +14,8 @@ The steps of a batch; no row passes through Python, and a driver may die after a
 offset counts. A row with `_deleted` deletes the row of its keys.
 
 A row that no column of the table can hold becomes a dead letter of the stage `sink`: rule `null_column` (null in a NOT
-NULL column or in a key) or `zero_byte` (a text with U+0000, which PostgreSQL cannot store).
+NULL column or in a key), `zero_byte` (a text with U+0000, which PostgreSQL cannot store) or `out_of_range` (a date or
+time that it or JDBC's calendar does not have).
 """
 
 from datetime import datetime
@@ -26,7 +28,7 @@ from pyspark.sql.types import StructType
 
 from spark_etl.batches import BatchPlace
 from spark_etl.config import PostgresSinkConfig
-from spark_etl.errors import AccountingError, ConfigError
+from spark_etl.errors import ConfigError, RunError
 from spark_etl.sinks.dead_letters import DeadLetters
 from spark_etl.sinks.postgres_connection import Database
 from spark_etl.sinks.postgres_table import Table, staged, unfit
@@ -41,6 +43,12 @@ _TAKE_BATCH = f"""
 INSERT INTO {BATCHES} AS held (app_id, target, batch, rows) VALUES (?, ?, ?, ?)
 ON CONFLICT (app_id, target) DO UPDATE SET batch = EXCLUDED.batch, rows = EXCLUDED.rows, committed = now()
 WHERE held.batch < EXCLUDED.batch"""
+
+
+class StagingError(RunError):
+    """A staging table has other rows than the batch."""
+
+    transient = True
 
 
 class Postgres:
@@ -62,12 +70,12 @@ class Postgres:
 
     @property
     def name(self) -> str:
-        return f"postgres:{self._config.table}"
+        return f"postgres:{self._database.address}/{self._config.table}"
 
     def check(self) -> None:
         """Create the table unless it exists; compare its columns with the rows.
 
-        Raises OutputError if the database does not answer, ConfigError if a column does not fit.
+        Raises RunError if the database is away, OutputError if it refuses, ConfigError if a column does not fit.
         """
         if DELETED in self._schema.names and self._config.mode != "upsert":
             raise ConfigError(f"sink {self._config.table}: deletions need `mode: upsert`")
@@ -138,7 +146,7 @@ class Postgres:
         with self._database.connected() as connection:
             found = int(connection.value(f"SELECT count(*) FROM {staging}") or 0)
             if found != expected:
-                raise AccountingError(f"{self._config.table}: {expected} rows to write, {found} staged")
+                raise StagingError(f"{self._config.table}: {expected} rows to write, {found} staged")
             taken = connection.execute(_TAKE_BATCH, batch.app_id, self._config.table, batch.batch_id, expected)
             if taken:
                 for statement in table.moves(staging):

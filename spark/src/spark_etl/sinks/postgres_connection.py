@@ -1,4 +1,7 @@
-"""Connections to PostgreSQL through the JDBC driver in the JVM: for the driver's statements and the executors' rows."""
+"""Connections to PostgreSQL through the JDBC driver in the JVM: for the driver's statements and the executors' rows.
+
+A failure is one line. The SQLSTATE of PostgreSQL says whether the same step may work a moment later.
+"""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -6,17 +9,24 @@ from typing import Any
 
 from py4j.protocol import Py4JJavaError
 from pydantic import SecretStr
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from spark_etl.errors import OutputError
+from spark_etl.errors import EtlError, OutputError, RunError
+from spark_etl.reasons import java_chain
 
 DRIVER = "org.postgresql.Driver"
 BATCH_ROWS = 5_000
 CONNECT_SECONDS = 10
+#: A statement without an answer for so long is given up and tried again; `?socketTimeout=` in the URL wins.
+ANSWER_SECONDS = 600
+#: SQLSTATEs, or their classes, of a server that is away, busy, full or being restarted, and of lost races: deadlock,
+#: serialization failure, lock or statement timeout, a standby that is not yet the primary.
+_TRANSIENT = ("08", "40", "53", "57", "58", "55P03", "25006")
 
 
 class Connection:
-    """One connection with explicit commits; a failure is an OutputError with the server's reason."""
+    """One connection with explicit commits; a failure is an EtlError with the server's reason (`failure`)."""
 
     def __init__(self, jdbc: Any) -> None:
         self._jdbc = jdbc
@@ -72,6 +82,7 @@ class Database:
             "ApplicationName": application,
             "connectTimeout": str(CONNECT_SECONDS),
             "loginTimeout": str(CONNECT_SECONDS),
+            "socketTimeout": str(ANSWER_SECONDS),
             "tcpKeepAlive": "true",
         }
         if user is not None:
@@ -79,9 +90,14 @@ class Database:
         if password is not None:
             self._properties["password"] = password.get_secret_value()
 
+    @property
+    def address(self) -> str:
+        """The hosts, ports and name of the database, without options, which may have secrets."""
+        return self._url.removeprefix("jdbc:postgresql:").partition("?")[0].strip("/")
+
     @contextmanager
     def connected(self) -> Iterator[Connection]:
-        """Connect, and roll back at the end if nothing was committed. Raises OutputError if no connection is made."""
+        """Connect, and roll back at the end if nothing was committed. Raises RunError if no connection is made."""
         jvm = self._session._jvm
         assert jvm is not None
         properties = jvm.java.util.Properties()
@@ -98,8 +114,11 @@ class Database:
             jdbc.close()
 
     def append(self, rows: DataFrame, table: str) -> None:
-        """Write rows by the executors to a table that has their columns, a transaction for each task."""
-        rows.write.format("jdbc").options(
+        """Write rows by the executors to a table that has their columns, a transaction for each task.
+
+        EtlError: PostgreSQL failed. Another failure is of the rows.
+        """
+        writer = rows.write.format("jdbc").options(
             url=self._url,
             driver=DRIVER,
             dbtable=table,
@@ -107,15 +126,35 @@ class Database:
             isolationLevel="READ_COMMITTED",
             reWriteBatchedInserts="true",
             **self._properties,
-        ).mode("append").save()
+        )
+        with _named():
+            writer.mode("append").save()
 
 
 @contextmanager
 def _named() -> Iterator[None]:
-    """Turn a failure of JDBC into an OutputError in one line."""
+    """Turn a failure of JDBC into an EtlError in one line."""
     try:
         yield
-    except Py4JJavaError as error:
-        cause = error.java_exception
-        reason = " ".join(str(cause.getMessage()).split())
-        raise OutputError(f"PostgreSQL: {reason}") from None
+    except (Py4JJavaError, PySparkException) as error:
+        failed = failure(error)
+        if failed is None:
+            raise
+        raise failed from None
+
+
+def failure(error: BaseException) -> EtlError | None:
+    """Return a failure in our terms: RunError if it may pass, OutputError if it stays; None: not of PostgreSQL."""
+    chain = java_chain(error)
+    thrown = next((each for each in chain if str(each.getClass().getName()).endswith(".PSQLException")), None)
+    if thrown is None:
+        return None
+    root = chain[-1]
+    text = f"PostgreSQL: {' '.join(str(thrown.getMessage()).split())}"
+    if not root.equals(thrown):
+        text = f"{text} ({root.getClass().getSimpleName()}: {' '.join(str(root.getMessage()).split())})"
+    if not str(thrown.getSQLState() or "").startswith(_TRANSIENT):
+        return OutputError(text)
+    passing = RunError(text)
+    passing.transient = True
+    return passing

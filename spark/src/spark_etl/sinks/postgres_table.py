@@ -47,9 +47,16 @@ _FITTING: dict[type[DataType], tuple[str, ...]] = {
     DecimalType: ("numeric",),
 }
 _NESTED = ("jsonb", "json", "text")  # arrays, maps and structs, as JSON
+#: Days since 1970 of the first and the last date that a `date` holds (4713 BC, 5874897), and of the ten days that
+#: JDBC's calendar lacks (1582-10-05 to -14). A timestamp of Spark ends before one of PostgreSQL does.
+_DAYS_MIN, _DAYS_MAX, _LACKING = -2_440_550, 2_145_042_905, (-141_437, -141_428)
+_DAY_MICROS = 86_400_000_000
 _COLUMNS = """
-SELECT attname, format_type(atttypid, atttypmod), attnotnull AND NOT atthasdef, attgenerated <> '' OR attidentity = 'a'
-FROM pg_attribute WHERE attrelid = to_regclass(?) AND attnum > 0 AND NOT attisdropped ORDER BY attnum"""
+SELECT attname, format_type(atttypid, atttypmod), attnotnull AND NOT atthasdef, attgenerated <> '' OR attidentity = 'a',
+CASE WHEN attcollation <> typcollation THEN format('%I.%I', nspname, collname) END
+FROM pg_attribute JOIN pg_type ON pg_type.oid = atttypid LEFT JOIN pg_collation ON pg_collation.oid = attcollation
+LEFT JOIN pg_namespace ON pg_namespace.oid = collnamespace
+WHERE attrelid = to_regclass(?) AND attnum > 0 AND NOT attisdropped ORDER BY attnum"""
 _UNIQUE = """
 SELECT string_agg(attname, ',' ORDER BY attname) FROM pg_index JOIN pg_attribute ON attrelid = indrelid
 AND attnum = ANY (indkey) WHERE indrelid = to_regclass(?) AND indisunique AND indpred IS NULL AND indexprs IS NULL
@@ -64,6 +71,7 @@ class TableColumn:
     kind: DataType  # of the rows
     type: str  # of the table
     not_null: bool
+    collation: str | None = None  # of the table, if it is not the type's
 
     @property
     def nested(self) -> bool:
@@ -79,7 +87,8 @@ class TableColumn:
         staged_name = quoted(self.name)
         if self.type == "timestamp without time zone":
             return f"{staged_name} AT TIME ZONE 'UTC'"
-        return f"{staged_name}::{self.type}"
+        collated = f" COLLATE {self.collation}" if self.collation is not None else ""
+        return f"{staged_name}::{self.type}{collated}"
 
 
 @dataclass(frozen=True)
@@ -100,12 +109,12 @@ class Table:
         found = {row[0]: row for row in connection.rows(_COLUMNS, name)}
         columns = []
         for field in schema:
-            _, type_, not_null, generated = found.pop(field.name, (None, None, None, None))
+            _, type_, not_null, generated, collation = found.pop(field.name, (None,) * 5)
             if type_ is None or generated == "t":
                 raise ConfigError(f"sink {config.table}: the table has no column {field.name} to write to")
             _check_type(config.table, field.name, field.dataType, type_)
-            columns.append(TableColumn(field.name, field.dataType, type_, not_null == "t"))
-        for other, _, needed, generated in found.values():
+            columns.append(TableColumn(field.name, field.dataType, type_, not_null == "t", collation))
+        for other, _, needed, generated, _ in found.values():
             if needed == "t" and generated == "f":
                 raise ConfigError(f"sink {config.table}: the column {other} is NOT NULL, and no row has it")
         keys = tuple(config.keys) if config.mode == "upsert" else ()
@@ -120,14 +129,19 @@ class Table:
         return ", ".join([*columns, *(f"{name} {kind}" for name, kind in places), "etl_deleted boolean"])
 
     def moves(self, staging: str) -> Sequence[str]:
-        """Return the statements that bring the staged rows into the table."""
+        """Return the statements that bring the staged rows into the table.
+
+        Keys are compared as the table has them: `citext` and some collations hold texts equal that differ.
+        """
         names = ", ".join(quoted(column.name) for column in self.columns)
         values = ", ".join(column.moved for column in self.columns)
         if not self.keys:
             return [f"INSERT INTO {self.name} ({names}) SELECT {values} FROM {staging}"]
         keys = ", ".join(map(quoted, self.keys))
+        images = ", ".join(f"{column.moved} AS {quoted(column.name)}" for column in self.columns)
         last = (
-            f"SELECT DISTINCT ON ({keys}) * FROM {staging} ORDER BY {keys}, etl_offset DESC, etl_topic, etl_partition"
+            f"SELECT DISTINCT ON ({keys}) {images}, etl_deleted FROM {staging}"
+            f" ORDER BY {keys}, etl_offset DESC, etl_topic, etl_partition"
         )
         same = " AND ".join(f"target.{quoted(key)} = last.{quoted(key)}" for key in self.keys)
         others = [quoted(column.name) for column in self.columns if column.name not in self.keys]
@@ -135,7 +149,7 @@ class Table:
         action = f"DO UPDATE SET {changes}" if others else "DO NOTHING"
         return [
             f"DELETE FROM {self.name} AS target USING ({last}) AS last WHERE {same} AND last.etl_deleted",
-            f"INSERT INTO {self.name} ({names}) SELECT {values} FROM ({last}) AS last WHERE NOT last.etl_deleted"
+            f"INSERT INTO {self.name} ({names}) SELECT {names} FROM ({last}) AS last WHERE NOT last.etl_deleted"
             f" ON CONFLICT ({keys}) {action}",
         ]
 
@@ -163,10 +177,35 @@ def unfit(table: Table, deletions: bool) -> Column:
             reason = reason.when(null, _reason("null_column", f"{column.name} is null"))
         elif column.not_null:
             reason = reason.when(null & ~deleted, _reason("null_column", f"{column.name} is null"))
-        if column.staging_type == "text":
-            zero = F.contains(_text(column, table, deletions), F.lit("\\u0000" if column.nested else "\0"))
+        zero = _has_zero(column, _text(column, table, deletions))
+        if zero is not None:
             reason = reason.when(zero, _reason("zero_byte", f"{column.name} has the character U+0000"))
+        day = _day(column, _value(column, table, deletions))
+        if day is not None:
+            beyond = ~day.between(_DAYS_MIN, _DAYS_MAX) | day.between(*_LACKING)
+            message = f"{column.name} is before 4713 BC, after 5874897 or from 1582-10-05 to 1582-10-14"
+            reason = reason.when(beyond, _reason("out_of_range", message))
     return reason
+
+
+def _has_zero(column: TableColumn, text: Column) -> Column | None:
+    """Return whether a text has U+0000, which `jsonb` holds in no form; None for a column that holds every value."""
+    if not column.nested:
+        return F.contains(text, F.lit("\0")) if column.staging_type == "text" else None
+    if column.type != "jsonb":
+        return None
+    escape = "\\u0000"  # of U+0000; with one more backslash before it, of a backslash
+    return F.contains(text, F.lit(escape)) & F.rlike(text, F.lit(r"(^|[^\\])(\\\\)*\\u0000"))
+
+
+def _day(column: TableColumn, value: Column) -> Column | None:
+    """Return the day of a date or time, in days since 1970; None for other columns."""
+    match column.kind:
+        case DateType():
+            return F.unix_date(value)
+        case TimestampType():
+            return F.floor(F.unix_micros(value) / F.lit(_DAY_MICROS))
+    return None
 
 
 def quoted(name: str) -> str:
