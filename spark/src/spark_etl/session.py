@@ -10,8 +10,9 @@ from contextlib import chdir, contextmanager
 from importlib.resources import files
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
-from pyspark import SparkContext
+from pyspark import SparkContext, java_gateway
 from pyspark.sql import SparkSession
 
 from spark_etl import ivy_jars
@@ -47,7 +48,8 @@ def opened(settings: EtlSettings, name: str, *, kafka: bool = True) -> Iterator[
         builder = SparkSession.builder.appName(f"spark-etl {name}")
         for key, value in configuration(settings, Path(folder), kafka=kafka).items():
             builder = builder.config(key, value)
-        with chdir(folder), _own_address(settings):  # Spark makes a folder "artifacts" wherever the JVM was started
+        # Spark makes a folder "artifacts" wherever the JVM was started.
+        with chdir(folder), _own_address(settings), _no_jvm_left():
             session = builder.getOrCreate()
         ivy_jars.keep(session.sparkContext.getConf(), settings.etl_ivy_dir, PACKAGES)
         try:
@@ -78,6 +80,29 @@ def _close(session: SparkSession) -> None:
     process.wait()
     SparkContext._gateway = None
     SparkContext._jvm = None
+
+
+@contextmanager
+def _no_jvm_left() -> Iterator[None]:
+    """End a JVM whose start fails, or is given up at a signal. Connected to no driver, it would wait for ever."""
+    started: list[Any] = []
+    module: Any = java_gateway
+    real = module.Popen
+
+    def popen(*arguments: Any, **named: Any) -> Any:
+        started.append(real(*arguments, **named))
+        return started[-1]
+
+    module.Popen = popen
+    try:
+        yield
+    except BaseException:
+        for process in started:
+            process.kill()
+            process.wait()
+        raise
+    finally:
+        module.Popen = real
 
 
 @contextmanager

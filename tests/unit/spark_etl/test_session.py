@@ -1,15 +1,20 @@
 """The properties of a session for any master, without a JVM."""
 
 import re
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from pydantic import ValidationError
-from pyspark import SparkConf
+from pyspark import SparkConf, java_gateway
+from spark_etl import session
 from spark_etl.errors import ConfigError
 from spark_etl.ivy_jars import keep
 from spark_etl.session import configuration
 from spark_etl.settings import PACKAGES, EtlSettings
+from spark_etl.signals import Stopped
 
 NAMES = (
     "delta-spark_2.13-4.0.0.jar",
@@ -113,3 +118,22 @@ def test_plans_hide_the_security_options_of_kafka(jars, between):
     }
     plan = "Map(" + ", ".join(f"{name}{between}{value}" for name, value in options.items()) + ") [id#1]"
     assert re.sub(found, "-", plan) == f"Map(kafka.-, kafka.-, kafka.-, topic{between}orders) [id#1]"
+
+
+def test_a_start_that_a_signal_ends_leaves_no_jvm():
+    """The JVM would wait for ever: the file in which it says where it listens cannot be written any more."""
+    before, started = java_gateway.Popen, []
+
+    def start() -> None:
+        started.append(java_gateway.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE))
+        raise Stopped
+
+    with pytest.raises(Stopped), session._no_jvm_left():
+        start()
+    assert started[0].returncode == -signal.SIGKILL
+    assert java_gateway.Popen is before
+    with session._no_jvm_left():
+        process = java_gateway.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    assert process.poll() is None
+    process.communicate(b"\n")
+    assert process.returncode == 0
