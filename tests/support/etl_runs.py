@@ -45,12 +45,12 @@ class Etl:
     def delete(self) -> None:
         self.admin.delete_topics([self.topic])[self.topic].result(30)
 
-    def produce(self, *ids: int | str, topic: str = "") -> None:
-        """Produce records to both partitions: of an id, or of a text that is no record."""
+    def produce(self, *ids: int | str, topic: str = "", partitions: int = 2) -> None:
+        """Produce records to all partitions in turn: of an id, or of a text that is no record."""
         producer = Producer({"bootstrap.servers": self.servers})
         for number, content in enumerate(ids):
             value = content if isinstance(content, str) else json.dumps({"id": content, "kind": f"k{content % 2}"})
-            producer.produce(topic or self.topic, value, str(content), partition=number % 2)
+            producer.produce(topic or self.topic, value, str(content), partition=number % partitions)
         assert producer.flush(60) == 0
 
     def run(

@@ -158,7 +158,7 @@ class BatchWriter:
             },
             "end": {topic: {str(number): offset for number, offset in found.items()} for topic, found in end.items()},
             "cluster": identity.cluster,
-            "topic_ids": {topic: identity.topics[topic] for topic in end},
+            "topic_ids": {topic: identity.topics[topic] for topic in end if topic in identity.topics},
             "created_again": list(identity.again),
             "rows_in": counts.rows,
             "rows_out": counts.good,

@@ -43,6 +43,10 @@ class Checkpoint:
     def last_committed(self) -> int | None:
         return self._last("commits")
 
+    def is_unfinished(self) -> bool:
+        """Return whether Spark repeats a batch before it plans the next one."""
+        return self.last_planned() != self.last_committed()
+
     def query_id(self) -> str | None:
         """Return Spark's id of the query; None if the checkpoint is new."""
         text = self._text("metadata")

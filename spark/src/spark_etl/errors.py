@@ -9,6 +9,7 @@ EtlError
 │   └── IdentityError    the cluster or a topic is not the one that the offsets belong to; no retry helps
 └── RunError         Spark or Kafka failed; the text is the root cause, in one line
     ├── DataLossError    records expired before they were read, and the source may not skip them
+    ├── PartitionsError  the source has other partitions than the batch that Spark repeats; another trigger helps
     └── StatementError   an expression of the pipeline file fails on a record, at each try
 """
 
@@ -46,6 +47,10 @@ class RunError(EtlError):
 
 
 class DataLossError(RunError):
+    pass
+
+
+class PartitionsError(RunError):
     pass
 
 

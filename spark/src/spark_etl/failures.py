@@ -13,11 +13,16 @@ from pyspark.sql import DataFrame, SparkSession
 
 from spark_etl.config import Pipeline, PipelineConfig
 from spark_etl.config.pipeline_file import Place
-from spark_etl.errors import DataLossError, EtlError, RunError, StatementError
+from spark_etl.errors import DataLossError, EtlError, PartitionsError, RunError, StatementError
 from spark_etl.judged import plan
 from spark_etl.reasons import java_causes, reason
 
 _DATA_LOSS = ("KAFKA_DATA_LOSS", "data may have been lost", "data may have been missed")  # Spark's words
+#: Spark's words for partitions that a query of `available_now` did not find at its start, or finds no more.
+_PARTITIONS = (
+    "topic partitions in pre-fetched offset",
+    "have been lost during running query with Trigger.AvailableNow",
+)
 _TRANSIENT = ("TimeoutException", "DisconnectException", "NetworkException", "NotLeaderOrFollowerException")
 #: Packages of failures that no expression causes.
 _OTHERS = ("org.apache.kafka.", "java.io.", "java.net.", "java.nio.", "java.util.concurrent.", "org.postgresql.")
@@ -98,6 +103,6 @@ def run_error(error: Exception) -> RunError:
         cause.endswith("OffsetOutOfRangeException") for cause in causes
     ):
         return DataLossError(f"{text} (source.on_data_loss: continue reads the records that are left)")
-    failure = RunError(text)
+    failure = PartitionsError(text) if any(words in text for words in _PARTITIONS) else RunError(text)
     failure.transient = any(cause.endswith(_TRANSIENT) for cause in causes)
     return failure

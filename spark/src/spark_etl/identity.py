@@ -5,7 +5,8 @@
 
 Offsets are numbers. A topic that is deleted and created again has the same name and other records at the same offsets,
 and Spark would skip the first of them. Its topic id differs, and the ids are compared at the start of a run and before
-each commit: at the commit, every record of the batch has been read from the topic that still exists.
+each commit: at the commit, every record of the batch has been read from the topic that still exists. With
+`on_data_loss: continue` a topic of a pattern may be gone. Its id is kept as long as Spark has offsets of it.
 
 `again` names the topics of which the outputs have rows of an earlier topic too: other records with the same offsets.
 """
@@ -23,6 +24,7 @@ from spark_etl.kafka_admin import KafkaAdmin, UnknownTopicError
 from spark_etl.sinks import windows
 from spark_etl.sources import EARLIEST
 
+UNKNOWN = "unknown"  # the id of a topic that was gone before it could be asked for
 _IDENTITY, _START = "identity", "start"
 
 
@@ -54,10 +56,9 @@ class SourceIdentity:
         not the one of the checkpoint. UnknownTopicError: a topic of the source does not exist.
         """
         kept = self._kept()
-        matched = set(kept.topics) if kept is not None and self._source.pattern else set()
-        needed = {*self._source.topics, *topics}
-        may_be_gone = matched - needed if self._source.on_data_loss == "continue" else set()
-        now = self._now(needed | matched, may_be_gone)
+        known = {*topics, *(kept.topics if kept is not None else ())} if self._source.pattern else set(topics)
+        may_be_gone = known if self._source.pattern and self._source.on_data_loss == "continue" else set()
+        now = self._now({*self._source.topics, *known}, may_be_gone)
         if kept is None:
             self._keep(now)
             return now
@@ -67,12 +68,18 @@ class SourceIdentity:
                 f"{'; '.join(changed)}: the offsets in {self._checkpoint.location} do not belong to it. "
                 "Remove that folder to begin again, or set source.on_topic_change: restart"
             )
-        before = {name: topic_id for name, topic_id in kept.topics.items() if name not in may_be_gone}
         gone = may_be_gone - now.topics.keys()
-        known = Identity(now.cluster, {**before, **now.topics}, tuple(sorted({*kept.again, *gone})))
-        if known != kept:
-            self._keep(known)
-        return known
+        forgotten = self._forgotten(gone)
+        before = {name: kept.topics.get(name, UNKNOWN) for name in {*kept.topics, *gone} - forgotten}
+        current = Identity(now.cluster, {**before, **now.topics}, tuple(sorted({*kept.again, *forgotten})))
+        if current != kept:
+            self._keep(current)
+        return current
+
+    def _forgotten(self, gone: set[str]) -> set[str]:
+        """Return the topics whose offsets Spark has forgotten: new topics of these names are read from their start."""
+        last = self._checkpoint.last_planned() if gone else None
+        return gone - (self._checkpoint.end_offsets(last) or {}).keys() if last is not None else gone
 
     def kept(self) -> Identity:
         """Return the identity in the checkpoint; an empty one if the checkpoint has none."""

@@ -90,6 +90,17 @@ def progress_since(query: StreamingQuery, timestamp: str) -> list[dict[str, Any]
     return [found for each in query.recentProgress if (found := _document(each))["timestamp"] > timestamp]
 
 
+def limited(progress: dict[str, Any]) -> bool:
+    """Return whether the source had more records than a batch got, given the batch's report."""
+    (source,) = progress["sources"]
+    end, latest = source.get("endOffset") or {}, source.get("latestOffset") or {}
+    return any(
+        end.get(topic, {}).get(number, last) < last
+        for topic, partitions in latest.items()
+        for number, last in partitions.items()
+    )
+
+
 def _document(progress: Any) -> dict[str, Any]:
     """Return a report with its offsets as objects: the Kafka source reports them as JSON texts."""
     document = dict(json.loads(progress.json) if hasattr(progress, "json") else progress)

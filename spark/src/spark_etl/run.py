@@ -17,14 +17,13 @@ from typing import Any
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
 from spark_etl import identity, judged, queries, sinks, sources, unfinished
 from spark_etl.batch_writer import BatchWriter, Written, labelled
 from spark_etl.batches import Batches, BatchPlace
-from spark_etl.byte_limit import ByteLimit
+from spark_etl.byte_limit import ByteLimit, observed
 from spark_etl.checkpoint import Checkpoint, Offsets
 from spark_etl.cluster import Cluster
 from spark_etl.config import DeltaSinkConfig, Pipeline, ProcessingTime
@@ -36,12 +35,14 @@ from spark_etl.errors import (
     EtlError,
     IdentityError,
     OutputError,
+    PartitionsError,
     RuleError,
     StatementError,
 )
 from spark_etl.failures import blamed, may_be_of_expression, run_error
 from spark_etl.judged import Judged
 from spark_etl.lake import LakeTable
+from spark_etl.lake.locks import checkpoint_lock
 from spark_etl.logs import Log
 from spark_etl.metrics import Metrics
 from spark_etl.reasons import reason
@@ -53,7 +54,6 @@ from spark_etl.summaries import Summaries
 
 POLL_SECONDS = 0.2
 SUMMARY_SECONDS = 60.0  # between two summaries of a run without end
-RECORD_SIZES = "millrace_record_sizes"  # name of the observation of the source
 _FINAL = (ConfigError, OutputError, AccountingError, RuleError, IdentityError, DataLossError, StatementError)
 
 
@@ -96,6 +96,7 @@ class Run:
         self._query_id = ""
         self._query_known = threading.Event()
         self._pace_changed = False
+        self._repeats = False  # whether the next query repeats the batch that Spark has planned, and ends
         limit = self._config.source.max_bytes_per_trigger
         records = self._config.source.max_offsets_per_trigger
         self._limit = ByteLimit(limit, records, self._checkpoint.notes) if limit is not None else None
@@ -106,8 +107,9 @@ class Run:
     def run(self, stop: threading.Event) -> Totals:
         """Run until the end of an `available_now`, or `stop`. Raises EtlError: nothing but its text is for a user."""
         schema = self._planned()
-        self._checkpoint.complete_replacement()
-        with self._cluster.admin(self._session) as admin:
+        lock = checkpoint_lock(self._session, self._config.checkpoint, "run")
+        with lock, self._cluster.admin(self._session) as admin:
+            self._checkpoint.complete_replacement()
             self._admin = admin
             self._identity = identity.SourceIdentity(self._checkpoint, admin, self._config.source)
             changed = self._changed_source()
@@ -166,8 +168,9 @@ class Run:
             self._pace_changed = False
             try:
                 self._query(stop)
-                if not self._pace_changed:
+                if not self._pace_changed and not self._repeats:
                     return
+                self._repeats = False
             except Exception as error:
                 failures = failures + 1 if self.totals.batches == batches else 1
                 self._recover(self._cause(error), failures, stop)
@@ -176,6 +179,9 @@ class Run:
         """Return when the next query may start. Raises the error if it ends the run."""
         if isinstance(error, IdentityError):
             self._start_over(error)
+            return
+        if isinstance(error, PartitionsError) and not self._repeats:
+            self._repeats = True
             return
         if isinstance(error, _FINAL) or failures > self._config.restart.attempts:
             raise error
@@ -240,7 +246,7 @@ class Run:
         query = (
             plan.rows.writeStream.queryName(self._config.name)
             .option("checkpointLocation", self._checkpoint.location)
-            .trigger(**self._trigger())
+            .trigger(**self._trigger(self._checkpoint))
             .foreachBatch(self._batch)
             .start()
         )
@@ -262,8 +268,9 @@ class Run:
         first = int((self._checkpoint.notes.read(windows.NOTE) or {"first": 0})["first"])
         for window in self._outputs.windows:
             location = f"{self._checkpoint.location}/_etl/windows/{window.topic}"
-            batches = Batches(Checkpoint(location, self._session).notes)
-            started.append(window.start(good, location, self._trigger(), batches, first))
+            checkpoint = Checkpoint(location, self._session)
+            trigger = self._trigger(checkpoint)
+            started.append(window.start(good, location, trigger, Batches(checkpoint.notes), first))
         return started
 
     def _records(self) -> DataFrame:
@@ -275,15 +282,13 @@ class Run:
         if self._limit is not None:
             options["maxOffsetsPerTrigger"] = str(self._limit.records)
         records = self._session.readStream.format("kafka").options(**options).load()
-        if self._limit is None:
-            return records
-        size = F.coalesce(F.octet_length("value"), F.lit(0)) + F.coalesce(F.octet_length("key"), F.lit(0))
-        return records.observe(RECORD_SIZES, F.count(F.lit(1)).alias("records"), F.sum(size).alias("size"))
+        return records if self._limit is None else observed(records)
 
-    def _trigger(self) -> dict[str, Any]:
-        if self._once or not isinstance(self._config.trigger, ProcessingTime):
-            return {"availableNow": True}
-        return {"processingTime": self._config.trigger.processing_time}
+    def _trigger(self, checkpoint: Checkpoint) -> dict[str, Any]:
+        """Return the trigger. That of `availableNow` repeats no batch whose partitions are not those of now."""
+        if not self._once and isinstance(self._config.trigger, ProcessingTime):
+            return {"processingTime": self._config.trigger.processing_time}
+        return {"once": True} if self._repeats and checkpoint.is_unfinished() else {"availableNow": True}
 
     def _follow(self, running: list[StreamingQuery], stop: threading.Event) -> None:
         """Wait until the queries end, or are stopped between two batches."""
@@ -316,12 +321,7 @@ class Run:
                     self._metrics.late(self._outputs.windows[number - 1].topic, windows.late(progress))
                     continue
                 self._metrics.progress(progress)
-                sizes = progress.get("observedMetrics", {}).get(RECORD_SIZES)
-                if (
-                    self._limit is not None
-                    and sizes
-                    and self._limit.measured(sizes["records"] or 0, sizes["size"] or 0)
-                ):
+                if self._limit is not None and self._limit.learned(progress):
                     self._pace_changed = True
 
     # --- batches

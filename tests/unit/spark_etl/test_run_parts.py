@@ -10,7 +10,7 @@ from spark_etl.errors import IdentityError
 from spark_etl.identity import Identity, SourceIdentity
 from spark_etl.kafka_admin import UnknownTopicError
 from spark_etl.notes import LocalNotes
-from spark_etl.queries import Gate, GateClosedError
+from spark_etl.queries import Gate, GateClosedError, limited
 
 
 def test_the_batch_inside_a_closed_gate_finishes_and_the_next_one_does_not_begin():
@@ -56,12 +56,12 @@ def test_the_limit_follows_the_mean_size_and_is_kept(tmp_path):
     notes = LocalNotes(tmp_path)
     limit = ByteLimit(1_000_000, None, notes)
     assert limit.records == 100  # of 10,000 bytes, the first guess
-    assert limit.measured(100, 200_000)  # 2,000 bytes each: five times as many fit
+    assert limit.measured(100, 200_000, limited=True)  # 2,000 bytes each: five times as many fit
     assert limit.records == 500
-    assert not limit.measured(500, 1_100_000)  # a tenth more than planned
-    assert not limit.measured(0, 0)
+    assert not limit.measured(500, 1_100_000, limited=True)  # a tenth more than planned
+    assert not limit.measured(0, 0, limited=True)
     assert ByteLimit(1_000_000, None, notes).records == 500
-    assert limit.measured(450, 9_000_000)  # 20,000 bytes each
+    assert limit.measured(450, 9_000_000, limited=False)  # 20,000 bytes each
     assert limit.records == 50
     assert ByteLimit(1_000_000, 30, notes).records == 30  # the limit in records holds too
 
@@ -69,8 +69,24 @@ def test_the_limit_follows_the_mean_size_and_is_kept(tmp_path):
 def test_one_record_is_always_in_a_batch(tmp_path):
     limit = ByteLimit(1_000, None, LocalNotes(tmp_path))
     assert limit.records == 1
-    assert not limit.measured(1, 50_000)
+    assert not limit.measured(1, 50_000, limited=True)
     assert limit.records == 1
+
+
+def test_a_batch_with_fewer_records_than_offsets_raises_the_limit_too(tmp_path):
+    """A batch at the end of the source says nothing about the limit; any other one was as large as it could be."""
+    limit = ByteLimit(1_000_000, None, LocalNotes(tmp_path))
+    assert not limit.measured(40, 80_000, limited=False)
+    assert limit.records == 100
+    assert limit.measured(40, 80_000, limited=True)
+    assert limit.records == 500
+
+
+def test_a_batch_is_limited_if_a_partition_has_more():
+    end = {"orders": {"0": 7, "1": 9}}
+    latest = [{"orders": {"0": 7, "1": 9}}, {"orders": {"0": 7, "1": 10}}, {"orders": {"0": 7}, "new": {"0": 3}}, None]
+    reports = [{"sources": [{"endOffset": end, "latestOffset": each}]} for each in latest]
+    assert [limited(report) for report in reports] == [False, True, False, False]
 
 
 class Cluster:
@@ -81,6 +97,13 @@ class Cluster:
         self.notes = LocalNotes(folder)
         self.id = "c1"
         self.topics: dict[str, str | None] = {"orders": "t1", "users": "u1"}
+        self.planned: dict[str, dict[int, int]] = {}  # offsets of the last batch
+
+    def last_planned(self) -> int:
+        return 0
+
+    def end_offsets(self, _batch: int) -> dict[str, dict[int, int]]:
+        return self.planned
 
     def cluster_id(self) -> str:
         return self.id
@@ -161,9 +184,19 @@ def test_a_topic_of_a_pattern_may_go_if_data_may_be_lost(cluster):
     with pytest.raises(UnknownTopicError, match=r"^source: no topic orders\.eu in the cluster$"):
         identity(cluster, **pattern).check(["orders"])
     lossy = {**pattern, "on_data_loss": "continue"}
-    with pytest.raises(UnknownTopicError, match=r"^source: no topic orders\.eu in the cluster$"):
-        identity(cluster, **lossy).check(["orders", "orders.eu"])  # the batch has records of it
-    assert identity(cluster, **lossy).check(["orders"]) == Identity("c1", {"orders": "t1"}, ("orders.eu",))
+    both = Identity("c1", {"orders": "t1", "orders.eu": "e1"})
+    cluster.planned = {"orders": {0: 1}, "orders.eu": {0: 1}}
+    assert identity(cluster, **lossy).check(["orders", "orders.eu"]) == both  # the batch has its records
+    assert identity(cluster, **lossy).check() == both
+    cluster.topics["orders.eu"] = "e2"
+    with pytest.raises(IdentityError, match=r"the topic orders\.eu was deleted"):  # Spark would go on at offset 1
+        identity(cluster, **lossy).check()
+    cluster.topics["orders.eu"] = None
+    cluster.planned["orders.us"] = {0: 1}
+    found = identity(cluster, **lossy).check(["orders", "orders.eu", "orders.us"])
+    assert found.topics["orders.us"] == "unknown"  # it came and went within a batch
+    cluster.planned = {"orders": {0: 2}}
+    assert identity(cluster, **lossy).check(["orders"]) == Identity("c1", {"orders": "t1"}, ("orders.eu", "orders.us"))
     cluster.topics["orders.eu"] = "e2"
     found = identity(cluster, **lossy).check(["orders", "orders.eu"])
-    assert found == Identity("c1", {"orders": "t1", "orders.eu": "e2"}, ("orders.eu",))
+    assert found == Identity("c1", {"orders": "t1", "orders.eu": "e2"}, ("orders.eu", "orders.us"))

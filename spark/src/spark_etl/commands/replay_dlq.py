@@ -29,6 +29,7 @@ from spark_etl.config import Pipeline
 from spark_etl.errors import AccountingError, ConfigError
 from spark_etl.judged import Judged, plan
 from spark_etl.lake import LakeTable
+from spark_etl.lake.locks import checkpoint_lock
 from spark_etl.logs import Log
 from spark_etl.ranges import condition
 from spark_etl.replays import QUERY, Ranges, Replay, Replays
@@ -74,6 +75,10 @@ class Command:
 
     def replay(self, options: argparse.Namespace) -> dict[str, Any]:
         """Replay the letters that the options choose, or those of an interrupted replay."""
+        with checkpoint_lock(self._session, self._config.checkpoint, "replay"):
+            return self._replay(options)
+
+    def _replay(self, options: argparse.Namespace) -> dict[str, Any]:
         replays = Replays(notes.at(notes.absolute(self._config.checkpoint), self._session))
         if replays.recovered:
             replays.finished(_ranges(self._returned(self._chosen(options, replays.next_number))))
@@ -101,16 +106,19 @@ class Command:
 
     @contextmanager
     def _table(self, replay: Replay) -> Iterator[LakeTable | None]:
-        """Hold the table as its one driver, before the replay leaves any mark. OutputError: the pipeline runs."""
-        table = self._config.table
-        if replay.to == "sinks":
-            self._check_append()
-        if replay.to == "source" or table is None:
+        """Hold the sinks as their one driver, before the replay leaves any mark. OutputError: the pipeline runs."""
+        if replay.to == "source":
             yield None
             return
-        empty = plan(self._session, sources.no_records(self._session), self._pipeline)
-        with LakeTable.opened(self._session, table, empty.good(empty.rows).schema) as lake:
-            yield lake
+        self._check_append()
+        table = self._config.table
+        with checkpoint_lock(self._session, self._config.checkpoint, "run"):
+            if table is None:
+                yield None
+                return
+            empty = plan(self._session, sources.no_records(self._session), self._pipeline)
+            with LakeTable.opened(self._session, table, empty.good(empty.rows).schema) as lake:
+                yield lake
 
     def _chosen(self, options: argparse.Namespace, number: int) -> Replay:
         with self._cluster.admin(self._session) as admin:
@@ -244,9 +252,8 @@ class Command:
         if lake is not None and not lake.holds(place.app_id, place.batch_id):
             last = lake.last_metadata() or {}
             metadata = {**last, "replay": place.batch_id}
-            missing = lake.among(
-                judged.good(rows.where(F.col(SINK).isNull())), _span(rows), "left_anti"
-            )  # those of a recovered checkpoint stay
+            of_all_sinks = judged.good(rows.where(F.col(SINK).isNull()))
+            missing = lake.among(of_all_sinks, _span(rows), "left_anti")  # some came back before a `recover`
             lake.write(missing, place.app_id, place.batch_id, lambda _: metadata)
         outputs.letters.write(judged.refused(rows), begun_before)
         number = 0

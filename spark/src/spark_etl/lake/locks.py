@@ -1,11 +1,13 @@
-"""Locks of a local table folder.
+"""Locks of a local table folder, and of a local checkpoint.
 
+    CHECKPOINT.run.lock      held as long as a pipeline runs, or `replay-dlq` writes to its sinks
+    CHECKPOINT.replay.lock   held as long as `replay-dlq` works: two of them would both bring back a letter
     ROOT/_etl/driver.lock    held as long as a pipeline runs: one driver for one folder
     ROOT/_etl/command.lock   held as long as `compact` or `backfill` runs: one of them at a time
     ROOT/_etl/commit.lock    held for one commit, by the pipeline, `compact` and `backfill` in turn
 
-Delta Lake looks for an entry of the same version and then renames its own into place. On a local disk, two processes
-could do so at once, and one commit would replace the other. On an object store or HDFS no lock is needed or possible.
+Delta Lake looks for a log entry of the same version and then renames its own into place. On a local disk, two processes
+could do so at once, and one commit would replace the other. On an object store or HDFS no lock is possible.
 
 Each lock is two. The Python process holds the file itself (flock). Its JVM, which writes, holds NAME.jvm (a record lock
 of POSIX): a JVM that outlives a killed driver still excludes the next driver.
@@ -16,10 +18,11 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Literal
 
 from pyspark.sql import SparkSession
 
+from spark_etl import notes
 from spark_etl.errors import OutputError
 
 DRIVER_WAIT_SECONDS = 30.0  # the JVM of a killed driver ends within a few seconds
@@ -70,9 +73,27 @@ class FileLock:
 @contextmanager
 def driver_lock(session: SparkSession, root: Path) -> Iterator[None]:
     """Hold the folder as its one driver."""
-    lock = FileLock(session, root / "_etl" / "driver.lock")
+    refusal = f"{root}: another driver writes here; stop the pipeline's other run first"
+    with _held(FileLock(session, root / "_etl" / "driver.lock"), refusal):
+        yield
+
+
+@contextmanager
+def checkpoint_lock(session: SparkSession, location: str, use: Literal["run", "replay"]) -> Iterator[None]:
+    """Hold a local checkpoint for the one run, or the one replay. A new start renames the folder, but not the lock."""
+    path = notes.local_path(location)
+    if path is None:
+        yield
+        return
+    lock = FileLock(session, path.with_name(f"{path.name}.{use}.lock"))
+    with _held(lock, f"{path}: another {use} uses this checkpoint; stop it first"):
+        yield
+
+
+@contextmanager
+def _held(lock: FileLock, refusal: str) -> Iterator[None]:
     if not lock.take(DRIVER_WAIT_SECONDS):
-        raise OutputError(f"{root}: another driver writes here; stop the pipeline's other run first")
+        raise OutputError(refusal)
     try:
         yield
     finally:
