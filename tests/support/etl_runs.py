@@ -142,16 +142,16 @@ def until(condition: Callable[[], bool]) -> None:
 class Continuous:
     """A run without end, in a thread."""
 
-    def __init__(self, etl: Etl, sections: str = "") -> None:
+    def __init__(self, etl: Etl, sections: str = "", **more: Any) -> None:
         self.stop = threading.Event()
         self.error: Exception | None = None
-        self._etl, self._sections = etl, sections
+        self._etl, self._sections, self._more = etl, sections, more
         self._thread = threading.Thread(target=self._run)
 
     def _run(self) -> None:
         try:
             trigger = "trigger: {processing_time: 1 second}\nrestart: {backoff: 1 second}\n"
-            self.totals = self._etl.run(self.stop, once=False, sections=trigger + self._sections)
+            self.totals = self._etl.run(self.stop, once=False, sections=trigger + self._sections, **self._more)
         except Exception as error:
             self.error = error
 

@@ -58,9 +58,17 @@ class PostgresServer:
 
     def __exit__(self, *_: object) -> None:
         assert self._process is not None
-        pid = int((self._data / "postmaster.pid").read_text().splitlines()[0])
-        os.kill(pid, signal.SIGINT)
+        os.kill(self._pid(), signal.SIGINT)
         self._process.wait(60)
+
+    def _pid(self) -> int:
+        return int((self._data / "postmaster.pid").read_text().splitlines()[0])
+
+    def pids(self) -> list[int]:
+        """Return the processes of the server and of its connections, and runuser, which stops with its child."""
+        assert self._process is not None
+        found = subprocess.run(["ps", "-o", "pid=", "--ppid", str(self._pid())], capture_output=True, text=True)
+        return list({self._pid(): None, **dict.fromkeys(map(int, found.stdout.split())), self._process.pid: None})
 
     def run(self, *statements: str) -> None:
         for statement in statements:

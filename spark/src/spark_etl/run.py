@@ -220,16 +220,8 @@ class Run:
     def _start_over(self, error: IdentityError) -> None:
         if self._config.source.on_topic_change != "restart":
             raise error
-        last = LastBatch(
-            self._session,
-            self._pipeline,
-            self._cluster,
-            self._checkpoint,
-            self._identity,
-            self._lake,
-            self._outputs,
-            self._log,
-        )
+        places = (self._checkpoint, self._identity, self._lake, self._outputs)
+        last = LastBatch(self._session, self._pipeline, self._cluster, *places, self._log)
         topics = self._identity.start_over(last.complete())
         self._log.warning("source starts over", reason=str(error), topics=topics)
 
@@ -237,6 +229,8 @@ class Run:
         self._failure = None
         self._gate = queries.Gate()
         self._query_known.clear()
+        if self.totals.restarts:  # a topic or a table may have gone, or take less than before
+            self._outputs.check()
         records = self._records()
         plan = judged.plan(self._session, records, self._pipeline)
         refusals = Refusals.of(self._session, self._pipeline, self._cluster.bootstrap_servers)
