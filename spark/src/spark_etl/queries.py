@@ -3,7 +3,7 @@
 import json
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -76,10 +76,15 @@ def stop_between_batches(running: Sequence[StreamingQuery], gate: Gate) -> None:
     """
     for number, query in enumerate(running):
         while query.isActive and not (number == 0 and gate.refused.is_set()):
-            if not (number == 0 and gate.busy) and not query.status["isTriggerActive"]:
+            if not (number == 0 and gate.busy) and _between(query.status):
                 break
             time.sleep(LOOK_SECONDS)
         query.stop()
+
+
+def _between(status: Mapping[str, Any]) -> bool:
+    """Return whether a query has no batch. It asks for offsets before it plans one: three minutes without a broker."""
+    return not status["isTriggerActive"] or status["message"].startswith("Getting offsets from")
 
 
 def progress_since(query: StreamingQuery, timestamp: str) -> list[dict[str, Any]]:

@@ -10,7 +10,7 @@ from spark_etl.errors import IdentityError
 from spark_etl.identity import Identity, SourceIdentity
 from spark_etl.kafka_admin import UnknownTopicError
 from spark_etl.notes import LocalNotes
-from spark_etl.queries import Gate, GateClosedError, limited
+from spark_etl.queries import Gate, GateClosedError, limited, stop_between_batches
 
 
 def test_the_batch_inside_a_closed_gate_finishes_and_the_next_one_does_not_begin():
@@ -50,6 +50,34 @@ def test_the_gate_is_seen_by_other_threads():
     leave.set()
     thread.join(60)
     assert not gate.busy
+
+
+class Query:
+    """A query with an active trigger until `stop`. Spark describes its work by `message`."""
+
+    def __init__(self, message: str, gate: Gate) -> None:
+        self.isActive = True
+        self._message, self._gate = message, gate
+
+    @property
+    def status(self) -> dict[str, Any]:
+        if not self._message.startswith("Getting"):  # the next batch comes to the gate
+            self._gate.refused.set()
+        return {"isTriggerActive": True, "message": self._message}
+
+    def stop(self) -> None:
+        self.isActive = False
+
+
+@pytest.mark.parametrize(
+    ("message", "refused"), [("Getting offsets from KafkaV2[Subscribe[orders]]", False), ("Processing new data", True)]
+)
+def test_a_query_that_asks_an_absent_broker_for_offsets_stops_at_once(message, refused):
+    gate = Gate()
+    query: Any = Query(message, gate)
+    gate.close()
+    stop_between_batches([query], gate)
+    assert (query.isActive, gate.refused.is_set()) == (False, refused)
 
 
 def test_the_limit_follows_the_mean_size_and_is_kept(tmp_path):
