@@ -40,6 +40,7 @@ from storage_svc.coordinator.stored.markers import LogMarkerWriter
 from storage_svc.coordinator.stored.offsets_log import OffsetsLog
 from storage_svc.coordinator.transactions.coordinator import TransactionCoordinator
 from storage_svc.log.config import LogConfig
+from storage_svc.log.disk.threads import end_idle
 from storage_svc.log.errors import DataFolderError, StorageFailure
 from storage_svc.log.folder.data_folder import DataFolder
 from storage_svc.log.folder.maintenance import Maintenance
@@ -234,6 +235,7 @@ class Storage:
         await self.maintenance.stop()
         await self.logs.close()
         await asyncio.to_thread(self._catalog.close)  # it syncs
+        end_idle(asyncio.get_running_loop())
         log.info("storage is closed", data_dir=str(self.settings.data_dir))
 
     def _has_partition(self, topic: str, partition: int) -> bool:

@@ -6,7 +6,11 @@ import threading
 from pathlib import Path
 
 import storage_svc
-from storage_svc.log.disk.threads import Threads
+from storage_svc.app import Storage
+from storage_svc.log.disk.threads import Threads, end_idle
+from storage_svc.settings import StorageSettings
+
+from tests.support.waiting import until
 
 _ROOT = Path(storage_svc.__file__).parent
 #: Function -> the reason why its work may stay in the default executor.
@@ -53,3 +57,32 @@ async def test_work_that_hangs_holds_threads_of_its_purpose_only() -> None:
     assert [each.done() for each in waiting] == [False] * 5
     go_on.set()
     assert await asyncio.gather(*waiting) == [True] * 5
+
+
+async def test_idle_threads_end_with_the_storage_of_their_loop(tmp_path: Path) -> None:
+    def of_another_loop() -> threading.Thread:
+        return asyncio.run(_ran(others))
+
+    async def _ran(threads: Threads) -> threading.Thread:
+        return await threads.run(threading.current_thread)
+
+    others = Threads("others", 1)
+    other = await asyncio.to_thread(of_another_loop)
+    storage = await Storage.start(StorageSettings(data_dir=tmp_path))
+    assert await storage.logs.checkpoints.store()
+    idle = await _ran(storage.logs.checkpoints._threads)
+    await storage.stop()
+    until(lambda: not idle.is_alive())
+    assert other.is_alive()
+    others.end()
+
+
+async def test_threads_that_have_ended_begin_with_the_next_work() -> None:
+    threads, go_on = Threads("again", 1), threading.Event()
+    works = [threads.run(go_on.wait, 60), threads.run(pow, 2, 5)]
+    end_idle(asyncio.get_running_loop())
+    after = await threads.run(threading.current_thread)
+    go_on.set()
+    assert await asyncio.gather(*works) == [True, 32]
+    threads.end(wait=True)
+    assert not after.is_alive()

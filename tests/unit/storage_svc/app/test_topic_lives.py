@@ -143,7 +143,7 @@ class Life:
             *(maintenance.scrubber._threads, maintenance.cleaner._threads, self.storage.data._slow._threads),
         )
         for threads in of_purposes:
-            threads.finish()
+            threads.end(wait=True)
         logs.release()
         for flusher in (logs.flusher, logs.background):
             assert flusher._thread is not None
