@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import functools
+import hashlib
 import shutil
 import subprocess
 import time
@@ -33,16 +34,33 @@ TOOLS = {
 
 @functools.cache
 def built(name: str) -> Path:
-    """Return the built copy of the folder `name`."""
+    """Return the built copy of the folder `name`, which is built once for each content of its files.
+
+    Processes of one session share the copy. To build it again would take files away from another one: `npm ci` begins
+    with the removal of all modules.
+    """
     folder = BUILD / name
     BUILD.mkdir(parents=True, exist_ok=True)
-    with (BUILD / f"{name}.lock").open("w") as lock:  # processes of one session share the folder
+    content = _digest(HERE / name)
+    with (BUILD / f"{name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
+        mark = folder / ".built"
+        if mark.exists() and mark.read_text() == content:
+            return folder
         shutil.copytree(HERE / name, folder, dirs_exist_ok=True)
         for attempt in range(TRIES):
             time.sleep(5 * attempt)
             done = subprocess.run(_COMMANDS[name], cwd=folder, capture_output=True, text=True, timeout=500)
             if done.returncode == 0:
                 break
-    assert done.returncode == 0, f"{name} was not built:\n{done.stdout[-3000:]}{done.stderr[-3000:]}"
+        assert done.returncode == 0, f"{name} was not built:\n{done.stdout[-3000:]}{done.stderr[-3000:]}"
+        mark.write_text(content)
     return folder
+
+
+def _digest(folder: Path) -> str:
+    """Return a hash of the names and contents of all files."""
+    found = hashlib.sha256(repr(_COMMANDS[folder.name]).encode())
+    for path in sorted(each for each in folder.rglob("*") if each.is_file()):
+        found.update(f"{path.relative_to(folder)}\0{path.stat().st_size}\0".encode() + path.read_bytes())
+    return found.hexdigest()
