@@ -65,7 +65,7 @@ class LongRequest:
         if missing:
             try:
                 self._extend(missing)
-            except BufferError:  # whoever looks at stacks, a stall watch or a debugger, may hold the event loop's view
+            except BufferError:  # a stall watch or a debugger that looks at stacks may hold the event loop's view
                 self.buffer = self.buffer[: self.received]
                 self._extend(self._counted - self.received)
         return memoryview(self.buffer)[self.received :]
