@@ -162,8 +162,6 @@ OUT_OF_DESCRIPTORS = """
 import os, resource, socket, sys, threading, time
 from service_chassis import address, small_http
 from service_chassis.small_http import Answer, Route, SmallHttpServer
-
-from tests.support.waiting import until
 server = SmallHttpServer(address.parse("127.0.0.1:0"), {"/": Route(lambda _: Answer(200, "text/plain", b"fine"))})
 server.start()
 print(server.port, flush=True)
