@@ -139,14 +139,14 @@ def test_a_collection_while_the_watch_looks_at_the_threads_is_no_stall() -> None
 
 def test_time_on_the_run_queue_does_not_count() -> None:
     times = stall_watch._Times
-    before = times(at=10.0, running=1.0, queued=5.0, others_running=7.0, others_queued=3.0)
-    assert stall_watch._blocked_s(before, times(10.5, 1.125, 5.375, 7.0, 3.0)) == 0.125
-    assert stall_watch._blocked_s(before, times(10.5, 1.0, 5.0, 7.0, 3.0)) == 0.5
-    assert stall_watch._blocked_s(before, times(10.5, 1.0, 5.0, 7.25, 3.125)) == 0.125
-    assert stall_watch._blocked_s(before, times(10.5, 1.25, 5.0, 17.0, 3.0)) == 0.25
-    assert stall_watch._blocked_s(before, times(10.5, 1.0, 5.0, 7.0, 3.0, wanted=True)) == 0.0
-    assert stall_watch._blocked_s(before, times(10.5, 1.125, 5.0, 7.0, 3.0, wanted=True)) == 0.125
-    assert stall_watch._blocked_s(before._replace(until=10.25), times(10.5, 1.0, 5.0, 7.0, 3.0)) == 0.25
+    before = times(at=9.5, until=10.0, running=1.0, queued=5.0, others_running=7.0, others_queued=3.0)
+    assert stall_watch._blocked_s(before, times(10.5, 11.0, 1.125, 5.375, 7.0, 3.0)) == 0.125
+    assert stall_watch._blocked_s(before, times(10.5, 11.0, 1.0, 5.0, 7.0, 3.0)) == 0.5
+    assert stall_watch._blocked_s(before, times(10.5, 11.0, 1.0, 5.0, 7.25, 3.125)) == 0.125
+    assert stall_watch._blocked_s(before, times(10.5, 11.0, 1.25, 5.0, 17.0, 3.0)) == 0.25
+    assert stall_watch._blocked_s(before, times(10.5, 11.0, 1.0, 5.0, 7.0, 3.0, wanted=True)) == 0.0
+    assert stall_watch._blocked_s(before, times(10.5, 11.0, 1.125, 5.0, 7.0, 3.0, wanted=True)) == 0.125
+    assert stall_watch._blocked_s(before._replace(until=10.25), times(10.5, 11.0, 1.0, 5.0, 7.0, 3.0)) == 0.25
 
 
 def test_the_file_gets_a_line_a_stall(tmp_path: Path) -> None:

@@ -58,12 +58,12 @@ class _Times(NamedTuple):
     """
 
     at: float
+    until: float
     running: float
     queued: float
     others_running: float
     others_queued: float
     wanted: bool = False
-    until: float = 0.0
 
 
 class _Collections:
@@ -172,7 +172,7 @@ class StallWatch:
             else:
                 others_queued[task] = on_queue / 1e9
         others_running = time.process_time() - running
-        return _Times(at, running, queued, others_running, sum(others_queued.values()), wanted, time.monotonic())
+        return _Times(at, time.monotonic(), running, queued, others_running, sum(others_queued.values()), wanted)
 
 
 def _read(path: str) -> bytes:
@@ -185,7 +185,7 @@ def _blocked_s(before: _Times, now: _Times) -> float:
     running = now.running - before.running
     if now.wanted:
         return running
-    asleep = (now.at - max(before.at, before.until)) - running - (now.queued - before.queued)
+    asleep = (now.at - before.until) - running - (now.queued - before.queued)
     asleep -= now.others_running - before.others_running + now.others_queued - before.others_queued
     return running + max(0.0, asleep)
 
