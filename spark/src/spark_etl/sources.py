@@ -7,7 +7,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from spark_etl.checkpoint import Offsets
-from spark_etl.cluster import READING
+from spark_etl.cluster import Cluster
 from spark_etl.config import KafkaOptions, PipelineConfig, Source, StartOffsets, StartTimestamp
 
 COLUMNS = {  # of every frame here
@@ -67,9 +67,7 @@ def batch(
 def options(bootstrap_servers: str, source: Source, kafka: KafkaOptions) -> dict[str, str]:
     """Return the connector's options for a pipeline's source. They hold secrets: never print them."""
     chosen = {
-        **kafka.connector,
-        **READING,
-        "kafka.bootstrap.servers": bootstrap_servers,
+        **Cluster(bootstrap_servers, kafka.properties).reading(),
         "kafka.isolation.level": source.isolation,
         "failOnDataLoss": str(source.on_data_loss == "fail").lower(),
         "includeHeaders": "true",

@@ -185,10 +185,7 @@ def test_secrets_are_never_printed(tmp_path):
     text = LINES + "kafka: {security.protocol: SASL_SSL, sasl.jaas.config: '${JAAS}'}\n"
     pipeline = load(write(tmp_path, text), {"JAAS": "hunter2"})
     assert "hunter2" not in repr(pipeline) + str(pipeline) + pipeline.config.model_dump_json()
-    assert pipeline.config.kafka.connector == {
-        "kafka.security.protocol": "SASL_SSL",
-        "kafka.sasl.jaas.config": "hunter2",
-    }
+    assert pipeline.config.kafka.properties == {"security.protocol": "SASL_SSL", "sasl.jaas.config": "hunter2"}
     refused = refusal(tmp_path, LINES + "kafka: {sasl.jaas.config: [hunter2]}\n")
     assert "hunter2" not in refused
     assert "only options that begin with security., sasl. or ssl." in refusal(

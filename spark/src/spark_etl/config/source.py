@@ -109,8 +109,3 @@ class KafkaOptions(RootModel[dict[str, SecretStr]]):
     def properties(self) -> dict[str, str]:
         """The options as a Kafka client reads them."""
         return {name: secret.get_secret_value() for name, secret in self.root.items()}
-
-    @property
-    def connector(self) -> dict[str, str]:
-        """The options as Spark's connector reads them, with `kafka.` before each name."""
-        return {f"kafka.{name}": value for name, value in self.properties.items()}
