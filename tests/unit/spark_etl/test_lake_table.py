@@ -208,3 +208,17 @@ def test_times_of_all_years_are_the_same_to_every_reader(spark: SparkSession, tm
     assert sorted(row[0] for row in duckdb.sql(f"{query} delta").fetchall()) == whole
     files = DeltaTable(str(path)).file_uris()
     assert sorted(row[0] for row in duckdb.sql(f"{query} read_parquet({files!r})").fetchall()) == whole
+
+
+def test_a_session_without_statistics_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    option = "spark.databricks.delta.stats.collect"
+    spark.conf.set(option, "false")
+    try:
+        with (
+            pytest.raises(ConfigError, match=f"^{option} must be true: a batch is checked against the rows that its"),
+            LakeTable.opened(spark, config(tmp_path / "t"), schema(spark, SCHEMA)),
+        ):
+            pass
+    finally:
+        spark.conf.unset(option)
+    assert not (tmp_path / "t").exists()

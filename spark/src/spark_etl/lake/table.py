@@ -36,6 +36,7 @@ from spark_etl.lake.folder import Folder
 BATCH = "batch"
 PLACE = ("_topic", "_partition", "_offset")  # the record of a row
 CONFLICT_TRIES = 5
+STATISTICS = "spark.databricks.delta.stats.collect"
 PROPERTIES = {
     # Every commit lists the log's folder; at a commit every 10 s, 30 days (Delta's default) would be 260,000 entries.
     "delta.logRetentionDuration": "interval 7 days",
@@ -73,9 +74,11 @@ class LakeTable:
     def opened(cls, session: SparkSession, config: DeltaSinkConfig, rows: StructType) -> Iterator["LakeTable"]:
         """Open the table as its one writer; create it, or add new columns to it.
 
-        `rows` is the schema of the rows that `write` will get. Raise ConfigError if they do not fit the table,
-        OutputError if another driver writes here or the folder is of another kind.
+        `rows` is the schema of the rows that `write` will get. Raise ConfigError if they do not fit the table, or if
+        Delta's statistics are off; OutputError if another driver writes here or the folder is of another kind.
         """
+        if session.conf.get(STATISTICS, "true") != "true":
+            raise ConfigError(f"{STATISTICS} must be true: a batch is checked against the rows that its files count")
         table = cls(session, config)
         table.folder.check_empty_or_table()
         with table.folder.driven() as table.repaired:
