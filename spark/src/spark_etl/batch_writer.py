@@ -14,7 +14,7 @@ from the begun mark on, PostgreSQL keeps the number of its last batch.
 """
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -34,7 +34,7 @@ from spark_etl.sinks import Outputs
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """Outcome of one batch. `counts` is None if an earlier try had committed it to the table."""
+    """Outcome of one batch. `counts` is None if an earlier run had committed it to the table."""
 
     place: BatchPlace
     counts: Counts | None
@@ -57,8 +57,13 @@ class BatchWriter:
         checkpoint: Checkpoint,
         check: Callable[[Iterable[str]], Identity],
         found_again: Refusals | None = None,
+        unfinished: MutableMapping[BatchPlace, Counts] | None = None,
     ) -> None:
-        """Write batches of `judged`. `check` returns the identity of the source's topics, or raises IdentityError."""
+        """Write batches of `judged`. `check` returns the identity of the source's topics, or raises IdentityError.
+
+        `unfinished` keeps the counts of a batch that the table has and another output lacks, for its next try by
+        another writer of this run.
+        """
         self._config = config
         self._judged = judged
         self._table = table
@@ -66,6 +71,7 @@ class BatchWriter:
         self._checkpoint = checkpoint
         self._check = check
         self._refusals = found_again
+        self._unfinished = {} if unfinished is None else unfinished
         self._noted = ""  # blocks with refused rows, by the job that wrote the batch
         self._batches = Batches(checkpoint.notes)
 
@@ -82,6 +88,8 @@ class BatchWriter:
             return Written(place, None, end, time.monotonic() - began)
         begun_before = self._batches.begun(place)
         counts = self._committed(batch, place, end)
+        if counts is not None:
+            self._unfinished[place] = counts
         if counts is None or counts.refused:
             self._outputs.letters.write(self._refused(batch, place, counts, end), begun_before)
         misfits: dict[Check, int] = {}
@@ -91,7 +99,7 @@ class BatchWriter:
             if number:
                 misfits["sink", type(sink).__name__.lower()] = number
         self._batches.finished(place)
-        return Written(place, counts, end, time.monotonic() - began, misfits)
+        return Written(place, self._unfinished.pop(place, None), end, time.monotonic() - began, misfits)
 
     def _committed(self, batch: DataFrame, place: BatchPlace, end: Offsets) -> Counts | None:
         """Commit the batch to the table, if there is one; return its counts, None if the table holds it already."""

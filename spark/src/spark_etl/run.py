@@ -40,7 +40,7 @@ from spark_etl.errors import (
     StatementError,
 )
 from spark_etl.failures import blamed, may_be_of_expression, run_error
-from spark_etl.judged import Judged
+from spark_etl.judged import Counts, Judged
 from spark_etl.lake import LakeTable
 from spark_etl.lake.locks import checkpoint_lock
 from spark_etl.logs import Log
@@ -101,6 +101,7 @@ class Run:
         records = self._config.source.max_offsets_per_trigger
         self._limit = ByteLimit(limit, records, self._checkpoint.notes) if limit is not None else None
         self.totals = Totals()
+        self._unfinished: dict[BatchPlace, Counts] = {}
         self.version: int | None = None  # of the table
         self.rows_total: int | None = None
 
@@ -235,7 +236,14 @@ class Run:
         plan = judged.plan(self._session, records, self._pipeline)
         refusals = Refusals.of(self._session, self._pipeline, self._cluster.bootstrap_servers)
         self._writer = BatchWriter(
-            self._config, plan, self._lake, self._outputs, self._checkpoint, self._identity.check, refusals
+            self._config,
+            plan,
+            self._lake,
+            self._outputs,
+            self._checkpoint,
+            self._identity.check,
+            refusals,
+            self._unfinished,
         )
         query = (
             plan.rows.writeStream.queryName(self._config.name)
