@@ -67,9 +67,11 @@ class Maintenance:
         """Stop everything; a segment swap that has begun is finished first."""
         self._work.stop()
         self._stopping = True
-        if self._retaining is not None:
-            await self._retaining
-        await asyncio.gather(self.cleaner.stop(), self.scrubber.stop())
+        try:
+            if self._retaining is not None:
+                await self._retaining
+        finally:  # also when this is cancelled: their tasks would be left to a loop that ends
+            await asyncio.gather(self.cleaner.stop(), self.scrubber.stop())
 
     async def release_segments(self, log: PartitionLog) -> None:
         """Wait until nobody rewrites segments of a log that is marked as deleted; a cleaning of it is given up."""
