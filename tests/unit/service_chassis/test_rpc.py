@@ -1,4 +1,6 @@
 import asyncio
+import sys
+import threading
 import time
 
 import grpc
@@ -172,3 +174,21 @@ async def test_a_caller_of_the_same_contract_is_served(versioned):
     with rpc.blocking_channel(versioned, "1.b") as blocking:
         call = blocking.unary_unary("/x/Echo")
         assert await asyncio.to_thread(call, b"c", timeout=60) == b"c"
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="Linux' prctl")
+@pytest.mark.parametrize("kind", ["channel", "blocking_channel", "server"])
+async def test_threads_of_grpc_may_wake_late_and_the_caller_may_not(kind, monkeypatch):
+    slacks = []
+
+    def threads_start(*_, **__):
+        thread = threading.Thread(target=lambda: slacks.append(rpc._prctl(30, 0)))
+        thread.start()
+        thread.join()
+
+    for owner, name in ((grpc.aio, "insecure_channel"), (grpc, "insecure_channel"), (grpc.aio, "server")):
+        monkeypatch.setattr(owner, name, threads_start)
+    own = rpc._prctl(30, 0)
+    getattr(rpc, kind)(*([] if kind == "server" else ["127.0.0.1:1"]))
+    assert slacks == [rpc._TIMER_SLACK_NS]
+    assert rpc._prctl(30, 0) == own
