@@ -84,7 +84,8 @@ class _Exchange:
         self._received_at = self._loop.time()
         self._pulses = False
         self._stands_still = False
-        self._look = self._loop.call_at(self._received_at + LOOK_S, self._look_for_standstill)
+        #: The next look for a standstill, while there are promises.
+        self._look: asyncio.Handle | None = None
         self._methods: dict[
             str, Callable[[Any, Callable[[Any], None]], RepeatableHeartbeat | RepeatableCommit | None]
         ] = {
@@ -115,7 +116,8 @@ class _Exchange:
             self._wake.set()
             await writer
         finally:
-            self._look.cancel()
+            if self._look is not None:
+                self._look.cancel()
             for repeat in self._repeats.values():
                 repeat.start_session(REPEATS_LATE_MS)
                 repeat.forget()
@@ -130,10 +132,13 @@ class _Exchange:
             self._keep_sessions()
 
     def _look_for_standstill(self) -> None:
+        if not self._repeats:
+            self._look = None
+            return
         now = self._loop.time()
         self._look = self._loop.call_at(now + LOOK_S, self._look_for_standstill)
         silent_s = now - self._received_at
-        if self._repeats and self._pulses and STILL_S < silent_s < STILL_MAX_S:
+        if self._pulses and STILL_S < silent_s < STILL_MAX_S:
             if not self._stands_still:
                 _log.warning("a gateway stands still", promises=len(self._repeats))
             self._stands_still = True
@@ -207,6 +212,8 @@ class _Exchange:
             self._drop(oldest)
             self._end(oldest)
         self._repeats[call_id] = repeat
+        if self._look is None:
+            self._look = self._loop.call_at(self._loop.time() + LOOK_S, self._look_for_standstill)
         repeat.start_session(REPEATS_LATE_MS)
         repeat.promise(partial(self._end, call_id))
 

@@ -7,6 +7,8 @@ import contextlib
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, cast
+from unittest.mock import Mock
 
 import grpc
 import pytest
@@ -16,6 +18,7 @@ from broker_contract.version import CONTRACT_VERSION
 from protocol_lib.errors import ErrorCode as E
 from service_chassis import rpc
 from storage_svc.app import Storage, serve
+from storage_svc.rpc import group_stream as group_stream_module
 from storage_svc.rpc.group_stream import GRACE_S, LOOK_S, REPEATS_LATE_MS, STILL_MAX_S, STILL_S, group_stream
 from storage_svc.settings import StorageSettings
 from support.group_calls import GroupExchange
@@ -448,3 +451,30 @@ async def test_a_gateway_without_promises_does_not_stand_still(
     await exchange.receive(1)
     await played.go_on(STILL_S + 2 * LOOK_S)
     assert "a gateway stands still" in capsys.readouterr().err
+
+
+async def test_a_stream_without_promises_needs_no_timer() -> None:
+    loop = asyncio.get_running_loop()
+    looks: list[float] = []
+
+    class Loop:
+        def __getattr__(self, name: str) -> object:
+            return getattr(loop, name)
+
+        def call_at(self, when: float, *_: object) -> asyncio.Handle:
+            looks.append(when)
+            return loop.call_at(when, lambda: None)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(asyncio, "get_running_loop", Loop)
+        exchange = group_stream_module._Exchange(cast("Any", Mock()), cast("Any", Mock()), 10)
+    assert looks == []
+    exchange._promise(1, Mock())
+    exchange._promise(2, Mock())
+    assert len(looks) == 1
+    exchange._drop(1)
+    exchange._drop(2)
+    exchange._look_for_standstill()
+    assert len(looks) == 1
+    exchange._promise(3, Mock())
+    assert len(looks) == 2
