@@ -12,6 +12,7 @@ import socket
 from collections.abc import AsyncIterator, Iterator
 
 import uvicorn
+from service_chassis import shared_wakes
 from service_chassis.address import Address
 from starlette.types import ASGIApp
 
@@ -98,9 +99,10 @@ class _Server(uvicorn.Server):
 
     async def main_loop(self) -> None:
         """Wait for the stop event, and renew the date header each second. uvicorn's loop polls ten times a second."""
+        loop = asyncio.get_running_loop()
         while not await self.on_tick(0):
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_DATE_S):
+                async with asyncio.timeout_at(shared_wakes.next_at(loop, _DATE_S)):
                     await self._stopping.wait()
 
     @contextlib.contextmanager

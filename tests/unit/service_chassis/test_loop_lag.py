@@ -42,7 +42,7 @@ def _observe(
 def test_each_observation_is_the_lateness_of_a_timer(played: _PlayedLoop) -> None:
     registry = CollectorRegistry()
     end = _observe(played, registry)
-    for step in (OBSERVE_S, OBSERVE_S + 0.75, OBSERVE_S / 2, OBSERVE_S / 2):
+    for step in (OBSERVE_S, OBSERVE_S + 0.75, OBSERVE_S / 8, OBSERVE_S / 8):
         played.now += step
         _turn(played)
     assert registry.get_sample_value("millrace_event_loop_lag_seconds_count") == 3

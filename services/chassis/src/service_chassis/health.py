@@ -19,6 +19,7 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import CollectorRegistry
 
 from service_chassis import address as addresses
+from service_chassis import shared_wakes
 from service_chassis.lifecycle import StartError
 from service_chassis.metrics import Collects
 from service_chassis.small_http import Answer, Route, SmallHttpServer
@@ -52,7 +53,7 @@ class Health:
         def beat() -> None:
             nonlocal handle
             self._beat_at = time.monotonic()
-            handle = loop.call_later(_BEAT_S, beat)
+            handle = loop.call_at(shared_wakes.next_at(loop, _BEAT_S), beat)
 
         def end() -> None:
             handle.cancel()

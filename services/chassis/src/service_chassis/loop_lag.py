@@ -14,6 +14,8 @@ from typing import Final
 
 from prometheus_client import CollectorRegistry, Histogram
 
+from service_chassis import shared_wakes
+
 __all__ = ["observe"]
 
 #: Seconds between two observations.
@@ -37,9 +39,9 @@ def observe(registry: CollectorRegistry, every_s: float = OBSERVE_S) -> Callable
         nonlocal handle
         now = loop.time()
         lag.observe(max(0.0, now - planned))
-        planned = now + every_s
+        planned = shared_wakes.next_at(loop, every_s)
         handle = loop.call_at(planned, due, planned)
 
-    planned = loop.time() + every_s
+    planned = shared_wakes.next_at(loop, every_s)
     handle = loop.call_at(planned, due, planned)
     return lambda: handle.cancel()

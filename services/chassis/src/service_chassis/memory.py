@@ -14,6 +14,8 @@ import asyncio
 import gc
 import time
 
+from service_chassis import shared_wakes
+
 __all__ = ["give_back_when_idle"]
 
 #: Seconds between two looks at the service.
@@ -40,9 +42,9 @@ def give_back_when_idle(look_s: float = LOOK_S) -> None:
             given_back_at = time.process_time()
             took_s = given_back_at - now
             now = given_back_at
-        loop.call_later(look_s, look, now)
+        loop.call_at(shared_wakes.next_at(loop, look_s), look, now)
 
-    loop.call_later(look_s, look, time.process_time())
+    loop.call_at(shared_wakes.next_at(loop, look_s), look, time.process_time())
 
 
 def _trim() -> None:
