@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 from pathlib import Path
@@ -61,13 +62,28 @@ def test_the_table_has_every_option_and_its_default():
             assert shown[option] == f"`{default}`", option
 
 
+def marks(path: Path) -> dict[str, str]:
+    """Return the marks of each test of a file, with those of all its tests."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    of_all = [
+        ast.unparse(each.value)
+        for each in tree.body
+        if isinstance(each, ast.Assign) and "pytestmark" in map(ast.unparse, each.targets)
+    ]
+    tests = [each for each in tree.body if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)]
+    return {test.name: " ".join([*of_all, *map(ast.unparse, test.decorator_list)]) for test in tests}
+
+
 def test_every_option_has_a_test_that_exists():
     for option, _, _, name, file in _ROW.findall(GUIDE):
         path = ROOT / file
         assert path.exists(), f"{option}: {file}"
-        assert re.search(rf"^(async )?def {name}\(", path.read_text(encoding="utf-8"), re.MULTILINE), (
-            f"{option}: {name}"
-        )
+        assert name in marks(path), f"{option}: {name}"
+
+
+def test_no_option_has_only_a_test_of_the_longer_suites():
+    for option, _, _, name, file in _ROW.findall(GUIDE):
+        assert not re.search(r"\b(slow|compose|conformance)\b", marks(ROOT / file)[name]), f"{option}: {name}"
 
 
 def test_the_schema_is_that_of_the_file():
