@@ -257,6 +257,7 @@ def test_shapes() -> None:
     ]
 
 
+@pytest.mark.blocks_event_loop("tracemalloc, which measures the memory here, makes each allocation many times slower")
 @pytest.mark.parametrize("operation_id", SHAPES.values())
 def test_the_worst_bodies_take_little_memory_and_get_a_short_answer(operation_id: str) -> None:
     operation = OPERATIONS[operation_id]

@@ -95,7 +95,7 @@ async def received(theirs: socket.socket, size: int) -> bytes:
 def open_descriptors(*files: int) -> set[tuple[int, str]]:
     """Return the descriptors that are open for the same files and sockets, and for epoll objects, each with its target.
 
-    Other parts of this process open others meanwhile.
+    Other parts of this process open others at the same time.
     """
     wanted = {os.readlink(f"/proc/self/fd/{number}") for number in files} | {"anon_inode:[eventpoll]"}
     found = set()
