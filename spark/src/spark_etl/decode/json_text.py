@@ -9,16 +9,13 @@ remembers the JSON type, and more checks follow:
   has a new nonce, so no producer can write a value that closes the wrapper;
 - the JSON type of each text field, and of everything inside nested fields (nested.py).
 
-These checks parse a text three times. A plain text (plain_json.py) needs one pass and from_json without VARIANT: they
-see null in its place.
-
 All working columns begin with a prefix, so that a record's key and value can both be JSON.
 """
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from spark_etl.decode import nested, plain_json
+from spark_etl.decode import nested
 from spark_etl.decode.faults import Finding, listed, listing, time
 from spark_etl.schema import Field, RecordSchema
 
@@ -45,23 +42,17 @@ class JsonText:
         self._rescue = rescue
         self._nonce = nonce
         self._text = f"{prefix}text"
-        self._doubtful = f"{prefix}doubtful"  # the text, null if it is plain
-        self._pattern = plain_json.pattern(schema)
         self._nested = [field for field in schema.fields if field.nested]
 
     def decoded(self, records: DataFrame) -> DataFrame:
         """Add the typed fields, `{prefix}rescued` and the working columns to records with `{prefix}text`."""
         known = F.array(*(F.lit(name) for name in self._schema.names))
         names = self._col("names")
-        parsed = (
-            self._with_plain(records)
-            .select(
-                "*",
-                F.from_json(self._doubtful, self._parsed_schema("VARIANT"), OPTIONS).alias(f"{self._prefix}json"),
-                F.json_object_keys(self._doubtful).alias(f"{self._prefix}names"),
-            )
-            .withColumn(f"{self._prefix}whole", self._whole())
-        )
+        parsed = records.select(
+            "*",
+            F.from_json(self._text, self._parsed_schema(), OPTIONS).alias(f"{self._prefix}json"),
+            F.json_object_keys(self._text).alias(f"{self._prefix}names"),
+        ).withColumn(f"{self._prefix}whole", self._whole())
         as_declared = names == known  # the usual case: each field once, in the schema's order
         typed = parsed.select(
             "*",
@@ -80,21 +71,16 @@ class JsonText:
 
     def findings(self) -> list[Finding]:
         """Return the checks in their order. They need the columns of `decoded`."""
-        doubtful = ~self._is_plain()
         corrupt = F.col(f"{self._prefix}json._corrupt").isNotNull()
-        lax = corrupt & F.try_parse_json(self._doubtful).isNull()  # single quotes and the like
+        lax = corrupt & F.try_parse_json(self._text).isNull()  # single quotes and the like
         names = F.array_join(self._col("unknown"), ", ")
         unknown = listed([F.nullif(names, F.lit("")), self._from_inside("unknown")])
         has_unknown = (F.size(self._col("unknown")) > 0) | self._from_inside("unknown").isNotNull()
         noun = self._noun
         lax_message = " or a nested field appears twice" if self._nested else ""
         findings: list[Finding] = [
-            (
-                doubtful & ~F.coalesce(self._col("whole"), F.lit(False)),
-                "json",
-                F.lit(f"the {noun} is not one whole JSON value"),
-            ),
-            (doubtful & self._col("names").isNull(), "object", F.lit(f"the {noun} is not a JSON object")),
+            (~F.coalesce(self._col("whole"), F.lit(False)), "json", F.lit(f"the {noun} is not one whole JSON value")),
+            (self._col("names").isNull(), "object", F.lit(f"the {noun} is not a JSON object")),
             (self._col("duplicate"), "duplicate_field", F.lit("a field appears twice")),
             (lax, "json", F.lit(f"the {noun} is not strict JSON{lax_message}")),
             (self._col("wrong") != "", "type", listing("wrong type: ", self._col("wrong"))),
@@ -109,30 +95,9 @@ class JsonText:
     def _json(self, field: Field) -> Column:
         return F.col(f"{self._prefix}json.{field.name}")
 
-    def _with_plain(self, records: DataFrame) -> DataFrame:
-        """Add what from_json makes of a plain text, null for others, and the text of the others."""
-        text = F.col(self._text)
-        if self._pattern is None:
-            return records.withColumn(self._doubtful, text)
-        plain = F.when(F.rlike(text, F.lit(self._pattern)), text)
-        parsed = F.from_json(plain, self._parsed_schema("STRING"), OPTIONS)
-        read = records.withColumn(f"{self._prefix}plain", parsed)
-        return read.withColumn(self._doubtful, F.when(~self._is_plain(), text))
-
-    def _is_plain(self) -> Column:
-        """Return whether the text is plain, and from_json finds no fault."""
-        if self._pattern is None:
-            return F.lit(False)
-        read = F.col(f"{self._prefix}plain")
-        return read.isNotNull() & read["_corrupt"].isNull()
-
-    def _plain(self, field: Field) -> Column:
-        return F.col(f"{self._prefix}plain.{field.name}")
-
-    def _parsed_schema(self, text: str) -> str:
-        """Return the columns that from_json reads; `text` is the type of texts."""
+    def _parsed_schema(self) -> str:
         columns = [
-            f"`{f.name}` {'VARIANT' if f.nested else text if f.json_type == 'string' else f.spark_type}"
+            f"`{f.name}` {'VARIANT' if f.nested or f.json_type == 'string' else f.spark_type}"
             for f in self._schema.fields
         ]
         return ", ".join([*columns, "`_corrupt` STRING"])
@@ -142,7 +107,7 @@ class JsonText:
 
         An object whose first } is its last byte needs no wrapper. (Bytes: counting characters reads the whole text.)
         """
-        text = F.col(self._doubtful)
+        text = F.col(self._text)
         wrapper = F.concat(F.lit('{"r":'), text, F.lit(f',"{self._nonce}":1}}'))
         to_brace = F.octet_length(F.substring_index(text, "}", 1))
         surely = self._col("names").isNotNull() & (to_brace + 1 == F.octet_length(text))
@@ -154,18 +119,9 @@ class JsonText:
         if field.nested:
             return F.try_variant_get(value, "$", field.spark_type)
         if field.json_type != "string":
-            return self._of_plain(field, value)
-        text = self._text_of(field)
+            return value
+        text = F.try_variant_get(value, "$", "string")
         return time(text) if field.date_time else text
-
-    def _text_of(self, field: Field) -> Column:
-        return self._of_plain(field, F.try_variant_get(self._json(field), "$", "string"))
-
-    def _of_plain(self, field: Field, otherwise: Column) -> Column:
-        """Return a field of a plain text, another column for other texts."""
-        if self._pattern is None:
-            return otherwise
-        return F.when(self._is_plain(), self._plain(field)).otherwise(otherwise)
 
     def _inside(self) -> Column:
         """Return the faults inside nested fields: a struct of three texts."""
@@ -205,11 +161,11 @@ class JsonText:
         wrong = variant.isNotNull() & ~F.schema_of_variant(variant).isin("STRING", "VOID")
         if field.date_time:
             typed = F.col(self._field_prefix + field.name)
-            wrong = wrong | (self._text_of(field).isNotNull() & typed.isNull())
+            wrong = wrong | (F.try_variant_get(variant, "$", "string").isNotNull() & typed.isNull())
         return F.when(wrong, F.lit(field.name))
 
     def _wrong_other(self, field: Field) -> Column:
-        raw = F.get_json_object(self._doubtful, f"$.{field.name}")
+        raw = F.get_json_object(self._text, f"$.{field.name}")
         return F.when(self._json(field).isNull() & raw.isNotNull(), F.lit(field.name))
 
     def _missing(self, field: Field) -> Column:
@@ -226,7 +182,7 @@ class JsonText:
 
         A nested field with an unknown field inside is kept whole.
         """
-        everything = F.from_json(self._doubtful, "map<string,string>")
+        everything = F.from_json(self._text, "map<string,string>")
         holders = [
             F.when(nested.SEARCHES["unknown"](self._json(field), field, field.name) != "", F.lit(field.name))
             for field in self._nested
