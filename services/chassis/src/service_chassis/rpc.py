@@ -85,7 +85,7 @@ def blocking_channel(address: str, contract: str = "") -> grpc.Channel:
 
 @contextlib.contextmanager
 def _new_threads_slack() -> Iterator[None]:
-    """Give threads that start in this context, and those that they start, gRPC's timer slack. The caller keeps its own."""
+    """Give gRPC's timer slack to threads that start in this context, and to theirs. The caller keeps its own."""
     own = _prctl(_PR_GET_TIMERSLACK, 0)
     if own <= 0:  # not Linux, or not allowed
         yield
