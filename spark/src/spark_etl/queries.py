@@ -88,11 +88,15 @@ def _between(status: Mapping[str, Any]) -> bool:
 
 
 def progress_since(query: StreamingQuery, timestamp: str) -> list[dict[str, Any]]:
-    """Return the progress reports of a query that are newer than a timestamp, the oldest first."""
-    last = query.lastProgress
-    if last is None or _document(last)["timestamp"] <= timestamp:
+    """Return the progress reports of a query that are newer than a timestamp, the oldest first.
+
+    The reports of the JVM, asked for five times a second: PySpark makes each an object by a thousand calls.
+    """
+    running: Any = query
+    last = running._jsq.lastProgress()
+    if last is None or str(last.timestamp()) <= timestamp:
         return []
-    return [found for each in query.recentProgress if (found := _document(each))["timestamp"] > timestamp]
+    return [_document(str(each.json())) for each in running._jsq.recentProgress() if str(each.timestamp()) > timestamp]
 
 
 def limited(progress: dict[str, Any]) -> bool:
@@ -106,9 +110,9 @@ def limited(progress: dict[str, Any]) -> bool:
     )
 
 
-def _document(progress: Any) -> dict[str, Any]:
+def _document(report: str) -> dict[str, Any]:
     """Return a report with its offsets as objects: the Kafka source reports them as JSON texts."""
-    document = dict(json.loads(progress.json) if hasattr(progress, "json") else progress)
+    document: dict[str, Any] = json.loads(report)
     for source in document.get("sources", []):
         for name in ("startOffset", "endOffset", "latestOffset"):
             if isinstance(source.get(name), str):
