@@ -31,6 +31,10 @@ AVRO_LIMITS = " ".join(
     f"-Dorg.apache.avro.limits.{name}.maxLength={size}"
     for name, size in {"bytes": 64 << 20, "string": 64 << 20, "collectionItems": 4 << 20}.items()
 )
+#: Spark generates one method for many expressions. Java's compilers leave those over 8,000 bytes to the interpreter,
+#: which takes twice the time: the checks of twenty fields make a longer one.
+LONG_METHODS = "-XX:-DontCompileHugeMethods"
+OF_EVERY_JVM = f"{LONG_METHODS} {AVRO_LIMITS}"
 UI_ADDRESS = "SPARK_LOCAL_IP"
 #: The security options of Kafka in Spark's plans, which the user interface shows: each option up to the next one.
 #: Possessive, so that Java matches a long value without deep recursion.
@@ -141,11 +145,11 @@ def _of_the_jvm(settings: EtlSettings, temporary: Path, local: bool) -> dict[str
                 f"-Dlog4j2.configurationFile={files('spark_etl') / 'log4j2.properties'}",
                 f"-Dderby.system.home={temporary}",
                 "-XX:-UsePerfData",
-                AVRO_LIMITS,
+                OF_EVERY_JVM,
                 settings.etl_java_options,
             ]
         ).strip(),
-        **({} if local else {"spark.executor.extraJavaOptions": AVRO_LIMITS}),
+        **({} if local else {"spark.executor.extraJavaOptions": OF_EVERY_JVM}),
         **(addresses if host else {}),  # without one, Spark finds the address that executors reach
         "spark.local.dir": str(temporary),
         "spark.sql.warehouse.dir": str(temporary / "warehouse"),
