@@ -214,7 +214,7 @@ def _flights(folder: Path, topic: str, changes: Mapping[str, Any] | None = None)
     import yaml
 
     document = yaml.safe_load(PIPELINE.read_text())
-    document["source"] = {"topics": [topic], "max_offsets_per_trigger": 500_000}
+    document["source"] = {"topics": [topic]}
     document["checkpoint"] = str(folder / "checkpoint")
     document["decode"]["schema"] = str(PIPELINE.parent / document["decode"]["schema"])
     table = next(sink for sink in document["sinks"] if sink["type"] == "delta")
