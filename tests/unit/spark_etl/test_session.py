@@ -43,6 +43,18 @@ def test_a_local_master_stays_on_this_machine_and_copies_no_jar(jars):
     assert "spark.jars" not in found
 
 
+def test_every_jvm_compiles_long_methods_and_limits_avro(jars):
+    of_every_jvm = {
+        "-XX:-DontCompileHugeMethods",
+        "-Dorg.apache.avro.limits.bytes.maxLength=67108864",
+        "-Dorg.apache.avro.limits.string.maxLength=67108864",
+        "-Dorg.apache.avro.limits.collectionItems.maxLength=4194304",
+    }
+    found = properties(EtlSettings(etl_master="spark://head:7077", etl_jars_dir=jars))
+    assert set(found["spark.executor.extraJavaOptions"].split()) == of_every_jvm
+    assert set(found["spark.driver.extraJavaOptions"].split()) >= of_every_jvm
+
+
 def test_executors_of_a_cluster_get_the_jars_and_find_the_driver(jars):
     settings = EtlSettings(etl_master="spark://head:7077", etl_jars_dir=jars, etl_driver_host="10.0.0.5")
     found = properties(settings)

@@ -2,7 +2,7 @@
 
 A text is canonical if Spark's JSON writer, given the fields that from_json found in the text, writes the same text. The
 writer writes each field of the schema once and in the schema's order, as a value of the field's type, and nothing
-else. So whatever from_json let pass, a canonical text is one strict JSON document with the right fields and types.
+else. So a canonical text is one strict JSON document with the right fields and types, although from_json is lenient.
 It needs none of the checks of json_text.py but those for null.
 
 Three forms are recognised, and every other text takes all checks:
@@ -35,7 +35,7 @@ def types(schema: RecordSchema) -> str | None:
 
 
 def is_canonical(text: Column, read: Column, schema: RecordSchema) -> Column:
-    """Return whether a text is canonical: true or false, never null. `read` is what from_json made of it by `types`.
+    """Return whether a text is canonical: true or false, never null. `read` has its fields, by from_json and `types`.
 
     A canonical text has no null inside a nested field. Null in other fields is the caller's to judge, except that a
     field that must be there, and may be null, is there.

@@ -9,10 +9,10 @@ remembers the JSON type, and more checks follow:
   has a new nonce, so no producer can write a value that closes the wrapper;
 - the JSON type of each text field, and of everything inside nested fields (nested.py).
 
-A canonical text (canonical_json.py) has passed them all: they get null in its place.
+A canonical text (canonical_json.py) needs none of them: they get null in its place.
 
-All working columns begin with a prefix, so that a record's key and value can both be JSON. What grows with the fields
-is written as SQL: each part of a Column is a call to the JVM. Names are letters, digits and _ (schema.py).
+All working columns begin with a prefix, so that a record's key and value can both be JSON. Expressions that grow with
+the fields are SQL texts, since each part of a Column is a call to the JVM. Names: letters, digits and _ (schema.py).
 """
 
 from collections.abc import Iterable
