@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import random
+import string
+
 import pytest
 
 pytestmark = [pytest.mark.etl, pytest.mark.timeout(200)]
@@ -44,6 +47,25 @@ def test_an_object_can_be_a_key(case):
     case.write(case.frame(schema, ((1,), 1), ((1,), 2)), 0, **UPSERT)
     case.write(case.frame(schema, ((1,), 3), ((2,), 4)), 1, **UPSERT)
     assert case.stored(order="n") == [('{"a": 1}', "3"), ('{"a": 2}', "4")]
+
+
+def test_keys_that_no_index_holds_become_dead_letters(case):
+    draw = random.Random(1)
+    longest = "".join(draw.choices(string.ascii_letters + string.digits + "#$%&()*+,-./:;<=>?@[]^_", k=2_672))
+    schema = "k string, n int, _deleted boolean"
+    rows = case.frame(schema, (longest, 1, False), (longest + "x", 2, False), ("a" * 10_000, 3, False), ("b", 4, False))
+    assert case.write(rows, 0, **UPSERT) == 2
+    assert case.stored(order="n") == [(longest, "1"), ("b", "4")]
+    why = f"table {case.table} cannot hold the row: the keys (k) have more than 2672 bytes"
+    assert sorted(case.letters.written) == [(n, "key_too_long", why) for n in (1, 2)]
+
+
+def test_keys_of_several_columns_are_too_long_together(case):
+    draw = random.Random(2)
+    a, b = ("".join(draw.choices(string.ascii_letters + string.digits, k=1_328)) for _ in range(2))
+    rows = case.frame("a string, b string, n int", (a, b, 1), (a, b + "x", 2))
+    assert case.write(rows, 0, mode="upsert", keys=["a", "b"]) == 1
+    assert case.stored("n") == [("1",)]
 
 
 def test_times_that_no_column_holds_become_dead_letters(case, spark):

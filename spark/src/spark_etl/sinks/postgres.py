@@ -14,8 +14,8 @@ The steps of a batch; no row passes through Python, and a driver may die after a
 offset counts. A row with `_deleted` deletes the row of its keys.
 
 A row that no column of the table can hold becomes a dead letter of the stage `sink`: rule `null_column` (null in a NOT
-NULL column or in a key), `zero_byte` (a text with U+0000, which PostgreSQL cannot store) or `out_of_range` (a date or
-time that it or JDBC's calendar does not have).
+NULL column or in a key), `zero_byte` (a text with U+0000, which PostgreSQL cannot store), `out_of_range` (a date or
+time that it or JDBC's calendar does not have) or `key_too_long` (keys of more bytes than a unique index holds).
 """
 
 from datetime import datetime

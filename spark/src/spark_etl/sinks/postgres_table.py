@@ -51,6 +51,9 @@ _NESTED = ("jsonb", "json", "text")  # arrays, maps and structs, as JSON
 #: JDBC's calendar lacks (1582-10-05 to -14). A timestamp of Spark ends before one of PostgreSQL does.
 _DAYS_MIN, _DAYS_MAX, _LACKING = -2_440_550, 2_145_042_905, (-141_437, -141_428)
 _DAY_MICROS = 86_400_000_000
+#: Bytes of an entry of a unique index (PostgreSQL's BTMaxItemSize, pages of 8 KB) without its header, and those that
+#: each key may need next to its value. PostgreSQL may compress an entry, but whether it will is not known before.
+_INDEX_ENTRY_BYTES, _BYTES_OF_A_KEY = 2_704 - 16, 16
 _COLUMNS = """
 SELECT attname, format_type(atttypid, atttypmod), attnotnull AND NOT atthasdef, attgenerated <> '' OR attidentity = 'a',
 CASE WHEN attcollation <> typcollation THEN format('%I.%I', nspname, collname) END
@@ -76,6 +79,10 @@ class TableColumn:
     @property
     def nested(self) -> bool:
         return type(self.kind) not in _FITTING
+
+    def is_long_key(self, table: "Table") -> bool:
+        """Return whether the column is a key whose values may have thousands of bytes."""
+        return self.name in table.keys and (self.nested or isinstance(self.kind, StringType | BinaryType))
 
     @property
     def staging_type(self) -> str:
@@ -185,6 +192,11 @@ def unfit(table: Table, deletions: bool) -> Column:
             beyond = ~day.between(_DAYS_MIN, _DAYS_MAX) | day.between(*_LACKING)
             message = f"{column.name} is before 4713 BC, after 5874897 or from 1582-10-05 to 1582-10-14"
             reason = reason.when(beyond, _reason("out_of_range", message))
+    sizes = [F.octet_length(_text(column, table, deletions)) for column in table.columns if column.is_long_key(table)]
+    if sizes:
+        limit = _INDEX_ENTRY_BYTES - _BYTES_OF_A_KEY * len(table.keys)
+        message = f"the keys ({', '.join(table.keys)}) have more than {limit} bytes"
+        reason = reason.when((sum(sizes, F.lit(0)) > limit) & ~deleted, _reason("key_too_long", message))
     return reason
 
 
