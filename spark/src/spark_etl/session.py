@@ -34,7 +34,10 @@ AVRO_LIMITS = " ".join(
 #: Spark generates one method for many expressions. Java's compilers leave those over 8,000 bytes to the interpreter,
 #: which takes twice the time: the checks of twenty fields make a longer one.
 LONG_METHODS = "-XX:-DontCompileHugeMethods"
-OF_EVERY_JVM = f"{LONG_METHODS} {AVRO_LIMITS}"
+#: Spark goes into nested values and expressions by recursion. With Java's 1 MB, a text field that holds objects nested
+#: 998 deep would end the JVM; Jackson refuses more than 1,000.
+DEEP_STACKS = "-Xss8m"
+OF_EVERY_JVM = f"{LONG_METHODS} {DEEP_STACKS} {AVRO_LIMITS}"
 UI_ADDRESS = "SPARK_LOCAL_IP"
 #: The security options of Kafka in Spark's plans, which the user interface shows: each option up to the next one.
 #: Possessive, so that Java matches a long value without deep recursion.

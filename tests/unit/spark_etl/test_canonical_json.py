@@ -115,6 +115,7 @@ NESTED_OTHERS = [
     {**NESTED, "items": [{}]},
     {**NESTED, "tags": "a"},
     {**NESTED, "tags": [1]},
+    {**NESTED, "items": [{"price": -0.0}]},  # 0.0 by the long way
     {"id": 1},
 ]
 
@@ -208,6 +209,20 @@ def test_keys_take_it_too(spark):
     texts = spark.createDataFrame([(dense(GOOD).decode(),)], "_key_text STRING")
     (row,) = reader.decoded(texts).select("_key_doubtful", "_key_field_name").collect()
     assert tuple(row) == (None, "Ann")
+
+
+def test_many_required_fields_that_may_be_null(spark):
+    names = [f"field_{number}" for number in range(2_000)]
+    kinds = {name: {"type": ["integer", "null"]} for name in names}
+    schema = {"type": "object", "required": names, "properties": kinds}
+    lacking = dict.fromkeys(names[:-1], 1)
+    assert is_canonical(spark, [dense({**lacking, names[-1]: 1}), dense(lacking)], schema) == [True, False]
+
+
+def test_a_text_field_with_objects_nested_as_deep_as_json_may_be(spark, tmp_path):
+    values = [b'{"id":1,"price":1.5,"name":' + b'{"a":' * depth + b"1" + b"}" * depth + b"}" for depth in (900, 998)]
+    pipe = pipeline(tmp_path, SCHEMA, decode=json_decode())
+    assert [row["_error"]["message"] for row in judged(spark, pipe, values)] == ["wrong type: name"] * 2
 
 
 def test_long_texts(spark):

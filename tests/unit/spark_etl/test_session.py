@@ -43,9 +43,10 @@ def test_a_local_master_stays_on_this_machine_and_copies_no_jar(jars):
     assert "spark.jars" not in found
 
 
-def test_every_jvm_compiles_long_methods_and_limits_avro(jars):
+def test_every_jvm_has_our_limits_and_compiles_long_methods(jars):
     of_every_jvm = {
         "-XX:-DontCompileHugeMethods",
+        "-Xss8m",
         "-Dorg.apache.avro.limits.bytes.maxLength=67108864",
         "-Dorg.apache.avro.limits.string.maxLength=67108864",
         "-Dorg.apache.avro.limits.collectionItems.maxLength=4194304",
