@@ -43,7 +43,12 @@ class EtlSettings(BaseSettings):
         "`spark.executor.memory=2g spark.executor.cores=2`. They win over ours.",
     )
     etl_driver_memory: str = Field(default="1g", pattern=r"^[1-9]\d*[mg]$", description="Heap of the Spark JVM.")
-    etl_shuffle_partitions: int = Field(default=2, ge=1, le=10_000, description="Tasks of a shuffle.")
+    etl_shuffle_partitions: int = Field(
+        default=2,
+        ge=1,
+        le=10_000,
+        description="Tasks of a shuffle. A partitioned table is written by at least four for each core.",
+    )
     etl_temp_dir: Path = Field(
         default_factory=lambda: Path(tempfile.gettempdir()),
         description="Folder for temporary files (Spark's local dir, the JVM's java.io.tmpdir).",

@@ -13,7 +13,7 @@ from pyspark.sql.types import StructType  # noqa: E402
 from spark_etl.config.sinks import DeltaSinkConfig  # noqa: E402
 from spark_etl.errors import AccountingError, ConfigError, OutputError  # noqa: E402
 from spark_etl.lake import LakeTable, maintenance  # noqa: E402
-from spark_etl.lake.delta import Delta  # noqa: E402
+from spark_etl.lake.delta import Delta, Transaction  # noqa: E402
 
 APP = "etl/orders/8f2c1d0a"
 PLACE = "_key STRING, _topic STRING, _partition INT, _offset BIGINT, _timestamp TIMESTAMP"
@@ -69,6 +69,32 @@ def test_batches_and_their_replay(spark: SparkSession, tmp_path: Path) -> None:
         assert last(table) == {"operation": "batch", "rows_out": 0, "batch": 1}
     assert ids(spark, path) == [1, 2, 3]
     assert sorted(entry.name for entry in path.iterdir()) == ["_delta_log", "_etl", "day=d0", "day=d1"]
+
+
+def test_folders_are_shared_among_four_tasks_of_each_core_and_one_writes_each(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As many tasks as cores would leave one core with most of the folders. A larger number in the session counts."""
+    numbers: list[int] = []
+    write = Transaction.write
+
+    def counting(transaction: Transaction, frame: DataFrame) -> list[dict]:
+        numbers.append(frame.rdd.getNumPartitions())
+        return write(transaction, frame)
+
+    monkeypatch.setattr(Transaction, "write", counting)
+    path = tmp_path / "orders"
+    sink = config(path, partition_by=["day"])
+    values = [(number, f"d{number % 12}", None, "orders", 0, number, None) for number in range(600)]
+    with LakeTable.opened(spark, sink, schema(spark, SCHEMA)) as table:
+        spread = spark.createDataFrame(values, SCHEMA).repartition(3)
+        assert table.write(spread, APP, 0, accepting(600, batch=0)).files == 12
+        spark.conf.set("spark.sql.shuffle.partitions", "9")
+        try:
+            table.write(rows(spark, 1), APP, 1, accepting(1, batch=1))
+        finally:
+            spark.conf.set("spark.sql.shuffle.partitions", "1")
+    assert numbers == [8, 9]
 
 
 def test_a_driver_asks_the_log_for_batches_unless_it_made_the_table(

@@ -36,6 +36,8 @@ from spark_etl.lake.folder import Folder
 BATCH = "batch"
 PLACE = ("_topic", "_partition", "_offset")  # the record of a row
 CONFLICT_TRIES = 5
+#: Tasks of a core that write a partitioned batch. A folder is written by one task, and folders differ in size.
+WRITING_TASKS_OF_CORE = 4
 STATISTICS = "spark.databricks.delta.stats.collect"
 PROPERTIES = {
     # Every commit lists the log's folder; at a commit every 10 s, 30 days (Delta's default) would be 260,000 entries.
@@ -197,7 +199,8 @@ class LakeTable:
         transaction = self.delta.transaction()
         fitted = rows.select(*columns.fitted(self._columns(), rows.schema))
         if self._config.partition_by:
-            fitted = fitted.repartition(*self._config.partition_by)  # one file for each folder and batch
+            tasks = _writing_tasks(rows.sparkSession)
+            fitted = fitted.repartition(tasks, *self._config.partition_by)  # one file for each folder and batch
         if self.folder.root is None and transaction.version_of(app_id) >= version:
             raise OutputError(f"{self.location}: another driver has written batch {version} of {app_id}")
         files = transaction.write(fitted)
@@ -239,6 +242,11 @@ class LakeTable:
         finally:
             for key in mark:
                 session.conf.unset(f"spark.databricks.delta.write.{key}")
+
+
+def _writing_tasks(session: SparkSession) -> int:
+    chosen = int(str(session.conf.get("spark.sql.shuffle.partitions")))
+    return max(chosen, WRITING_TASKS_OF_CORE * session.sparkContext.defaultParallelism)
 
 
 def dumped(metadata: Mapping[str, Any]) -> str:
