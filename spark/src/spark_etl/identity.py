@@ -41,6 +41,12 @@ def document_of(cluster: str, topics: Mapping[str, str], again: Collection[str])
     return document | ({"again": sorted(again)} if again else {})
 
 
+def start_offsets(checkpoint: Checkpoint) -> str | None:
+    """Return the startingOffsets of a query that began again, as the connector reads them."""
+    document = checkpoint.notes.read(_START)
+    return None if document is None else json.dumps(document["offsets"])
+
+
 class SourceIdentity:
     """Compares the source with the identity in the checkpoint, and keeps it there."""
 
@@ -112,11 +118,6 @@ class SourceIdentity:
         replacement.notes.write(windows.NOTE, {"first": int(datetime.now(UTC).timestamp() * 1000)})
         self._checkpoint.replace(f"replaced-{before}")
         return sorted(set(now.topics) - same)
-
-    def start(self) -> str | None:
-        """Return the startingOffsets of a query that began again, as the connector reads them."""
-        document = self._checkpoint.notes.read(_START)
-        return None if document is None else json.dumps(document["offsets"])
 
     def query_before(self) -> str | None:
         """Return the id of the query that a query which began again replaces."""

@@ -15,15 +15,14 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
-from spark_etl import identity, judged, queries, sinks, sources, unfinished
+from spark_etl import identity, queries, sinks, sources, unfinished
 from spark_etl.batch_writer import BatchWriter, Written, labelled
 from spark_etl.batches import Batches, BatchPlace
-from spark_etl.byte_limit import ByteLimit, observed
+from spark_etl.byte_limit import ByteLimit
 from spark_etl.checkpoint import Checkpoint, Offsets
 from spark_etl.cluster import Cluster
 from spark_etl.config import DeltaSinkConfig, Pipeline, ProcessingTime
@@ -48,8 +47,8 @@ from spark_etl.metrics import Metrics
 from spark_etl.reasons import reason
 from spark_etl.refusals import Refusals
 from spark_etl.sinks import windows
-from spark_etl.sinks.plans import check_plans
 from spark_etl.starting_over import LastBatch
+from spark_etl.stream_plans import StreamPlans
 from spark_etl.summaries import Summaries
 
 POLL_SECONDS = 0.2
@@ -100,6 +99,7 @@ class Run:
         limit = self._config.source.max_bytes_per_trigger
         records = self._config.source.max_offsets_per_trigger
         self._limit = ByteLimit(limit, records, self._checkpoint.notes) if limit is not None else None
+        self._plans = StreamPlans(session, pipeline, cluster, self._checkpoint, self._limit)
         self.totals = Totals()
         self._unfinished: dict[BatchPlace, Counts] = {}
         self.version: int | None = None  # of the table
@@ -107,7 +107,7 @@ class Run:
 
     def run(self, stop: threading.Event) -> Totals:
         """Run until the end of an `available_now`, or `stop`. Raises EtlError: nothing but its text is for a user."""
-        schema = self._planned()
+        schema = self._plans.check()
         lock = checkpoint_lock(self._session, self._config.checkpoint, "run")
         with lock, self._cluster.admin(self._session) as admin:
             self._checkpoint.complete_replacement()
@@ -130,16 +130,6 @@ class Run:
                     self._summarise()
                 self._look_at_table()
         return self.totals
-
-    def _planned(self) -> StructType:
-        """Plan every expression of the pipeline on no rows, so that a typo is found before any record is read."""
-        try:
-            empty = judged.plan(self._session, sources.no_records(self._session), self._pipeline)
-            check_plans(self._pipeline, empty)
-            schema: StructType = empty.good(empty.rows).schema
-            return schema
-        except PySparkException as error:
-            raise ConfigError(f"pipeline {self._config.name}: {reason(error)}") from error
 
     @contextmanager
     def _table(self, schema: StructType) -> Iterator[LakeTable | None]:
@@ -232,8 +222,7 @@ class Run:
         self._query_known.clear()
         if self.totals.restarts:  # a topic or a table may have gone, or take less than before
             self._outputs.check()
-        records = self._records()
-        plan = judged.plan(self._session, records, self._pipeline)
+        plan = self._plans.next()
         refusals = Refusals.of(self._session, self._pipeline, self._cluster.bootstrap_servers)
         self._writer = BatchWriter(
             self._config,
@@ -274,17 +263,6 @@ class Run:
             trigger = self._trigger(checkpoint)
             started.append(window.start(good, location, trigger, Batches(checkpoint.notes), first))
         return started
-
-    def _records(self) -> DataFrame:
-        options = sources.options(self._cluster.bootstrap_servers, self._config.source, self._config.kafka)
-        start = self._identity.start()
-        if start is not None:
-            options = {name: value for name, value in options.items() if not name.startswith("starting")}
-            options["startingOffsets"] = start
-        if self._limit is not None:
-            options["maxOffsetsPerTrigger"] = str(self._limit.records)
-        records = self._session.readStream.format("kafka").options(**options).load()
-        return records if self._limit is None else observed(records)
 
     def _trigger(self, checkpoint: Checkpoint) -> dict[str, Any]:
         """Return the trigger. That of `availableNow` repeats no batch whose partitions are not those of now."""
