@@ -44,7 +44,7 @@ async def test_a_fetch_of_nothing_does_not_wait(start_broker: StartBroker, versi
 
 
 async def test_the_end_of_a_session_does_not_wait(start_broker: StartBroker) -> None:
-    """Not while it names partitions to forget either; the session is gone then."""
+    """The request may name partitions to forget. Its session is gone then."""
     broker = await start_broker()
     wire = await broker.connect()
     partition = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)

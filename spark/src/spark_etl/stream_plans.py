@@ -29,7 +29,7 @@ class StreamPlans:
         checkpoint: Checkpoint,
         limit: ByteLimit | None,
     ) -> None:
-        """`limit` is the run's, which changes between two queries."""
+        """Plan for a run that may change `limit` between two queries."""
         self._session = session
         self._pipeline = pipeline
         self._config = pipeline.config

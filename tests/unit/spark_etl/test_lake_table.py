@@ -74,7 +74,7 @@ def test_batches_and_their_replay(spark: SparkSession, tmp_path: Path) -> None:
 def test_folders_are_shared_among_four_tasks_of_each_core_and_one_writes_each(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As many tasks as cores would leave one core with most of the folders. A larger number in the session counts."""
+    """With as many tasks as cores, one core could get most of the folders. A larger number in the session counts."""
     numbers: list[int] = []
     write = Transaction.write
 
