@@ -30,6 +30,7 @@ from spark_etl.decode.avro import has_text, not_text
 from spark_etl.decode.faults import barrier, fault
 from spark_etl.errors import ConfigError
 from spark_etl.lake import changes
+from spark_etl.reasons import reason
 from spark_etl.transform import dedupe, folders, joins, statements
 
 Check = tuple[str, str]  # stage and rule
@@ -228,8 +229,8 @@ class _Planner:
             absent = self._no_partition(name, frame)
             if absent is None:
                 raise self._fault(("sinks",), ConfigError(f"partition_by: no column {name!r}"))
-            for condition, reason in self._unfit_folders(name, absent, frame):
-                found.append(F.when(condition, fault("partition", name, F.lit(f"{name} {reason}"))))
+            for condition, why in self._unfit_folders(name, absent, frame):
+                found.append(F.when(condition, fault("partition", name, F.lit(f"{name} {why}"))))
         return found
 
     def _unfit_folders(self, name: str, absent: Column, frame: DataFrame) -> list[tuple[Column, str]]:
@@ -322,9 +323,9 @@ class _Planner:
         return having("dlq", "fail"), having("drop"), having("keep")
 
     def _fault(self, place: Place, error: Exception) -> ConfigError:
-        if isinstance(error, Py4JJavaError):
-            return self._pipeline.fault(place, str(error.java_exception.getMessage()).strip().splitlines()[0])
-        return self._pipeline.fault(place, str(error).strip().splitlines()[0])
+        text = error.java_exception.getMessage() if isinstance(error, Py4JJavaError) else str(error)
+        lines = str(text or "").strip().splitlines()
+        return self._pipeline.fault(place, lines[0] if lines else reason(error))
 
 
 def _broken(rule: Rule) -> Column:

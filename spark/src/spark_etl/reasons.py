@@ -60,6 +60,8 @@ def _java_reason(thrown: Any) -> str:
     if hidden is not None:
         return hidden["reason"]
     name = str(root.getClass().getSimpleName())
+    if not message:
+        return name
     return message if message.startswith("[") else f"{name}: {message}"  # Spark's own begin with their class: [X]
 
 

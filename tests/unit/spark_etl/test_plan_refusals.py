@@ -7,6 +7,8 @@ import pytest
 
 pytestmark = pytest.mark.etl
 
+from py4j.protocol import Py4JJavaError  # noqa: E402
+from spark_etl import judged  # noqa: E402
 from spark_etl.errors import ConfigError  # noqa: E402
 from spark_etl.judged import Judged, plan  # noqa: E402
 from spark_etl.transform import statements  # noqa: E402
@@ -62,3 +64,14 @@ def test_a_partition_column_of_several_values_is_refused(spark, tmp_path):
 def test_an_expression_that_differs_from_try_to_try_is_refused(spark, tmp_path, sections, place):
     """A retried batch would refuse other records than the table holds, and lose some."""
     assert refusal(spark, tmp_path, **sections) == f"{place}: {statements.NOT_REPEATABLE}"
+
+
+def test_an_exception_without_a_text_is_named(spark, tmp_path, monkeypatch):
+    """Java's StackOverflowError says nothing: a schema or an expression was nested too deep."""
+    thrown = spark._jvm.java.lang.StackOverflowError()
+
+    def decode(*_: object) -> None:
+        raise Py4JJavaError("nested too deep", thrown)
+
+    monkeypatch.setattr(judged, "decode", decode)
+    assert refusal(spark, tmp_path).endswith("StackOverflowError")
