@@ -8,6 +8,8 @@ import pytest
 pytestmark = [pytest.mark.etl, pytest.mark.timeout(600)]
 
 from spark_etl import batches, sinks  # noqa: E402
+from spark_etl.batch_writer import BatchWriter  # noqa: E402
+from spark_etl.checkpoint import Checkpoint  # noqa: E402
 from spark_etl.errors import EtlError  # noqa: E402
 from spark_etl.run import Totals  # noqa: E402
 from spark_etl.sinks.kafka_rows import KafkaRows  # noqa: E402
@@ -84,3 +86,41 @@ def test_without_a_table_a_batch_that_was_written_is_not_written_again(etl: Etl,
     assert etl.run(source=RESTART, **given) == Totals(batches=1, rows_in=2, rows_out=2)
     assert sent(etl, topic) == [1, 2, 3, 4, 10]
     assert [key for key, _ in etl.read(etl.letters)] == ["broken"]
+
+
+@pytest.mark.parametrize("step", ["after the new checkpoint", "before the first batch"])
+def test_a_driver_that_dies_at_each_new_start_writes_nothing_again_and_goes_on(
+    etl: Etl, monkeypatch, step: str
+) -> None:
+    """The topic is created again three times. Each new checkpoint must remember the offsets and queries before it."""
+    other = f"{etl.name}.other"
+    etl.topics.append(other)
+    etl.create(other)
+    etl.produce(1, 2)
+    etl.produce(3, 4, topic=other)
+    assert etl.run(source=RESTART).rows_out == 4
+    replace = Checkpoint.replace
+
+    def replaces_and_dies(checkpoint: Checkpoint, name: str) -> None:
+        replace(checkpoint, name)
+        raise RuntimeError("the driver dies here")
+
+    for number in (10, 20):
+        etl.delete()
+        etl.create()
+        etl.produce(number)
+        if step == "before the first batch":
+            interrupted(etl, BatchWriter, "write", monkeypatch)
+            continue
+        with monkeypatch.context() as patch:
+            patch.setattr(Checkpoint, "replace", replaces_and_dies)
+            with pytest.raises(RuntimeError, match="the driver dies here"):
+                etl.run(source=RESTART)
+    etl.delete()
+    etl.create()
+    etl.produce(30)
+    etl.produce(5, topic=other)
+    assert etl.run(source=RESTART) == Totals(batches=1, rows_in=2, rows_out=2)
+    assert etl.ids() == [1, 2, 3, 4, 5, 30]
+    nested = [path.name for path in etl.folder.glob("checkpoint.replaced-*/checkpoint")]
+    assert nested == []

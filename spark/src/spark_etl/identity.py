@@ -1,7 +1,7 @@
 """The cluster and the topics that the offsets of a checkpoint belong to.
 
     CHECKPOINT/_etl/identity.json   {"cluster": "Xb2…", "topics": {"orders": "MBW0…"}, "again": ["orders"]}
-    CHECKPOINT/_etl/start.json      a query that began again: {"offsets": {"orders": {"0": -2}}, "after": "8f2c…"}
+    CHECKPOINT/_etl/start.json      a query that began again: {"offsets": {"orders": {"0": -2}}, "after": ["8f2c…"]}
 
 Offsets are numbers. A topic that is deleted and created again has the same name and other records at the same offsets,
 and Spark would skip the first of them. Its topic id differs, and the ids are compared at the start of a run and before
@@ -16,6 +16,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
+from uuid import uuid4
 
 from spark_etl.checkpoint import Checkpoint, Offsets
 from spark_etl.config import Source
@@ -114,15 +115,22 @@ class SourceIdentity:
         again = {name for name in now.topics if name in kept.again or (name in kept.topics and name not in same)}
         replacement.notes.write(_IDENTITY, document_of(now.cluster, now.topics, again))
         before = self._checkpoint.query_id()
-        replacement.notes.write(_START, {"offsets": offsets, "after": before})
+        queries = [*self.queries_before(), *([before] if before is not None else [])]
+        replacement.notes.write(_START, {"offsets": offsets, "after": queries})
         replacement.notes.write(windows.NOTE, {"first": int(datetime.now(UTC).timestamp() * 1000)})
-        self._checkpoint.replace(f"replaced-{before}")
+        # Without a query, nothing else tells this checkpoint from another one that was replaced before its first batch.
+        self._checkpoint.replace(f"replaced-{before or f'unused-{uuid4().hex[:8]}'}")
         return sorted(set(now.topics) - same)
 
-    def query_before(self) -> str | None:
-        """Return the id of the query that a query which began again replaces."""
-        document = self._checkpoint.notes.read(_START)
-        return None if document is None else str(document["after"])
+    def begun_at(self) -> Offsets:
+        """Return the offsets that a query which began again starts at; empty if it did not."""
+        found = (self._checkpoint.notes.read(_START) or {"offsets": {}})["offsets"]
+        return {name: {int(number): offset for number, offset in places.items()} for name, places in found.items()}
+
+    def queries_before(self) -> list[str]:
+        """Return the ids of the queries that a query which began again replaces."""
+        after = (self._checkpoint.notes.read(_START) or {"after": []})["after"]
+        return after if isinstance(after, list) else [str(after)]
 
     def _found(self) -> Identity:
         """Return the identity of the topics that exist, of the source and of the checkpoint."""

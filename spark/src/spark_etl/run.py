@@ -142,8 +142,8 @@ class Run:
         last = self._lake.last_metadata() if self._lake is not None else None
         if self._lake is None or last is None:
             return
-        query, before = self._checkpoint.query_id(), self._identity.query_before()
-        if last["query"] not in (query, before):
+        query = self._checkpoint.query_id()
+        if last["query"] not in (query, *self._identity.queries_before()):
             raise OutputError(
                 f"{self._lake.location} was written with another checkpoint (query {last['query']}, now {query}); use"
                 " that one again, rebuild it with `recover`, or write to an empty table"
