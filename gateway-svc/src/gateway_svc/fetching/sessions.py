@@ -167,6 +167,9 @@ class FetchSessions:
         if session.by_id != by_id:
             return ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
         self._change(session, request)
+        if not session.partitions:  # the last one was forgotten: as in Kafka, that is the end of the session
+            self._end(session)
+            return Fetch([], None, incremental=False)
         if len(session.partitions) > PARTITIONS_MAX or self.partition_count > SESSION_PARTITIONS_MAX:
             self._end(session)
             return ErrorCode.FETCH_SESSION_ID_NOT_FOUND

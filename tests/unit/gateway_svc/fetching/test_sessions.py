@@ -197,6 +197,14 @@ def test_a_session_that_has_ended_does_not_go_on(sessions: FetchSessions) -> Non
     assert not sessions.continues(last, request(last.session_id, 1, {0: 6}))
 
 
+def test_a_session_without_partitions_ends(sessions: FetchSessions) -> None:
+    last = opened(sessions.open(HERE, request(0, 0, {0: 5, 1: 6}), False, 0.0))
+    emptied = opened(sessions.open(HERE, request(last.session_id, 1, {}, forgotten=(0, 1)), False, 0.0))
+    assert (emptied.partitions, emptied.session, emptied.session_id) == ([], None, 0)
+    assert (len(sessions), sessions.partition_count) == (0, 0)
+    assert sessions.open(HERE, request(last.session_id, 2, {0: 5}), False, 0.0) is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+
+
 def test_a_session_that_grows_beyond_its_limit_ends(sessions: FetchSessions) -> None:
     offsets = dict.fromkeys(range(PARTITIONS_MAX), 0)
     session = opened(sessions.open(HERE, request(0, 0, offsets), False, 0.0)).session
