@@ -13,6 +13,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from pyspark import SparkContext, java_gateway
+from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from spark_etl import ivy_jars
@@ -39,6 +40,8 @@ LONG_METHODS = "-XX:-DontCompileHugeMethods"
 DEEP_STACKS = "-Xss8m"
 OF_EVERY_JVM = f"{LONG_METHODS} {DEEP_STACKS} {AVRO_LIMITS}"
 UI_ADDRESS = "SPARK_LOCAL_IP"
+#: PySpark's loggers of each expression that Spark refuses. They print its whole plan, with the passwords of the source.
+PLAN_LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 #: The security options of Kafka in Spark's plans, which the user interface shows: each option up to the next one.
 #: Possessive, so that Java matches a long value without deep recursion.
 SECRETS = r'(?i)\b(sasl|ssl)\.[a-z.]+\s*(->|=|:)\s*(?:"(?:[^"\\]++|\\.)*+"|[^,)\]}"]++)*+'
@@ -52,6 +55,8 @@ def opened(settings: EtlSettings, name: str, *, kafka: bool = True) -> Iterator[
     as a RunError with its root cause, which only the living JVM knows.
     """
     with TemporaryDirectory(prefix="spark-etl-", dir=settings.etl_temp_dir, ignore_cleanup_errors=True) as folder:
+        for logger in PLAN_LOGGERS:
+            PySparkLogger.getLogger(logger).disabled = True
         builder = SparkSession.builder.appName(f"spark-etl {name}")
         for key, value in configuration(settings, Path(folder), kafka=kafka).items():
             builder = builder.config(key, value)

@@ -41,7 +41,7 @@ class StreamPlans:
     def check(self) -> StructType:
         """Plan the pipeline and its outputs, and return the schema of good rows. Raises ConfigError."""
         try:
-            options = self._options()
+            options = self._options(None)
             plan = self._plan(options)
             check_plans(self._pipeline, plan)
             schema: StructType = plan.good(plan.rows).schema
@@ -53,7 +53,7 @@ class StreamPlans:
 
     def next(self) -> Judged:
         """Return the plan of the next query."""
-        options, first = self._options(), self._first
+        options, first = self._options(identity.start_offsets(self._checkpoint)), self._first
         self._first = None
         return first[1] if first is not None and first[0] == options else self._plan(options)
 
@@ -61,10 +61,9 @@ class StreamPlans:
         records = self._session.readStream.format("kafka").options(**options).load()
         return judged.plan(self._session, records if self._limit is None else observed(records), self._pipeline)
 
-    def _options(self) -> dict[str, str]:
-        """Return the options of the source. They hold secrets."""
+    def _options(self, start: str | None) -> dict[str, str]:
+        """Return the options of the source; `start` are the offsets at which it begins again. They hold secrets."""
         options = sources.options(self._cluster.bootstrap_servers, self._config.source, self._config.kafka)
-        start = identity.start_offsets(self._checkpoint)
         if start is not None:
             options = {name: value for name, value in options.items() if not name.startswith("starting")}
             options["startingOffsets"] = start

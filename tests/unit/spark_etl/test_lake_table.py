@@ -95,6 +95,10 @@ def test_folders_are_shared_among_four_tasks_of_each_core_and_one_writes_each(
         finally:
             spark.conf.set("spark.sql.shuffle.partitions", "1")
     assert numbers == [8, 9]
+    monkeypatch.setattr(type(spark.sparkContext), "defaultParallelism", 200)
+    with LakeTable.opened(spark, sink, schema(spark, SCHEMA)) as table:
+        table.write(rows(spark, 2), APP, 2, accepting(1, batch=2))
+    assert numbers == [8, 9, 32]
 
 
 def test_a_driver_asks_the_log_for_batches_unless_it_made_the_table(

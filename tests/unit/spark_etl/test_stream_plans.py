@@ -73,8 +73,9 @@ def test_a_source_that_starts_over_needs_another_plan(plans):
     stream.check()
     checked = stream._first[1]
     plans.checkpoint.notes.write("start", {"offsets": {"in": {"0": -2}}, "after": "query"})
-    assert stream._options()["startingOffsets"] == '{"in": {"0": -2}}'
-    assert stream.next() is not checked
+    planned = stream.next()
+    assert planned is not checked
+    assert 'startingOffsets -> {"in": {"0": -2}}' in planned.rows._jdf.queryExecution().analyzed().toString()
 
 
 def test_the_files_of_a_join_are_looked_at_for_each_query(plans, spark, tmp_path):
@@ -87,6 +88,25 @@ def test_the_files_of_a_join_are_looked_at_for_each_query(plans, spark, tmp_path
     assert stream._first is None
 
 
-def test_a_typo_is_found_without_a_broker(plans):
+def test_a_typo_is_found_without_a_broker_and_before_the_checkpoint_is_read(plans, tmp_path):
+    (tmp_path / "checkpoint").write_text("a file, no folder")
     with pytest.raises(ConfigError, match=r"rules\.0\.expr: .*knd"):
         plans.of("rules: [{name: known, expr: knd IS NOT NULL}]").check()
+
+
+@pytest.mark.parametrize(
+    "sections",
+    [
+        "rules: [{name: known, expr: knd IS NOT NULL}]",
+        "derive: {doubled: knd * 2}",
+        'transform: [{sql: "SELECT id, knd FROM input"}]',
+    ],
+)
+def test_a_typo_prints_no_password(plans, caplog, sections):
+    """PySpark would print the whole plan of an expression that Spark refuses, with the options of the source."""
+    with pytest.raises(ConfigError, match="knd") as raised:
+        plans.of(
+            f"kafka: {{sasl.jaas.config: 'x password=\"hunter2\";', ssl.keystore.password: hunter3}}\n{sections}"
+        ).check()
+    assert "hunter" not in str(raised.value)
+    assert caplog.records == []

@@ -36,8 +36,10 @@ from spark_etl.lake.folder import Folder
 BATCH = "batch"
 PLACE = ("_topic", "_partition", "_offset")  # the record of a row
 CONFLICT_TRIES = 5
-#: Tasks of a core that write a partitioned batch. A folder is written by one task, and folders differ in size.
+#: Tasks of a core that write a partitioned batch. A folder is written by one task, and folders differ in size. More
+#: than WRITING_TASKS_MAX are not made unless the session asks for them: each one delays a small batch by milliseconds.
 WRITING_TASKS_OF_CORE = 4
+WRITING_TASKS_MAX = 32
 STATISTICS = "spark.databricks.delta.stats.collect"
 PROPERTIES = {
     # Every commit lists the log's folder; at a commit every 10 s, 30 days (Delta's default) would be 260,000 entries.
@@ -246,7 +248,7 @@ class LakeTable:
 
 def _writing_tasks(session: SparkSession) -> int:
     chosen = int(str(session.conf.get("spark.sql.shuffle.partitions")))
-    return max(chosen, WRITING_TASKS_OF_CORE * session.sparkContext.defaultParallelism)
+    return max(chosen, min(WRITING_TASKS_OF_CORE * session.sparkContext.defaultParallelism, WRITING_TASKS_MAX))
 
 
 def dumped(metadata: Mapping[str, Any]) -> str:
