@@ -11,7 +11,6 @@ each commit: at the commit, every record of the batch has been read from the top
 `again` names the topics of which the outputs have rows of an earlier topic too: other records with the same offsets.
 """
 
-import json
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -42,10 +41,12 @@ def document_of(cluster: str, topics: Mapping[str, str], again: Collection[str])
     return document | ({"again": sorted(again)} if again else {})
 
 
-def start_offsets(checkpoint: Checkpoint) -> str | None:
-    """Return the startingOffsets of a query that began again, as the connector reads them."""
+def start_offsets(checkpoint: Checkpoint) -> Offsets | None:
+    """Return the offsets that a query which began again starts at; None if it did not begin again."""
     document = checkpoint.notes.read(_START)
-    return None if document is None else json.dumps(document["offsets"])
+    if document is None:
+        return None
+    return {name: {int(number): at for number, at in found.items()} for name, found in document["offsets"].items()}
 
 
 class SourceIdentity:
@@ -121,11 +122,6 @@ class SourceIdentity:
         # Without a query, nothing else tells this checkpoint from another one that was replaced before its first batch.
         self._checkpoint.replace(f"replaced-{before or f'unused-{uuid4().hex[:8]}'}")
         return sorted(set(now.topics) - same)
-
-    def begun_at(self) -> Offsets:
-        """Return the offsets that a query which began again starts at; empty if it did not."""
-        found = (self._checkpoint.notes.read(_START) or {"offsets": {}})["offsets"]
-        return {name: {int(number): offset for number, offset in places.items()} for name, places in found.items()}
 
     def queries_before(self) -> list[str]:
         """Return the ids of the queries that a query which began again replaces."""

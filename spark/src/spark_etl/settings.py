@@ -47,7 +47,7 @@ class EtlSettings(BaseSettings):
         default=2,
         ge=1,
         le=10_000,
-        description="Tasks of a shuffle. A partitioned table is written by at least four for each core, or 32.",
+        description="Tasks of a shuffle. A partitioned table is written by at least four for each core, up to 32.",
     )
     etl_temp_dir: Path = Field(
         default_factory=lambda: Path(tempfile.gettempdir()),

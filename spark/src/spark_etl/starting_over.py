@@ -21,7 +21,7 @@ from spark_etl.batches import Batches, BatchPlace
 from spark_etl.checkpoint import Checkpoint, Offsets
 from spark_etl.cluster import Cluster
 from spark_etl.config import Pipeline
-from spark_etl.identity import Identity, SourceIdentity
+from spark_etl.identity import Identity, SourceIdentity, start_offsets
 from spark_etl.lake import LakeTable
 from spark_etl.logs import Log
 from spark_etl.sinks import Outputs
@@ -44,7 +44,7 @@ class LastBatch:
         """Write the batch to the outputs that lack it; return the offsets after the records that all outputs hold."""
         batch, query = self.checkpoint.last_planned(), self.checkpoint.query_id()
         if batch is None or query is None:
-            return self.identity.begun_at()
+            return start_offsets(self.checkpoint) or {}
         place = BatchPlace.of(self.pipeline.config.name, query, batch)
         start, end = self.checkpoint.start_offsets(batch) or {}, self.checkpoint.end_offsets(batch) or {}
         marks = Batches(self.checkpoint.notes)

@@ -5,13 +5,15 @@ takes up to half a second: unless the source begins elsewhere by then, or there 
 exchanged. Every later query has its own plan.
 """
 
+import json
+
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 from spark_etl import identity, judged, sources
 from spark_etl.byte_limit import ByteLimit, observed
-from spark_etl.checkpoint import Checkpoint
+from spark_etl.checkpoint import Checkpoint, Offsets
 from spark_etl.cluster import Cluster
 from spark_etl.config import Pipeline
 from spark_etl.errors import ConfigError
@@ -61,12 +63,12 @@ class StreamPlans:
         records = self._session.readStream.format("kafka").options(**options).load()
         return judged.plan(self._session, records if self._limit is None else observed(records), self._pipeline)
 
-    def _options(self, start: str | None) -> dict[str, str]:
+    def _options(self, start: Offsets | None) -> dict[str, str]:
         """Return the options of the source; `start` are the offsets at which it begins again. They hold secrets."""
         options = sources.options(self._cluster.bootstrap_servers, self._config.source, self._config.kafka)
         if start is not None:
             options = {name: value for name, value in options.items() if not name.startswith("starting")}
-            options["startingOffsets"] = start
+            options["startingOffsets"] = json.dumps(start)
         if self._limit is not None:
             options["maxOffsetsPerTrigger"] = str(self._limit.records)
         return options

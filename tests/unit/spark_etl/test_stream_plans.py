@@ -72,7 +72,7 @@ def test_a_source_that_starts_over_needs_another_plan(plans):
     stream = plans.of()
     stream.check()
     checked = stream._first[1]
-    plans.checkpoint.notes.write("start", {"offsets": {"in": {"0": -2}}, "after": "query"})
+    plans.checkpoint.notes.write("start", {"offsets": {"in": {"0": -2}}, "after": ["query"]})
     planned = stream.next()
     assert planned is not checked
     assert 'startingOffsets -> {"in": {"0": -2}}' in planned.rows._jdf.queryExecution().analyzed().toString()

@@ -76,16 +76,11 @@ def serve(call: Call, request: FetchRequest, services: Services) -> None:
             return
         fetch = opened
     if not fetch.partitions:  # a Java consumer closes, and waits for the answer: there are no records to wait for
-        _answer_nothing(call, fetch)
+        call.answer(FetchResponse(responses=()))
     elif len(fetch.partitions) <= _PIECE:
         _read(call, services, fetch, _read_request(call, request, services, list(map(_wanted, fetch.partitions)), now))
     else:
         in_steps(call, services.loop, _read_in_steps(call, request, services, fetch))
-
-
-def _answer_nothing(call: Call, fetch: Fetch) -> None:
-    session_id = 0 if fetch.session is None else fetch.session.session_id
-    call.answer(FetchResponse(session_id=session_id, responses=()))
 
 
 def _read_in_steps(call: Call, request: FetchRequest, services: Services, fetch: Fetch) -> Iterator[None]:
