@@ -13,6 +13,7 @@ from spark_etl.checkpoint import Checkpoint  # noqa: E402
 from spark_etl.errors import EtlError  # noqa: E402
 from spark_etl.run import Totals  # noqa: E402
 from spark_etl.sinks.kafka_rows import KafkaRows  # noqa: E402
+from spark_etl.stream_plans import StreamPlans  # noqa: E402
 from support.etl_runs import Etl, broker, etl  # noqa: E402
 
 __all__ = ["broker", "etl"]
@@ -20,16 +21,17 @@ __all__ = ["broker", "etl"]
 RESTART = ", on_topic_change: restart"
 
 
+def dies(*_arguments: object) -> None:
+    raise RuntimeError("the driver dies here")
+
+
 def interrupted(etl: Etl, owner: Any, name: str, monkeypatch: pytest.MonkeyPatch, **given: Any) -> None:
     """Run until a step of the first batch, which fails."""
-
-    def dies(*_arguments: object) -> None:
-        raise RuntimeError("the driver dies here")
 
     with monkeypatch.context() as patch:
         patch.setattr(owner, name, dies)
         with pytest.raises(EtlError, match="the driver dies here"):
-            etl.run(source=RESTART, **given)
+            etl.run(**{"source": RESTART, **given})
 
 
 def sent(etl: Etl, topic: str) -> list[int]:
@@ -50,6 +52,30 @@ def test_another_sink_gets_the_batch_of_a_deleted_topic_from_the_table(etl: Etl,
     assert etl.run(source=RESTART, **given) == Totals(batches=1, rows_in=2, rows_out=2)
     assert etl.ids() == sent(etl, topic) == [1, 2, 3, 5, 6, 7, 10, 11]
     assert [key for key, _ in etl.read(etl.letters)] == ["broken", "broken"]  # both were out before the sink
+
+
+@pytest.mark.parametrize(
+    ("start", "others"),
+    [
+        ("earliest", [1, 2, 3]),
+        ("latest", []),
+        ("{timestamp: 2100-01-01T00:00:00Z}", []),
+        ("{offsets: {TOPIC: {0: earliest, 1: earliest}, OTHER: {0: 1, 1: latest}}}", [3]),
+    ],
+)
+def test_a_query_that_never_began_starts_over_where_the_file_says(etl: Etl, monkeypatch, start: str, others) -> None:
+    """The topic that was created again is read from its first record, since all its records are new."""
+    other = f"{etl.name}.other"
+    etl.topics.append(other)
+    etl.create(other)
+    etl.produce(1, 2, 3, topic=other)
+    source = f"{RESTART}, start: {start.replace('TOPIC', etl.topic).replace('OTHER', other)}"
+    interrupted(etl, StreamPlans, "next", monkeypatch, source=source)
+    etl.delete()
+    etl.create()
+    etl.produce(10)
+    etl.run(source=source)
+    assert etl.ids() == [*others, 10]
 
 
 @pytest.mark.parametrize("value", ["json", "original"])

@@ -18,11 +18,11 @@ from typing import Any
 from uuid import uuid4
 
 from spark_etl.checkpoint import Checkpoint, Offsets
-from spark_etl.config import Source
+from spark_etl.config import Source, StartOffsets, StartTimestamp
 from spark_etl.errors import IdentityError
 from spark_etl.kafka_admin import KafkaAdmin, UnknownTopicError
 from spark_etl.sinks import windows
-from spark_etl.sources import EARLIEST
+from spark_etl.sources import EARLIEST, LATEST
 
 UNKNOWN = "unknown"  # the id of a topic that was gone before it could be asked for
 _IDENTITY, _START = "identity", "start"
@@ -100,10 +100,12 @@ class SourceIdentity:
     def start_over(self, end: Offsets) -> list[str]:
         """Put a new checkpoint in the place of this one; return the names of the topics that it reads from the start.
 
-        `end` are the offsets after the last records that the outputs hold. Topics that did not change go on from there.
+        `end` are the offsets after the last records that the outputs hold. Topics that did not change go on from there,
+        and from `source.start` if Spark never began to read.
         """
         now = self._found()
         same = self._unchanged(now)
+        end = end or self._first(same)
         offsets = {
             name: {
                 str(number): end.get(name, {}).get(number, EARLIEST) if name in same else EARLIEST
@@ -122,6 +124,19 @@ class SourceIdentity:
         # Without a query, nothing else tells this checkpoint from another one that was replaced before its first batch.
         self._checkpoint.replace(f"replaced-{before or f'unused-{uuid4().hex[:8]}'}")
         return sorted(set(now.topics) - same)
+
+    def _first(self, topics: Collection[str]) -> Offsets:
+        """Return where `source.start` begins in topics; nothing for their first records."""
+        match self._source.start:
+            case StartOffsets(numbers=numbers):
+                return numbers
+            case StartTimestamp(milliseconds=milliseconds):
+                return self._admin.offsets_at(topics, milliseconds)
+            case "latest":
+                found = self._admin.end_offsets(topics)
+                return {topic: dict.fromkeys(partitions, LATEST) for topic, partitions in found.items()}
+            case _:
+                return {}
 
     def queries_before(self) -> list[str]:
         """Return the ids of the queries that a query which began again replaces."""

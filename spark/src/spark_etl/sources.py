@@ -23,7 +23,7 @@ COLUMNS = {  # of every frame here
 
 Ranges = Mapping[str, Mapping[int, tuple[int, int]]]  # topic → partition → first offset, offset after the last
 
-EARLIEST = -2  # in the connector's startingOffsets
+EARLIEST, LATEST = -2, -1  # in the connector's startingOffsets
 
 
 def no_records(session: SparkSession) -> DataFrame:

@@ -44,7 +44,7 @@ class LastBatch:
         """Write the batch to the outputs that lack it; return the offsets after the records that all outputs hold."""
         batch, query = self.checkpoint.last_planned(), self.checkpoint.query_id()
         if batch is None or query is None:
-            return start_offsets(self.checkpoint) or {}
+            return start_offsets(self.checkpoint) or self.checkpoint.start_offsets(0) or {}
         place = BatchPlace.of(self.pipeline.config.name, query, batch)
         start, end = self.checkpoint.start_offsets(batch) or {}, self.checkpoint.end_offsets(batch) or {}
         marks = Batches(self.checkpoint.notes)

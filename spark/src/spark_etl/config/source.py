@@ -47,14 +47,17 @@ class StartOffsets(Section):
     offsets: dict[Topic, dict[Partition, Offset]] = Field(min_length=1)
 
     @property
+    def numbers(self) -> dict[str, dict[int, int]]:
+        """The offsets as the connector counts them: -2 is the first one, -1 that after the last."""
+        return {
+            topic: {number: _SPECIAL[at] if isinstance(at, str) else at for number, at in partitions.items()}
+            for topic, partitions in self.offsets.items()
+        }
+
+    @property
     def document(self) -> str:
         """The JSON text that the connector reads as startingOffsets."""
-        return json.dumps(
-            {
-                topic: {str(number): _SPECIAL.get(str(offset), offset) for number, offset in partitions.items()}
-                for topic, partitions in self.offsets.items()
-            }
-        )
+        return json.dumps(self.numbers)
 
 
 class Source(Section):
