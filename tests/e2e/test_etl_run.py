@@ -325,6 +325,22 @@ def test_restarts_end_after_the_attempts(etl: Etl, monkeypatch: pytest.MonkeyPat
     assert etl.work.totals.restarts == 1
 
 
+def test_a_topic_that_goes_during_a_run_is_named(etl: Etl) -> None:
+    """Spark's own error says only that a server does not have a partition."""
+
+    def delete() -> None:
+        until(lambda: etl.metrics.health()["batches"] == 1)
+        etl.delete()
+
+    etl.produce(1)
+    deletion = threading.Thread(target=delete)
+    deletion.start()
+    with pytest.raises(UnknownTopicError, match=rf"^source: no topic {etl.topic} in the cluster$"):
+        etl.run(once=False, sections="trigger: {processing_time: 1 second}\nrestart: {attempts: 0}\n")
+    deletion.join()
+    assert etl.ids() == [1]
+
+
 def test_health_and_metrics_are_served(etl: Etl) -> None:
     from socket import create_server
 

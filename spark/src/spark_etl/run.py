@@ -29,6 +29,7 @@ from spark_etl.config import DeltaSinkConfig, Pipeline, ProcessingTime
 from spark_etl.config.model import seconds
 from spark_etl.errors import (
     AccountingError,
+    ClusterError,
     ConfigError,
     DataLossError,
     EtlError,
@@ -186,11 +187,17 @@ class Run:
         stop.wait(pause)
 
     def _cause(self, error: Exception) -> Exception:
-        """Return the failure in our terms: a topic that was created again shows in Spark as lost data."""
+        """Return the failure in our terms: a topic that was created again shows in Spark as lost data.
+
+        Spark's error names neither the topic that is gone nor the broker that does not answer.
+        """
         try:
             self._identity.check()
         except IdentityError as changed:
             return changed
+        except ClusterError as absent:
+            if not isinstance(error, (*_FINAL, PartitionsError)):
+                return absent
         except EtlError:
             pass
         if isinstance(error, EtlError):
