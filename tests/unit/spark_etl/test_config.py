@@ -40,7 +40,7 @@ def test_the_flights_pipeline_with_an_empty_environment():
     pipeline = load(FLIGHTS, {})
     config = pipeline.config
     assert config.source.topics == ["flights"]
-    assert config.source.max_offsets_per_trigger == 500_000
+    assert config.source.max_offsets_per_trigger == 2_000_000
     assert config.table.partition_by == ["flight_month"]
     assert config.table.path == "build/etl/lake/flights"
     assert [sink.topic for sink in config.summaries] == ["flights.delays"]
