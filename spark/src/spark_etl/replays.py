@@ -1,9 +1,13 @@
 """The letters that have been replayed: a document next to the checkpoint, so that each letter is replayed once.
 
-replays = Replays(notes)
+replays = Replays(notes, topic_id)
 replay = replays.begun(wanted)       # an interrupted earlier replay comes back with its own choice of letters
 …                                    # the letters are written
-replays.finished(replay, ranges)
+replays.finished(ranges)
+
+    CHECKPOINT/_etl/replays.json    {"done": {"MBW0…": {"0": [[0, 41]]}}, "next": 1, "open": null, …}
+
+Offsets are marked by the id of the dead-letter topic: another topic has other letters at the same offsets.
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,6 +34,8 @@ class Replay:
     since: str | None
     until: str | None
     ends: dict[str, int]  # partition of the dead-letter topic → offset
+    topic: str = ""  # of the letters
+    topic_id: str = ""
 
     @property
     def began(self) -> datetime:
@@ -37,14 +43,15 @@ class Replay:
 
 
 class Replays:
-    """The replays of one pipeline and its dead-letter topic."""
+    """The replays of one pipeline and its dead-letter topics; `topic_id` is that of the present one."""
 
-    def __init__(self, notes: Notes) -> None:
+    def __init__(self, notes: Notes, topic_id: str = "") -> None:
         self._notes = notes
+        self._topic_id = topic_id
         kept = notes.read(_NOTE)
         self._kept = kept is not None
         document = kept or {"done": {}, "next": 0, "open": None}
-        self._done: dict[str, list[list[int]]] = document["done"]
+        self._done: dict[str, dict[str, list[list[int]]]] = document["done"]
         self._next = int(document["next"])
         #: Whether a lost checkpoint was recovered since, with which the marks were lost.
         self.recovered = bool(document.get("recovered"))
@@ -57,8 +64,9 @@ class Replays:
 
     @property
     def done(self) -> Ranges:
-        """The offsets of all replayed letters."""
-        return {int(partition): [(first, last) for first, last in each] for partition, each in self._done.items()}
+        """The offsets of all replayed letters of the topic."""
+        done = self._done.get(self._topic_id, {})
+        return {int(partition): [(first, last) for first, last in each] for partition, each in done.items()}
 
     def restore(self, following: int) -> None:
         """Number the next replay, for a recovered checkpoint. Marks that are still there stay as they are."""
@@ -75,9 +83,10 @@ class Replays:
 
     def finished(self, ranges: Ranges) -> None:
         """Keep that the letters of an interrupted or new replay have been written."""
+        done = self._done.setdefault(self._topic_id, {})
         for partition, added in ranges.items():
-            old = [(first, last) for first, last in self._done.get(str(partition), [])]
-            self._done[str(partition)] = [list(each) for each in _merged([*old, *added])]
+            old = [(first, last) for first, last in done.get(str(partition), [])]
+            done[str(partition)] = [list(each) for each in _merged([*old, *added])]
         self.interrupted = None
         self.recovered = False
         self._write(None)

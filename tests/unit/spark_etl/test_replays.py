@@ -8,36 +8,54 @@ from pathlib import Path
 from spark_etl.notes import LocalNotes
 from spark_etl.replays import Replay, Replays
 
+ID = "MBW0"
 CHOICE = Replay(0, "2026-01-31T12:00:00+00:00", "sinks", "rules", None, None, None, {"0": 9, "1": 4})
 
 
 def test_an_interrupted_replay_comes_back_with_its_choice(tmp_path: Path):
     notes = LocalNotes(tmp_path)
-    Replays(notes).begun(CHOICE)
-    again = Replays(notes)
+    Replays(notes, ID).begun(CHOICE)
+    again = Replays(notes, ID)
     assert (again.interrupted, again.next_number, again.done) == (CHOICE, 1, {})
     assert CHOICE.began.isoformat() == CHOICE.at
     again.finished({0: [(2, 3)]})
-    last = Replays(notes)
+    last = Replays(notes, ID)
     assert (last.interrupted, last.next_number, last.done) == (None, 1, {0: [(2, 3)]})
 
 
 def test_ranges_of_several_replays_are_joined(tmp_path: Path):
     notes = LocalNotes(tmp_path)
     for number, ranges in enumerate(({0: [(2, 3), (6, 6)]}, {0: [(4, 5)], 1: [(0, 0)]}, {0: [(0, 0), (8, 8)]})):
-        replays = Replays(notes)
+        replays = Replays(notes, ID)
         replays.begun(replace(CHOICE, number=number))
         replays.finished(ranges)
-    assert Replays(notes).done == {0: [(0, 0), (2, 6), (8, 8)], 1: [(0, 0)]}
-    assert Replays(notes).next_number == 3
+    assert Replays(notes, ID).done == {0: [(0, 0), (2, 6), (8, 8)], 1: [(0, 0)]}
+    assert Replays(notes, ID).next_number == 3
 
 
 def test_a_recovered_checkpoint_goes_on_with_the_numbers_of_replays(tmp_path):
     notes = LocalNotes(tmp_path)
-    Replays(notes).restore(3)
-    found = Replays(notes)
+    Replays(notes, ID).restore(3)
+    found = Replays(notes, ID)
     assert (found.next_number, found.recovered, found.done) == (3, True, {})
     found.finished({0: [(1, 2)]})
-    Replays(notes).restore(9)  # the marks are there: nothing was lost
-    found = Replays(notes)
+    Replays(notes, ID).restore(9)  # the marks are there: nothing was lost
+    found = Replays(notes, ID)
     assert (found.next_number, found.recovered, found.done) == (3, False, {0: [(1, 2)]})
+
+
+def test_another_topic_has_other_letters_at_the_same_offsets(tmp_path: Path):
+    notes = LocalNotes(tmp_path)
+    Replays(notes, ID).finished({0: [(0, 4)]})
+    other = Replays(notes, "Xb2")
+    assert other.done == {}
+    other.finished({0: [(2, 2)]})
+    assert Replays(notes, "Xb2").done == {0: [(2, 2)]}
+    assert Replays(notes, ID).done == {0: [(0, 4)]}
+
+
+def test_half_a_million_scattered_letters_can_be_read_again(tmp_path: Path):
+    notes = LocalNotes(tmp_path)
+    scattered = {0: [(offset, offset) for offset in range(0, 1_000_000, 2)]}
+    Replays(notes, ID).finished(scattered)
+    assert Replays(notes, ID).done == scattered

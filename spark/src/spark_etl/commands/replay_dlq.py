@@ -42,6 +42,7 @@ from spark_etl.sinks.rows import MISFIT_STAGE
 from spark_etl.sinks.topics import Identity, TopicWriter, header, header_text
 
 REPLAY_HEADER = "__etl.replay"  # topic/partition/offset of the letter
+BLOCK_BITS = 10  # marked ranges are found by blocks of 1,024 offsets: comparing each letter with each range takes hours
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -79,12 +80,22 @@ class Command:
             return self._replay(options)
 
     def _replay(self, options: argparse.Namespace) -> dict[str, Any]:
-        replays = Replays(notes.at(notes.absolute(self._config.checkpoint), self._session))
+        with self._cluster.admin(self._session) as admin:
+            topic_id = admin.topic_ids([self._topic])[self._topic] or ""
+        replays = Replays(notes.at(notes.absolute(self._config.checkpoint), self._session), topic_id)
         if replays.recovered:
             replays.finished(_ranges(self._returned(self._chosen(options, replays.next_number))))
-        replay, again = replays.interrupted, replays.interrupted is not None
+        replay = replays.interrupted
+        if replay is not None and replay.topic_id not in ("", topic_id):
+            if replay.topic != self._topic:
+                reason = f"an interrupted replay took letters of {replay.topic}: finish it with that topic first"
+                raise self._pipeline.fault(("dead_letter", "topic"), reason)
+            self._log.warning("an interrupted replay is given up, its letters are gone", number=replay.number)
+            replay = None
+        again = replay is not None
         if replay is None:
             replay = self._chosen(options, replays.next_number)
+            replay = dataclasses.replace(replay, topic=self._topic, topic_id=topic_id)
         else:
             self._log.warning("an interrupted replay is finished first", number=replay.number, to=replay.to)
         with self._table(replay) as self._lake:
@@ -191,8 +202,11 @@ class Command:
         rows = [(partition, first, last) for partition, each in done.items() for first, last in each]
         if not rows:
             return letters
-        ranges = self._session.createDataFrame(rows, "p int, first bigint, last bigint")
-        same = (letters["partition"] == ranges["p"]) & letters["offset"].between(ranges["first"], ranges["last"])
+        found = self._session.createDataFrame(rows, "p int, first bigint, last bigint")
+        blocks = F.sequence(F.shiftright("first", BLOCK_BITS), F.shiftright("last", BLOCK_BITS))
+        ranges = found.select("*", F.explode(blocks).alias("block"))
+        same = (letters["partition"] == ranges["p"]) & (F.shiftright(letters["offset"], BLOCK_BITS) == ranges["block"])
+        same = same & letters["offset"].between(ranges["first"], ranges["last"])
         return letters.join(F.broadcast(ranges), same, "left_anti")
 
     def _check_append(self) -> None:
