@@ -1,9 +1,12 @@
 """The commands on a table, next to a pipeline that reads a real broker: backfill, compact, schema, recover."""
 
+import argparse
 import json
+import math
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import Producer
@@ -14,7 +17,7 @@ pytestmark = [pytest.mark.etl, pytest.mark.timeout(900)]
 from pyspark.sql import DataFrame, SparkSession  # noqa: E402
 from spark_etl import sources  # noqa: E402
 from spark_etl.batches import BatchPlace  # noqa: E402
-from spark_etl.commands import backfill, recover, schema  # noqa: E402
+from spark_etl.commands import backfill, compact, recover, schema  # noqa: E402
 from spark_etl.config import Pipeline, load  # noqa: E402
 from spark_etl.errors import ConfigError, OutputError  # noqa: E402
 from spark_etl.judged import plan  # noqa: E402
@@ -184,7 +187,35 @@ def test_points_of_a_range() -> None:
         "yesterday": "--to: yesterday: neither a time, an offset, nor a JSON object of offsets",
         "2026-01-31T00:00:00": "--to: 2026-01-31T00:00:00: the time needs a zone, such as Z",
         '{"orders": 3}': '--to: {"orders": 3}: neither a time, an offset, nor a JSON object of offsets',
+        '{"a": {"0": 0.9}}': '--to: {"a": {"0": 0.9}}: neither a time, an offset, nor a JSON object of offsets',
     }.items():
         with pytest.raises(ConfigError) as refused:
             backfill.point("--to", text)
         assert str(refused.value) == reason
+
+
+@pytest.mark.parametrize(("first", "end"), [("5", "4"), ("2026-01-31T00:00:01Z", "2026-01-31T00:00:00Z")])
+def test_a_range_that_ends_before_it_begins_is_refused(first: str, end: str) -> None:
+    with pytest.raises(ConfigError, match=r"^--from: .* is after --to: "):
+        backfill.check_order(backfill.point("--from", first), backfill.point("--to", end))
+
+
+def test_the_positions_of_a_range() -> None:
+    class Admin:
+        def offsets_at(self, topics: Any, milliseconds: int) -> Any:
+            assert milliseconds >= 0  # -1 is the end in Kafka's protocol
+            return {topic: {0: 7} for topic in topics}
+
+    admin: Any = Admin()
+    committed = {"orders": {0: 9}}
+    for time in ("0001-01-01T00:00:00Z", "1969-12-31T23:59:59.999Z"):
+        assert backfill._positions(admin, committed, backfill.point("--from", time)) == {"orders": {0: 7}}
+    with pytest.raises(ConfigError, match=r"^backfill: the pipeline has not read orders-7$"):
+        backfill._positions(admin, committed, {"orders": {0: 1, 7: 1}})
+
+
+@pytest.mark.parametrize("hours", [-1.0, math.nan, math.inf])
+def test_a_retention_that_is_no_time_is_refused_before_a_file_is_rewritten(hours: float) -> None:
+    unused: Any = None
+    with pytest.raises(ConfigError, match=r"^--retention: .* is not from 0 to 1,000,000 hours$"):
+        compact.run(unused, unused, argparse.Namespace(retention=hours), unused)

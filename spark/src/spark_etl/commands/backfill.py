@@ -47,6 +47,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(pipeline: Pipeline, settings: EtlSettings, options: argparse.Namespace, log: Log) -> int:
     first, end = point("--from", options.from_), point("--to", options.to_)
+    check_order(first, end)
     with opened(settings, f"{pipeline.config.name} backfill") as session:
         document = backfill(session, settings.bootstrap_servers, pipeline, first, end)
     log.info("range replaced", **document)
@@ -107,13 +108,24 @@ def point(option: str, text: str) -> Point:
         return int(text)
     try:
         if text.startswith("{"):
-            return _offsets(json.loads(text))
+            return _offsets(json.loads(text, parse_float=_no_offset))
         time = datetime.fromisoformat(text)
     except (ValueError, TypeError, AttributeError):
         raise ConfigError(f"{option}: {text}: neither a time, an offset, nor a JSON object of offsets") from None
     if time.tzinfo is None:
         raise ConfigError(f"{option}: {text}: the time needs a zone, such as Z")
     return time
+
+
+def check_order(first: Point, end: Point) -> None:
+    """Raise ConfigError if a range ends before it begins. An offset and a time cannot be compared."""
+    numbers = isinstance(first, int) and isinstance(end, int) and first > end
+    if numbers or (isinstance(first, datetime) and isinstance(end, datetime) and first > end):
+        raise ConfigError(f"--from: {first} is after --to: {end}")
+
+
+def _no_offset(text: str) -> int:
+    raise ValueError(text)
 
 
 def resolved(admin: KafkaAdmin, committed: Mapping[str, Mapping[int, int]], first: Point, end: Point) -> Ranges:
@@ -153,8 +165,11 @@ def _positions(admin: KafkaAdmin, committed: Mapping[str, Mapping[int, int]], at
         unknown = sorted(set(at) - set(committed))
         if unknown:
             raise ConfigError(f"backfill: the pipeline has not read topic {unknown[0]}")
+        for topic, partitions in at.items():
+            for partition in sorted(set(partitions) - set(committed[topic])):
+                raise ConfigError(f"backfill: the pipeline has not read {topic}-{partition}")
         return {topic: at.get(topic, {}) for topic in committed}
-    found = admin.offsets_at(committed, int(at.timestamp() * 1000))
+    found = admin.offsets_at(committed, max(0, int(at.timestamp() * 1000)))  # -1 would be the end
     return {
         topic: {
             partition: read if found[topic].get(partition, -1) < 0 else min(found[topic][partition], read)

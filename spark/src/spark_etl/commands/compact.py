@@ -15,6 +15,8 @@ from spark_etl.logs import Log
 from spark_etl.session import opened
 from spark_etl.settings import EtlSettings
 
+RETENTION_HOURS_MAX = 1_000_000
+
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
@@ -28,8 +30,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(pipeline: Pipeline, settings: EtlSettings, options: argparse.Namespace, log: Log) -> int:
-    if options.retention < 0:
-        raise ConfigError(f"--retention: {options.retention:g} hours is less than none")
+    if not 0 <= options.retention <= RETENTION_HOURS_MAX:
+        raise ConfigError(f"--retention: {options.retention:g} is not from 0 to {RETENTION_HOURS_MAX:,} hours")
     sink = pipeline.config.delta
     with opened(settings, f"{pipeline.config.name} compact") as session:
         table = LakeTable.existing(session, sink)
