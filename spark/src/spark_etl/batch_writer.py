@@ -10,7 +10,8 @@ The steps of a batch. A driver may die after any of them, and the next try of th
 4. the batch is marked as finished; Spark commits the source offsets in its checkpoint.
 
 A step that an earlier try has done is found and left out: the table knows the numbers of its batches, topics are read
-from the begun mark on, PostgreSQL keeps the number of its last batch.
+from the begun mark on, PostgreSQL keeps the number of its last batch. The begun mark has a digest of the pipeline file:
+judged by another one, records could be in the table and among the dead letters, or in neither.
 """
 
 import time
@@ -86,10 +87,15 @@ class BatchWriter:
             raise OutputError(f"{self._checkpoint.location}: no offsets of batch {place.batch_id}")
         if self._batches.is_finished(place):
             return Written(place, None, end, time.monotonic() - began)
-        begun_before = self._batches.begun(place)
+        begun_before = self._batches.begun(place, self._judged.file)
         counts = self._committed(batch, place, end)
         if counts is not None:
             self._unfinished[place] = counts
+        elif self._batches.begun_by(place) not in ("", self._judged.file):
+            raise OutputError(
+                f"batch {place.batch_id} is in the table as an earlier pipeline file judged it, and other outputs lack"
+                " it: run with that file once before you change decode, join, derive, rules, dedupe or transform"
+            )
         if counts is None or counts.refused:
             self._outputs.letters.write(self._refused(batch, place, counts, end), begun_before)
         misfits: dict[Check, int] = {}

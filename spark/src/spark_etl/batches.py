@@ -1,7 +1,7 @@
 """The place of a batch in its query, and the marks that let a sink find an interrupted earlier try.
 
     place = BatchPlace(query_id="8f2c1d0a-…", batch_id=7, pipeline="orders", app_id="etl/orders/8f2c1d0a-…")
-    begun_before = batches.begun(place)     # None: nobody has written anything of this batch yet
+    begun_before = batches.begun(place, f)  # None: nobody has written anything of this batch yet
     …                                       # every sink writes
     batches.finished(place)                 # from now on, `is_finished` is true: a replay has nothing to do
 
@@ -39,16 +39,23 @@ class Batches:
     def __init__(self, notes: Notes) -> None:
         self._notes = notes
 
-    def begun(self, place: BatchPlace) -> datetime | None:
-        """Mark a batch as begun; return the time at which an earlier try began it, None for the first one."""
+    def begun(self, place: BatchPlace, file: str = "") -> datetime | None:
+        """Mark a batch as begun; return the time at which an earlier try began it, None for the first one.
+
+        `file` is the digest of the pipeline file's sections that judge the batch's records; see `begun_by`.
+        """
         document = self._notes.read(_note(place))
         if document is None:
-            self._notes.write(_note(place), {"at": datetime.now(UTC).isoformat()})
+            self._notes.write(_note(place), {"at": datetime.now(UTC).isoformat(), "file": file})
             return None
         try:
             return datetime.fromisoformat(str(document["at"]))
         except (KeyError, ValueError) as error:
             raise OutputError(f"the mark of batch {place.name} has no valid time: {document}") from error
+
+    def begun_by(self, place: BatchPlace) -> str:
+        """Return the digest that the first try of a batch began with; empty if it is not known."""
+        return str((self._notes.read(_note(place)) or {}).get("file", ""))
 
     def has_begun(self, place: BatchPlace) -> bool:
         """Return whether a batch may have written to an output, and has not finished."""

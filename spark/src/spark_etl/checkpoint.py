@@ -52,9 +52,13 @@ class Checkpoint:
         text = self._text("metadata")
         return None if text is None else str(_object(text, "metadata")["id"])
 
+    def beside(self, location: str) -> "Checkpoint":
+        """Return the checkpoint at another location."""
+        return Checkpoint(location, self._session)
+
     def replacement(self) -> "Checkpoint":
         """Return the checkpoint that `replace` puts in the place of this one."""
-        return Checkpoint(self.location + REPLACEMENT, self._session)
+        return self.beside(self.location + REPLACEMENT)
 
     def replace(self, name: str) -> None:
         """Keep this checkpoint as LOCATION.NAME, and put the replacement in its place.

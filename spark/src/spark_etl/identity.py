@@ -138,6 +138,20 @@ class SourceIdentity:
             case _:
                 return {}
 
+    def start(self) -> Offsets | None:
+        """Return the offsets at which a query that begins again starts; None if it does not.
+
+        They name the partitions that the source has now, since Spark takes no others: some may be newer.
+        """
+        kept = start_offsets(self._checkpoint)
+        if kept is None:
+            return None
+        topics = self._source.topics or [name for name in self._admin.topics() if self._source.matches(name)]
+        return {
+            name: {number: kept.get(name, {}).get(number, EARLIEST) for number in partitions}
+            for name, partitions in self._admin.end_offsets(topics).items()
+        }
+
     def queries_before(self) -> list[str]:
         """Return the ids of the queries that a query which began again replaces."""
         after = (self._checkpoint.notes.read(_START) or {"after": []})["after"]

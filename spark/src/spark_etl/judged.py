@@ -12,6 +12,7 @@ Steps, in this order: decode, join, derive, rules, dedupe, statements, partition
 all use `plan`.
 """
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -66,6 +67,7 @@ class Judged:
     checks: tuple[Check, ...]  # every check that refuses a row
     drops: tuple[Check, ...]  # every check that drops a row
     notes: tuple[Check, ...]  # every rule that keeps a row, in the order of the bits of `_noted`
+    file: str = ""  # digest of the sections of the pipeline file that the plan is made of
 
     @property
     def counters(self) -> list[Column]:
@@ -143,7 +145,7 @@ class _Planner:
             frame = self._keyed(frame, columns)
         own = [name for name in ("_noted", REFUSED_AT) if name in frame.columns]
         frame = self._without_raw(frame).select(*columns, *RAW, "_error", *own)
-        return Judged(frame, columns, *self._outcomes(decoded))
+        return Judged(frame, columns, *self._outcomes(decoded), _digest(self._pipeline))
 
     def _joined(self, frame: DataFrame) -> DataFrame:
         for number, join in enumerate(self._config.join):
@@ -281,6 +283,10 @@ class _Planner:
         if not isinstance(frame.schema[name].dataType, TimestampType):
             found = frame.schema[name].dataType.simpleString()
             raise self._fault(("decode", "timestamp", "field"), ConfigError(f"{name} is {found}, not a time"))
+        if self._config.dedupe is not None:  # Spark's first watermark is 1970: it would drop older rows uncounted
+            early = F.col(name) <= F.timestamp_seconds(F.lit(0))
+            reason = fault("decode", "event_time", F.lit(f"{name} is not after 1970-01-01T00:00Z, as `dedupe` needs"))
+            frame = frame.withColumn("_error", barrier(F.coalesce("_error", F.when(early, reason))))
         if name == "_timestamp":
             if self._config.dedupe is None:
                 return frame.withWatermark(name, delay)
@@ -326,6 +332,12 @@ class _Planner:
         text = error.java_exception.getMessage() if isinstance(error, Py4JJavaError) else str(error)
         lines = str(text or "").strip().splitlines()
         return self._pipeline.fault(place, lines[0] if lines else reason(error))
+
+
+def _digest(pipeline: Pipeline) -> str:
+    sections = {"decode", "join", "derive", "rules", "dedupe", "transform"}
+    chosen = pipeline.model_dump_json(include={"config": sections, "schema_": True, "key_schema": True})
+    return hashlib.sha256(chosen.encode()).hexdigest()
 
 
 def _broken(rule: Rule) -> Column:

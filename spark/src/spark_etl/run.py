@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
-from spark_etl import identity, queries, sinks, sources, unfinished
+from spark_etl import identity, queries, sinks, sources, stateful, unfinished
 from spark_etl.batch_writer import BatchWriter, Written, labelled
 from spark_etl.batches import Batches, BatchPlace
 from spark_etl.byte_limit import ByteLimit
@@ -100,7 +100,7 @@ class Run:
         limit = self._config.source.max_bytes_per_trigger
         records = self._config.source.max_offsets_per_trigger
         self._limit = ByteLimit(limit, records, self._checkpoint.notes) if limit is not None else None
-        self._plans = StreamPlans(session, pipeline, cluster, self._checkpoint, self._limit)
+        self._plans = StreamPlans(session, pipeline, cluster, self._limit)
         self.totals = Totals()
         self._unfinished: dict[BatchPlace, Counts] = {}
         self.version: int | None = None  # of the table
@@ -112,6 +112,7 @@ class Run:
         lock = checkpoint_lock(self._session, self._config.checkpoint, "run")
         with lock, self._cluster.admin(self._session) as admin:
             self._checkpoint.complete_replacement()
+            stateful.check(self._pipeline, self._checkpoint)
             self._admin = admin
             self._identity = identity.SourceIdentity(self._checkpoint, admin, self._config.source)
             changed = self._changed_source()
@@ -229,7 +230,8 @@ class Run:
         self._query_known.clear()
         if self.totals.restarts:  # a topic or a table may have gone, or take less than before
             self._outputs.check()
-        plan = self._plans.next()
+        stateful.check(self._pipeline, self._checkpoint)  # the checkpoint may be a new one
+        plan = self._plans.next(self._identity.start())
         refusals = Refusals.of(self._session, self._pipeline, self._cluster.bootstrap_servers)
         self._writer = BatchWriter(
             self._config,
@@ -265,10 +267,9 @@ class Run:
         started = []
         first = int((self._checkpoint.notes.read(windows.NOTE) or {"first": 0})["first"])
         for window in self._outputs.windows:
-            location = f"{self._checkpoint.location}/_etl/windows/{window.topic}"
-            checkpoint = Checkpoint(location, self._session)
+            checkpoint = self._checkpoint.beside(stateful.window_location(self._checkpoint, window.topic))
             trigger = self._trigger(checkpoint)
-            started.append(window.start(good, location, trigger, Batches(checkpoint.notes), first))
+            started.append(window.start(good, checkpoint.location, trigger, Batches(checkpoint.notes), first))
         return started
 
     def _trigger(self, checkpoint: Checkpoint) -> dict[str, Any]:

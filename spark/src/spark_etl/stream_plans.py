@@ -11,9 +11,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
-from spark_etl import identity, judged, sources
+from spark_etl import judged, sources
 from spark_etl.byte_limit import ByteLimit, observed
-from spark_etl.checkpoint import Checkpoint, Offsets
+from spark_etl.checkpoint import Offsets
 from spark_etl.cluster import Cluster
 from spark_etl.config import Pipeline
 from spark_etl.errors import ConfigError
@@ -28,7 +28,6 @@ class StreamPlans:
         session: SparkSession,
         pipeline: Pipeline,
         cluster: Cluster,
-        checkpoint: Checkpoint,
         limit: ByteLimit | None,
     ) -> None:
         """Plan for a run that may change `limit` between two queries."""
@@ -36,7 +35,6 @@ class StreamPlans:
         self._pipeline = pipeline
         self._config = pipeline.config
         self._cluster = cluster
-        self._checkpoint = checkpoint
         self._limit = limit
         self._first: tuple[dict[str, str], Judged] | None = None  # with the options of its source
 
@@ -53,9 +51,9 @@ class StreamPlans:
             self._first = options, plan
         return schema
 
-    def next(self) -> Judged:
-        """Return the plan of the next query."""
-        options, first = self._options(identity.start_offsets(self._checkpoint)), self._first
+    def next(self, start: Offsets | None) -> Judged:
+        """Return the plan of the next query; `start` are the offsets at which it begins again, None if it does not."""
+        options, first = self._options(start), self._first
         self._first = None
         return first[1] if first is not None and first[0] == options else self._plan(options)
 
@@ -64,7 +62,7 @@ class StreamPlans:
         return judged.plan(self._session, records if self._limit is None else observed(records), self._pipeline)
 
     def _options(self, start: Offsets | None) -> dict[str, str]:
-        """Return the options of the source; `start` are the offsets at which it begins again. They hold secrets."""
+        """Return the options of the source, which hold secrets."""
         options = sources.options(self._cluster.bootstrap_servers, self._config.source, self._config.kafka)
         if start is not None:
             options = {name: value for name, value in options.items() if not name.startswith("starting")}

@@ -43,7 +43,7 @@ dead_letter: {{topic: letters}}
 """
         )
         limit = self.limit if limited else None
-        return StreamPlans(self._session, load(path, {}), Cluster("127.0.0.1:1"), self.checkpoint, limit)
+        return StreamPlans(self._session, load(path, {}), Cluster("127.0.0.1:1"), limit)
 
 
 @pytest.fixture
@@ -56,8 +56,8 @@ def test_the_first_query_has_the_checked_plan_and_the_next_one_has_its_own(plans
     assert stream.check().names == ["id", "kind", "_key", "_topic", "_partition", "_offset", "_timestamp"]
     checked = stream._first[1]
     assert checked.rows.isStreaming
-    assert stream.next() is checked
-    assert stream.next() is not checked
+    assert stream.next(None) is checked
+    assert stream.next(None) is not checked
 
 
 def test_a_limit_that_was_learned_needs_another_plan(plans):
@@ -65,15 +65,14 @@ def test_a_limit_that_was_learned_needs_another_plan(plans):
     stream.check()
     checked = stream._first[1]
     plans.limit.records += 1
-    assert stream.next() is not checked
+    assert stream.next(None) is not checked
 
 
 def test_a_source_that_starts_over_needs_another_plan(plans):
     stream = plans.of()
     stream.check()
     checked = stream._first[1]
-    plans.checkpoint.notes.write("start", {"offsets": {"in": {"0": -2}}, "after": ["query"]})
-    planned = stream.next()
+    planned = stream.next({"in": {0: -2}})
     assert planned is not checked
     assert 'startingOffsets -> {"in": {"0": -2}}' in planned.rows._jdf.queryExecution().analyzed().toString()
 
