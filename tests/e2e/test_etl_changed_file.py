@@ -1,4 +1,4 @@
-"""A pipeline file that changes between two runs: what the outputs have is not judged twice, and no state is mixed."""
+"""A pipeline file that changes between two runs. No record is judged twice, and no state is mixed."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""What the state in a checkpoint was made with: whether there is `dedupe`, and the aggregates of windows.
+"""The steps that made the state in a checkpoint: `dedupe`, and the aggregates of windows.
 
     CHECKPOINT/_etl/state.json    {"dedupe": true, "windows": {"orders.hourly": {"window": "1 hour", …}}}
 
