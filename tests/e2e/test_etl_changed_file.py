@@ -102,3 +102,28 @@ def test_an_event_before_1970_is_no_late_one(etl: Etl) -> None:
     found = etl.run(**given)
     assert (found.rows_in, found.rows_out, found.rows_dlq) == (4, 2, 2)
     assert etl.ids() == [2, 3]
+
+
+def test_a_topic_that_comes_back_to_the_source_is_not_read_twice(etl: Etl) -> None:
+    """Spark forgets the offsets of a topic that is left out for a batch."""
+    other, lossy = f"{etl.name}.other", ", on_data_loss: continue"
+    etl.topics.append(other)
+    etl.create(other)
+    etl.produce(1)
+    etl.produce(2, topic=other)
+    etl.run(source=lossy)
+    etl.topics.remove(other)
+    etl.produce(3)
+    etl.run(source=lossy)
+    etl.topics.append(other)
+    with pytest.raises(OutputError, match=rf"^the topic {other} was left out of source\.topics for a while"):
+        etl.run(source=lossy)
+    assert etl.ids() == [1, 2, 3]
+
+
+def test_another_name_is_refused_with_the_name_of_before(etl: Etl) -> None:
+    etl.produce(1)
+    etl.run()
+    name, etl.name = etl.name, f"{etl.name}x"
+    with pytest.raises(OutputError, match=rf"/table is the table of the pipeline {name}, and `name` may not change$"):
+        etl.run()

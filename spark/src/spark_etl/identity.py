@@ -9,6 +9,7 @@ each commit: at the commit, every record of the batch has been read from the top
 `on_data_loss: continue` a topic of a pattern may be gone. Its id is kept as long as Spark has offsets of it.
 
 `again` names the topics of which the outputs have rows of an earlier topic too: other records with the same offsets.
+`left` has the topics that `source.topics` named before.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -19,7 +20,7 @@ from uuid import uuid4
 
 from spark_etl.checkpoint import Checkpoint, Offsets
 from spark_etl.config import Source, StartOffsets, StartTimestamp
-from spark_etl.errors import IdentityError
+from spark_etl.errors import IdentityError, OutputError
 from spark_etl.kafka_admin import KafkaAdmin, UnknownTopicError
 from spark_etl.sinks import windows
 from spark_etl.sources import EARLIEST, LATEST
@@ -33,12 +34,15 @@ class Identity:
     cluster: str
     topics: dict[str, str]  # topic → topic id
     again: tuple[str, ...] = ()  # topics that were created again, and read from their start
+    left: tuple[str, ...] = ()  # topics that `source.topics` named before
 
 
-def document_of(cluster: str, topics: Mapping[str, str], again: Collection[str]) -> dict[str, Any]:
+def document_of(
+    cluster: str, topics: Mapping[str, str], again: Collection[str], left: Collection[str] = ()
+) -> dict[str, Any]:
     """Return the note that keeps an identity."""
     document: dict[str, Any] = {"cluster": cluster, "topics": dict(topics)}
-    return document | ({"again": sorted(again)} if again else {})
+    return document | ({"again": sorted(again)} if again else {}) | ({"left": sorted(left)} if left else {})
 
 
 def start_offsets(checkpoint: Checkpoint) -> Offsets | None:
@@ -61,7 +65,8 @@ class SourceIdentity:
         """Return the identity of the source, and keep that of topics that are new.
 
         `topics` are those of a batch: a pattern finds more of them over time. IdentityError: the cluster or a topic is
-        not the one of the checkpoint. UnknownTopicError: a topic of the source does not exist.
+        not the one of the checkpoint. UnknownTopicError: a topic of the source does not exist. OutputError: a topic
+        comes back to the source, and Spark would read it again.
         """
         kept = self._kept()
         known = {*topics, *(kept.topics if kept is not None else ())} if self._source.pattern else set(topics)
@@ -76,10 +81,12 @@ class SourceIdentity:
                 f"{'; '.join(changed)}: the offsets in {self._checkpoint.location} do not belong to it. "
                 "Remove that folder to begin again, or set source.on_topic_change: restart"
             )
+        self._check_returned(kept)
         gone = may_be_gone - now.topics.keys()
         forgotten = self._forgotten(gone)
         before = {name: kept.topics.get(name, UNKNOWN) for name in {*kept.topics, *gone} - forgotten}
-        current = Identity(now.cluster, {**before, **now.topics}, tuple(sorted({*kept.again, *forgotten})))
+        left = () if self._source.pattern else tuple(sorted(before.keys() - now.topics.keys()))
+        current = Identity(now.cluster, {**before, **now.topics}, tuple(sorted({*kept.again, *forgotten})), left)
         if current != kept:
             self._keep(current)
         return current
@@ -88,6 +95,16 @@ class SourceIdentity:
         """Return the topics whose offsets Spark has forgotten: new topics of these names are read from their start."""
         last = self._checkpoint.last_planned() if gone else None
         return gone - (self._checkpoint.end_offsets(last) or {}).keys() if last is not None else gone
+
+    def _check_returned(self, kept: Identity) -> None:
+        """Refuse topics that were left out for a batch: Spark has forgotten their offsets since."""
+        returned = set(kept.left) & set(self._source.topics)
+        last = self._checkpoint.last_planned() if returned else None
+        for topic in sorted(returned - (self._checkpoint.end_offsets(last) or {}).keys() if last is not None else ()):
+            raise OutputError(
+                f"the topic {topic} was left out of source.topics for a while, and Spark has forgotten its offsets:"
+                " its records would be written twice. Read it with another pipeline"
+            )
 
     def kept(self) -> Identity:
         """Return the identity in the checkpoint; an empty one if the checkpoint has none."""
@@ -172,10 +189,12 @@ class SourceIdentity:
         document = self._checkpoint.notes.read(_IDENTITY)
         if document is None:
             return None
-        return Identity(str(document["cluster"]), dict(document["topics"]), tuple(document.get("again", ())))
+        again, left = (tuple(document.get(name, ())) for name in ("again", "left"))
+        return Identity(str(document["cluster"]), dict(document["topics"]), again, left)
 
     def _keep(self, identity: Identity) -> None:
-        self._checkpoint.notes.write(_IDENTITY, document_of(identity.cluster, identity.topics, identity.again))
+        document = document_of(identity.cluster, identity.topics, identity.again, identity.left)
+        self._checkpoint.notes.write(_IDENTITY, document)
 
     def _now(self, names: Iterable[str], may_be_gone: Iterable[str]) -> Identity:
         ids = self._admin.topic_ids(names)

@@ -144,7 +144,9 @@ class Run:
         last = self._lake.last_metadata() if self._lake is not None else None
         if self._lake is None or last is None:
             return
-        query = self._checkpoint.query_id()
+        query, name = self._checkpoint.query_id(), last.get("pipeline")
+        if name != self._config.name:
+            raise OutputError(f"{self._lake.location} is the table of the pipeline {name}, and `name` may not change")
         if last["query"] not in (query, *self._identity.queries_before()):
             raise OutputError(
                 f"{self._lake.location} was written with another checkpoint (query {last['query']}, now {query}); use"

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from spark_etl.byte_limit import ByteLimit
 from spark_etl.config import Source
-from spark_etl.errors import IdentityError
+from spark_etl.errors import IdentityError, OutputError
 from spark_etl.identity import Identity, SourceIdentity
 from spark_etl.kafka_admin import UnknownTopicError
 from spark_etl.notes import LocalNotes
@@ -188,6 +188,22 @@ def test_topics_that_a_pattern_finds_later_are_added(cluster):
     cluster.topics["orders.eu"] = "e2"
     with pytest.raises(IdentityError, match=r"the topic orders\.eu was deleted"):
         identity(cluster, **pattern).check(["orders"])
+
+
+def test_a_topic_that_was_left_out_is_refused_once_spark_has_forgotten_it(cluster):
+    cluster.planned = {"orders": {0: 1}, "users": {0: 1}}
+    identity(cluster).check()
+    assert identity(cluster, topics=["orders"]).check().left == ("users",)
+    assert identity(cluster).check().left == ()  # no batch was planned without it
+    identity(cluster, topics=["orders"]).check()
+    cluster.planned = {"orders": {0: 2}}
+    for _ in range(2):
+        with pytest.raises(OutputError, match=r"^the topic users was left out of source\.topics for a while"):
+            identity(cluster).check()
+    assert identity(cluster, topics=["orders"]).check().topics == {"orders": "t1", "users": "u1"}
+    cluster.topics["new"] = "n1"
+    for _ in range(2):  # kept, and not read yet
+        assert identity(cluster, topics=["orders", "new"]).check().left == ("users",)
 
 
 def test_topics_whose_offsets_still_count(cluster):
