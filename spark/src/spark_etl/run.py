@@ -224,6 +224,7 @@ class Run:
         places = (self._checkpoint, self._identity, self._lake, self._outputs)
         last = LastBatch(self._session, self._pipeline, self._cluster, *places, self._log)
         topics = self._identity.start_over(last.complete())
+        stateful.check(self._pipeline, self._checkpoint)  # which is a new one
         self._log.warning("source starts over", reason=str(error), topics=topics)
 
     def _query(self, stop: threading.Event) -> None:
@@ -232,7 +233,6 @@ class Run:
         self._query_known.clear()
         if self.totals.restarts:  # a topic or a table may have gone, or take less than before
             self._outputs.check()
-        stateful.check(self._pipeline, self._checkpoint)  # the checkpoint may be a new one
         plan = self._plans.next(self._identity.start())
         refusals = Refusals.of(self._session, self._pipeline, self._cluster.bootstrap_servers)
         self._writer = BatchWriter(
