@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any, Literal
 
+from spark_etl.errors import OutputError
 from spark_etl.notes import Notes
 
 _NOTE = "replays"
@@ -67,6 +68,18 @@ class Replays:
         """The offsets of all replayed letters of the topic."""
         done = self._done.get(self._topic_id, {})
         return {int(partition): [(first, last) for first, last in each] for partition, each in done.items()}
+
+    def resumed(self, topic: str) -> Replay | None:
+        """Return the interrupted replay of letters in a topic; None if there is none, or they went with their topic.
+
+        OutputError: it took letters of a topic with another name.
+        """
+        found = self.interrupted
+        if found is None or found.topic_id in ("", self._topic_id):
+            return found
+        if found.topic != topic:
+            raise OutputError(f"an interrupted replay took letters of {found.topic}: finish it with that topic first")
+        return None
 
     def restore(self, following: int) -> None:
         """Number the next replay, for a recovered checkpoint. Marks that are still there stay as they are."""

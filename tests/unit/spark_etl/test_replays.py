@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+from spark_etl.errors import OutputError
 from spark_etl.notes import LocalNotes
 from spark_etl.replays import Replay, Replays
 
@@ -52,6 +54,17 @@ def test_another_topic_has_other_letters_at_the_same_offsets(tmp_path: Path):
     other.finished({0: [(2, 2)]})
     assert Replays(notes, "Xb2").done == {0: [(2, 2)]}
     assert Replays(notes, ID).done == {0: [(0, 4)]}
+
+
+def test_an_interrupted_replay_goes_on_with_its_own_topic_only(tmp_path: Path):
+    notes = LocalNotes(tmp_path)
+    assert Replays(notes, ID).resumed("dlq") is None
+    opened = replace(CHOICE, topic="dlq", topic_id=ID)
+    Replays(notes, ID).begun(opened)
+    assert Replays(notes, ID).resumed("dlq") == opened
+    with pytest.raises(OutputError, match=r"^an interrupted replay took letters of dlq: finish it with that topic"):
+        Replays(notes, "Xb2").resumed("other")
+    assert Replays(notes, "Xb2").resumed("dlq") is None  # created again: the letters are gone
 
 
 def test_half_a_million_scattered_letters_can_be_read_again(tmp_path: Path):

@@ -85,14 +85,10 @@ class Command:
         replays = Replays(notes.at(notes.absolute(self._config.checkpoint), self._session), topic_id)
         if replays.recovered:
             replays.finished(_ranges(self._returned(self._chosen(options, replays.next_number))))
-        replay = replays.interrupted
-        if replay is not None and replay.topic_id not in ("", topic_id):
-            if replay.topic != self._topic:
-                reason = f"an interrupted replay took letters of {replay.topic}: finish it with that topic first"
-                raise self._pipeline.fault(("dead_letter", "topic"), reason)
-            self._log.warning("an interrupted replay is given up, its letters are gone", number=replay.number)
-            replay = None
+        replay = replays.resumed(self._topic)
         again = replay is not None
+        if replays.interrupted is not None and not again:
+            self._log.warning("an interrupted replay is given up, its letters are gone")
         if replay is None:
             replay = self._chosen(options, replays.next_number)
             replay = dataclasses.replace(replay, topic=self._topic, topic_id=topic_id)
