@@ -44,7 +44,7 @@ def test_a_batch_of_the_table_is_not_judged_by_another_file(etl: Etl, monkeypatc
     assert etl.run(sections=rule) == Totals(batches=1, rows_in=2, rows_out=1, rows_dlq=1)
 
 
-def test_dedupe_that_comes_or_goes_is_refused_and_spoils_nothing(etl: Etl) -> None:
+def test_dedupe_that_comes_is_refused_and_spoils_nothing(etl: Etl) -> None:
     etl.produce(1, 2)
     etl.run(decode=TIMED)
     etl.produce(3)
