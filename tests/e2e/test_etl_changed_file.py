@@ -76,6 +76,16 @@ def test_windows_of_another_aggregate_are_refused(etl: Etl, changed: str) -> Non
     assert [json.loads(value or "")["n"] for _, value in etl.read(topic)] == [3, 6]
 
 
+def test_keys_of_another_type_are_refused_and_spoil_nothing(etl: Etl) -> None:
+    etl.produce(1, 2)
+    etl.run(decode=TIMED, sections=DEDUPE)
+    etl.produce(3)
+    with pytest.raises(OutputError, match=r"^columns of `dedupe\.keys` or of an aggregate of windows have other types"):
+        etl.run(decode=TIMED, sections=DEDUPE.replace("id", "kind"))
+    assert etl.run(decode=TIMED, sections=DEDUPE).rows_out == 1
+    assert etl.ids() == [1, 2, 3]
+
+
 def test_windows_added_after_a_new_start_and_a_new_partition(etl: Etl) -> None:
     """The kept offsets lack the partition; Spark takes offsets of all partitions only."""
     restart = ", on_topic_change: restart"
@@ -118,6 +128,22 @@ def test_a_topic_that_comes_back_to_the_source_is_not_read_twice(etl: Etl) -> No
     etl.topics.append(other)
     with pytest.raises(OutputError, match=rf"^the topic {other} was left out of source\.topics for a while"):
         etl.run(source=lossy)
+    assert etl.ids() == [1, 2, 3]
+
+
+def test_a_topic_that_leaves_the_source_is_named(etl: Etl) -> None:
+    other = f"{etl.name}.other"
+    etl.topics.append(other)
+    etl.create(other)
+    etl.produce(1)
+    etl.produce(2, topic=other)
+    etl.run()
+    etl.topics.remove(other)
+    etl.produce(3)
+    with pytest.raises(OutputError, match=rf"^the topic {other} is no longer in source\.topics, and records after"):
+        etl.run()
+    assert etl.run(source=", on_data_loss: continue").rows_in == 1
+    assert etl.run() == Totals()
     assert etl.ids() == [1, 2, 3]
 
 

@@ -156,6 +156,12 @@ def test_a_topic_of_small_messages_is_refused(spark, broker):
         letters(spark, broker, topic).check()
 
 
+def test_a_compacted_topic_is_refused(spark, broker):
+    topic = make_topic(broker, "dlq-" + uuid4().hex, **{"cleanup.policy": "compact"})
+    with pytest.raises(OutputError, match=rf"^topic {topic}: cleanup\.policy is compact, which removes all letters"):
+        letters(spark, broker, topic).check()
+
+
 def test_a_name_that_no_topic_can_have_is_refused_in_one_line(spark, broker):
     with pytest.raises(ClusterError, match=r"^topic bad/name: InvalidTopicException: [^\n]+$"):
         letters(spark, broker, "bad/name").check()

@@ -12,6 +12,7 @@ import pytest
 pytestmark = [pytest.mark.etl, pytest.mark.timeout(600)]
 
 from confluent_kafka import ConsumerGroupTopicPartitions, Producer, TopicPartition  # noqa: E402
+from confluent_kafka.admin import NewTopic  # noqa: E402
 from pyspark.sql import DataFrame  # noqa: E402
 from spark_etl import batch_writer, batches, refusals, run, server, sinks, summaries  # noqa: E402
 from spark_etl.checkpoint import Checkpoint  # noqa: E402
@@ -261,6 +262,18 @@ def test_offsets_that_expired_are_refused_or_skipped(etl: Etl) -> None:
     assert etl.ids() == [1, 2]
     assert etl.run(source=", on_data_loss: continue").rows_in == 4
     assert etl.ids() == [1, 2, 4, 6, 7, 8]
+
+
+def test_a_timestamp_that_spark_cannot_read_is_named(etl: Etl) -> None:
+    topic = f"{etl.name}.late"
+    config = {"message.timestamp.after.max.ms": str(2**63 - 1)}  # the default is an hour
+    etl.admin.create_topics([NewTopic(topic, 1, 1, config=config)])[topic].result(30)
+    etl.topics = [topic]
+    producer = Producer({"bootstrap.servers": etl.servers})
+    producer.produce(topic, '{"id": 1}', timestamp=2**62)
+    assert producer.flush(30) == 0
+    with pytest.raises(RunError, match=r"^a record's timestamp is more than 290,000 years from now"):
+        etl.run()
 
 
 def test_batches_follow_the_size_of_records(etl: Etl) -> None:

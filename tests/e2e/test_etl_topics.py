@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -63,11 +63,13 @@ class Etl:
             **{"source": {"topics": [self.source]}, "dead_letter": {"topic": self.letters}, **sections},
         )
 
-    def produce(self, *values: Any, key: str = "k") -> None:
+    def produce(
+        self, *values: Any, key: str | None = "k", headers: Sequence[tuple[str, bytes]] = (("trace", b"t"),)
+    ) -> None:
         producer = Producer({"bootstrap.servers": self._servers, "message.max.bytes": 2 << 20})
         for value in values:
             content = value if isinstance(value, bytes) else json.dumps(value).encode()
-            producer.produce(self.source, content, key, headers=[("trace", b"t")])
+            producer.produce(self.source, content, key, headers=list(headers))
         assert producer.flush(30) == 0
 
     def read(self, topic: str) -> list[Message]:
@@ -153,6 +155,23 @@ def test_the_original_value_and_a_row_that_does_not_fit(spark, broker, tmp_path)
         str(len(large)),
     )
     assert error["message"] == f"the record is larger than topic {topic} takes"
+
+
+def test_a_row_without_a_key_does_not_fit_a_compacted_topic(spark, broker, tmp_path):
+    topic = "latest-" + uuid4().hex
+    etl = Etl(spark, broker, tmp_path, sinks=[{"type": "kafka", "topic": topic}])
+    compacted = NewTopic(topic, 1, 1, config={"cleanup.policy": "compact,delete"})
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    admin.create_topics([compacted])[topic].result(20)
+    etl.produce({"id": 1}, key=None)
+    etl.produce({"id": 2})
+    outputs, good, _ = etl.batch()
+    assert outputs.rows[0].write(good, place(0), None) == 1
+    assert [record.key() for record in etl.read(topic)] == [b"k"]
+    (letter,) = etl.read(etl.letters)
+    error = {name.removeprefix("__etl.errors."): text for name, text in headers(letter).items()}
+    assert (error["stage"], error["rule"], error["offset"]) == ("sink", "no_key", "0")
+    assert error["message"] == f"the compacted topic {topic} takes no record without a key"
 
 
 class Windows:
@@ -322,6 +341,17 @@ def test_letters_go_to_the_source_with_their_bytes_once(spark, broker, tmp_path,
     assert [set(headers(each)) for each in found[2:]] == [{"trace", "__etl.replay"}] * 2
     assert etl.replay(to="source")["letters"] == 0
     assert len(etl.read(etl.source)) == 4
+
+
+def test_headers_of_a_record_that_look_like_ours_keep_no_letter_back(spark, broker, tmp_path):
+    etl = Etl(spark, broker, tmp_path)
+    ours = [("__etl.errors.left_out", b"value"), ("__etl.errors.bytes", b"9")]
+    etl.produce(b"no JSON", headers=ours)
+    outputs, _, refused = etl.batch()
+    outputs.letters.write(refused, None)
+    assert etl.replay(to="source")["letters"] == 1
+    (record,) = etl.read(etl.source)[1:]
+    assert record.headers()[:-1] == ours
 
 
 def test_letters_do_not_overwrite_newer_rows(spark, broker, tmp_path):

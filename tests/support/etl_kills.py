@@ -117,14 +117,16 @@ class Drivers:
 
     @contextmanager
     def running(self) -> Iterator[subprocess.Popen[bytes]]:
-        """Run the pipeline without end. Stop it with SIGTERM at the end of the block, and check that it went well."""
+        """Run the pipeline without end. Stop its process group at the end of the block, and check that it went well."""
         log = self.folder / "run.log"
         with log.open("wb") as errors:
             command = [sys.executable, "-m", "spark_etl", "run", str(self.file)]
-            process = subprocess.Popen(command, env=self._environment, stdout=subprocess.DEVNULL, stderr=errors)
+            process = subprocess.Popen(
+                command, env=self._environment, stdout=subprocess.DEVNULL, stderr=errors, start_new_session=True
+            )
         try:
             yield process
-            process.terminate()
+            os.killpg(process.pid, signal.SIGTERM)
             assert process.wait(120) == 128 + signal.SIGTERM, log.read_text()[-3000:]
         finally:
             process.kill()

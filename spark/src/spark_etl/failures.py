@@ -13,9 +13,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from spark_etl.config import Pipeline, PipelineConfig
 from spark_etl.config.pipeline_file import Place
-from spark_etl.errors import DataLossError, EtlError, PartitionsError, RunError, StatementError
+from spark_etl.errors import DataLossError, EtlError, OutputError, PartitionsError, RunError, StatementError
 from spark_etl.judged import plan
-from spark_etl.reasons import java_causes, reason
+from spark_etl.reasons import java_causes, java_chain, reason
 
 _DATA_LOSS = ("KAFKA_DATA_LOSS", "data may have been lost", "data may have been missed")  # Spark's words
 #: Spark's words for partitions that a query of `available_now` did not find at its start, or finds no more.
@@ -23,6 +23,8 @@ _PARTITIONS = (
     "topic partitions in pre-fetched offset",
     "have been lost during running query with Trigger.AvailableNow",
 )
+#: Spark's words for a state whose columns have other types than the file gives them now.
+_STATE = ("[STATE_STORE_KEY_SCHEMA_NOT_COMPATIBLE]", "[STATE_STORE_VALUE_SCHEMA_NOT_COMPATIBLE]")
 _TRANSIENT = ("TimeoutException", "DisconnectException", "NetworkException", "NotLeaderOrFollowerException")
 #: Packages of failures that no expression causes.
 _OTHERS = ("org.apache.kafka.", "java.io.", "java.net.", "java.nio.", "java.util.concurrent.", "org.postgresql.")
@@ -96,13 +98,32 @@ def _parts(config: PipelineConfig) -> Generator[Part, bool, None]:
         yield ("transform", number, "sql"), grown(**steps, transform=config.transform[: number + 1])
 
 
-def run_error(error: Exception) -> RunError:
+def run_error(error: Exception) -> EtlError:
     """Return the root cause as an error of ours."""
     causes, text = java_causes(error), reason(error)
     if any(words in text for words in _DATA_LOSS) or any(
         cause.endswith("OffsetOutOfRangeException") for cause in causes
     ):
         return DataLossError(f"{text} (source.on_data_loss: continue reads the records that are left)")
+    if text.startswith(_STATE):
+        return OutputError(
+            "columns of `dedupe.keys` or of an aggregate of windows have other types than their state in the"
+            " checkpoint. Give them the types of before, give the aggregate another topic, or move the checkpoint away"
+            " and use `recover`"
+        )
+    if _is_of_timestamp(error):
+        return RunError(
+            "a record's timestamp is more than 290,000 years from now, and Spark cannot read the record. Delete the"
+            " topic's records up to it, and set source.on_data_loss: continue"
+        )
     failure = PartitionsError(text) if any(words in text for words in _PARTITIONS) else RunError(text)
     failure.transient = any(cause.endswith(_TRANSIENT) for cause in causes)
     return failure
+
+
+def _is_of_timestamp(error: Exception) -> bool:
+    """Return whether the connector failed to turn a record's timestamp into Spark's microseconds."""
+    chain = java_chain(error)
+    if not chain or chain[-1].getClass().getName() != "java.lang.ArithmeticException":
+        return False
+    return any("KafkaRecordToRowConverter" in str(frame) for frame in chain[-1].getStackTrace())

@@ -66,7 +66,7 @@ class SourceIdentity:
 
         `topics` are those of a batch: a pattern finds more of them over time. IdentityError: the cluster or a topic is
         not the one of the checkpoint. UnknownTopicError: a topic of the source does not exist. OutputError: a topic
-        comes back to the source, and Spark would read it again.
+        comes back to the source, and Spark would read it again; or it is left out, and the file does not allow that.
         """
         kept = self._kept()
         known = {*topics, *(kept.topics if kept is not None else ())} if self._source.pattern else set(topics)
@@ -81,7 +81,7 @@ class SourceIdentity:
                 f"{'; '.join(changed)}: the offsets in {self._checkpoint.location} do not belong to it. "
                 "Remove that folder to begin again, or set source.on_topic_change: restart"
             )
-        self._check_returned(kept)
+        self._check_left(kept)
         gone = may_be_gone - now.topics.keys()
         forgotten = self._forgotten(gone)
         before = {name: kept.topics.get(name, UNKNOWN) for name in {*kept.topics, *gone} - forgotten}
@@ -96,15 +96,29 @@ class SourceIdentity:
         last = self._checkpoint.last_planned() if gone else None
         return gone - (self._checkpoint.end_offsets(last) or {}).keys() if last is not None else gone
 
-    def _check_returned(self, kept: Identity) -> None:
-        """Refuse topics that were left out for a batch: Spark has forgotten their offsets since."""
-        returned = set(kept.left) & set(self._source.topics)
-        last = self._checkpoint.last_planned() if returned else None
-        for topic in sorted(returned - (self._checkpoint.end_offsets(last) or {}).keys() if last is not None else ()):
+    def _check_left(self, kept: Identity) -> None:
+        """Refuse topics that come back after a batch without them: Spark has forgotten their offsets since.
+
+        And refuse to leave topics out where Spark may not lose data: it would say so, without a name.
+        """
+        topics = set(self._source.topics)
+        returned, others = topics & set(kept.left), kept.topics.keys() - topics
+        last = self._checkpoint.last_planned() if not self._source.pattern and (returned or others) else None
+        if last is None:
+            return
+        known = (self._checkpoint.end_offsets(last) or {}).keys()
+        for topic in sorted(returned - known):
             raise OutputError(
                 f"the topic {topic} was left out of source.topics for a while, and Spark has forgotten its offsets:"
                 " its records would be written twice. Read it with another pipeline"
             )
+        if self._source.on_data_loss != "continue":
+            for topic in sorted(others & known):
+                raise OutputError(
+                    f"the topic {topic} is no longer in source.topics, and records after its offsets in"
+                    f" {self._checkpoint.location} would not be read. To leave it out, set source.on_data_loss:"
+                    " continue until the next batch is committed"
+                )
 
     def kept(self) -> Identity:
         """Return the identity in the checkpoint; an empty one if the checkpoint has none."""

@@ -61,7 +61,7 @@ def opened(settings: EtlSettings, name: str, *, kafka: bool = True) -> Iterator[
         for key, value in configuration(settings, Path(folder), kafka=kafka).items():
             builder = builder.config(key, value)
         # Spark makes a folder "artifacts" wherever the JVM was started.
-        with chdir(folder), _own_address(settings), _no_jvm_left():
+        with chdir(folder), _own_address(settings), _own_jvm():
             session = builder.getOrCreate()
         ivy_jars.keep(session.sparkContext.getConf(), settings.etl_ivy_dir, PACKAGES)
         try:
@@ -95,14 +95,18 @@ def _close(session: SparkSession) -> None:
 
 
 @contextmanager
-def _no_jvm_left() -> Iterator[None]:
-    """End a JVM whose start fails, or is given up at a signal. Connected to no driver, it would wait for ever."""
+def _own_jvm() -> Iterator[None]:
+    """Start the JVM in a process group of its own, and end it if its start fails or is given up at a signal.
+
+    A terminal that closes, and some process managers, signal the whole group of this process: the batch at work must
+    finish first. A JVM that is connected to no driver would wait for ever.
+    """
     started: list[Any] = []
     module: Any = java_gateway
     real = module.Popen
 
     def popen(*arguments: Any, **named: Any) -> Any:
-        started.append(real(*arguments, **named))
+        started.append(real(*arguments, process_group=0, **named))
         return started[-1]
 
     module.Popen = popen

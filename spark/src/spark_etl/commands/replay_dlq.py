@@ -37,7 +37,7 @@ from spark_etl.session import opened
 from spark_etl.settings import EtlSettings
 from spark_etl.sinks import Outputs
 from spark_etl.sinks import opened as outputs_of
-from spark_etl.sinks.dead_letters import ERROR_HEADERS, ERROR_PREFIX, LEFT_OUT, REFUSED_BY, SINK, TIMESTAMP_FORMAT
+from spark_etl.sinks.dead_letters import ERROR_HEADERS, ERROR_PREFIX, LEFT_OUT_BYTES, REFUSED_BY, SINK, TIMESTAMP_FORMAT
 from spark_etl.sinks.rows import MISFIT_STAGE
 from spark_etl.sinks.topics import Identity, TopicWriter, header, header_text
 
@@ -160,7 +160,8 @@ class Command:
         )
         texts = {name: header_text(ERROR_PREFIX + name) for name in ("pipeline", "stage", "rule", *_PLACE)}
         named = found.select("*", *(text.alias(f"error_{name}") for name, text in texts.items()))
-        wanted = [F.col("error_pipeline") == self._config.name, header_text(LEFT_OUT).isNull()]
+        whole = ~F.coalesce(F.element_at("headers", -1)["key"] == F.lit(LEFT_OUT_BYTES), F.lit(False))
+        wanted = [F.col("error_pipeline") == self._config.name, whole]
         wanted += [F.col("error_partition").isNotNull() & F.col("error_offset").isNotNull()]
         wanted += [F.col(f"error_{name}") == value for name, value in _named(replay).items()]
         if replay.since is not None:

@@ -16,6 +16,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from spark_etl.cluster import Cluster
+from spark_etl.errors import OutputError
 from spark_etl.sinks.topics import (
     HEADERS,
     Identity,
@@ -49,8 +50,12 @@ class DeadLetters:
         return self._writer.topic
 
     def check(self) -> None:
-        """Create the topic unless it exists. Raises OutputError in one line."""
+        """Create the topic unless it exists. Raises OutputError in one line, also for a topic that loses letters."""
         self._writer.check()
+        if self._writer.compacted:
+            raise OutputError(
+                f"topic {self.topic}: cleanup.policy is compact, which removes all letters of a key but the last one"
+            )
 
     def write(self, refused: DataFrame, begun_before: datetime | None) -> None:
         """Write a letter for each refused row of a judged frame."""

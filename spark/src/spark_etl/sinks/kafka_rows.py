@@ -4,7 +4,8 @@ The value is a JSON object of the row's columns, or the original value. The key 
 headers of a record are the original ones (with the original value only), and then, as text, `__etl.pipeline` and
 `__etl.source.topic .partition .offset .timestamp`, which identify the record.
 
-A row that the topic would not take becomes a dead letter: stage `sink`, rule `too_large`.
+A row that the topic would not take becomes a dead letter of the stage `sink`: rule `too_large`, or `no_key` in a
+compacted topic.
 """
 
 from datetime import datetime
@@ -48,17 +49,35 @@ class KafkaRows:
     def write(self, rows: DataFrame, batch: BatchPlace, begun_before: datetime | None) -> int:  # noqa: ARG002
         """Write the good rows of a batch; return the number of rows that did not fit and became dead letters."""
         made = row_records(rows, self._config, self._pipeline)
-        size = record_bytes(F.col("_made.key"), F.col("_made.value"), F.col("_made.headers"))
-        fits = size <= F.lit(self._writer.record_bytes_max)
-        judged = made.withColumn("_fits", fits)
+        judged = made.withColumn("_fault", self._fault())
         counted = Observation()
-        observed = judged.observe(counted, F.count_if(~F.col("_fits")).alias("misfits"))
-        self._writer.write(observed.where("_fits").select("_made.*"), begun_before)
+        observed = judged.observe(counted, F.count("_fault").alias("misfits"))
+        self._writer.write(observed.where("_fault IS NULL").select("_made.*"), begun_before)
         count = int(counted.get["misfits"])
         if count:
-            reason = F.lit(f"the record is larger than topic {self._config.topic} takes")
-            self._letters.write(misfits(judged.where("NOT _fits"), self.name, F.lit("too_large"), reason), begun_before)
+            refused = misfits(
+                judged.where("_fault IS NOT NULL"), self.name, F.col("_fault.rule"), F.col("_fault.message")
+            )
+            self._letters.write(refused, begun_before)
         return count
+
+    def _fault(self) -> Column:
+        """Return why the topic would not take the record `_made` (rule, message); null if it takes it."""
+        key, topic = F.col("_made.key"), self._config.topic
+        size = record_bytes(key, F.col("_made.value"), F.col("_made.headers"))
+        fault = F.when(
+            size > F.lit(self._writer.record_bytes_max),
+            _fault("too_large", f"the record is larger than topic {topic} takes"),
+        )
+        if self._writer.compacted:
+            fault = fault.when(
+                key.isNull(), _fault("no_key", f"the compacted topic {topic} takes no record without a key")
+            )
+        return fault
+
+
+def _fault(rule: str, message: str) -> Column:
+    return F.struct(F.lit(rule).alias("rule"), F.lit(message).alias("message"))
 
 
 def row_records(rows: DataFrame, config: KafkaSinkConfig, pipeline: str) -> DataFrame:

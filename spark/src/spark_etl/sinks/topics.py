@@ -49,15 +49,17 @@ class TopicWriter:
         self._identity = identity
         self._request_bytes = int(cluster.options.get("max.request.size", REQUEST_BYTES_DEFAULT))
         self.record_bytes_max = self._request_bytes
+        self.compacted = False  # whether it takes no record without a key
 
     def check(self) -> None:
-        """Create the topic unless it exists, and learn how large a record it takes.
+        """Create the topic unless it exists, and learn which records it takes.
 
         Raises OutputError if the topic cannot be created or takes too small records only.
         """
         with self._cluster.admin(self._session) as admin:
             admin.create_missing([self.topic])
             allowed = int(admin.topic_setting(self.topic, "max.message.bytes"))
+            self.compacted = "compact" in admin.topic_setting(self.topic, "cleanup.policy").split(",")
         if allowed < MESSAGE_BYTES_MIN:
             raise OutputError(f"topic {self.topic}: max.message.bytes is {allowed}, less than {MESSAGE_BYTES_MIN}")
         if "max.request.size" not in self._cluster.options:
