@@ -96,10 +96,10 @@ def _close(session: SparkSession) -> None:
 
 @contextmanager
 def _own_jvm() -> Iterator[None]:
-    """Start the JVM in a process group of its own, and end it if its start fails or is given up at a signal.
+    """Start the JVM in its own process group. End it if its start fails, or if a signal ends the wait for it.
 
-    A terminal that closes, and some process managers, signal the whole group of this process: the batch at work must
-    finish first. A JVM that is connected to no driver would wait for ever.
+    A terminal that closes signals the whole group of this process, and the batch at work needs the JVM to finish. A JVM
+    that is connected to no driver would wait for ever.
     """
     started: list[Any] = []
     module: Any = java_gateway

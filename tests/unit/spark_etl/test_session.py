@@ -1,5 +1,6 @@
 """The properties of a session for any master, without a JVM."""
 
+import os
 import re
 import signal
 import subprocess
@@ -141,12 +142,13 @@ def test_a_start_that_a_signal_ends_leaves_no_jvm():
         started.append(java_gateway.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE))
         raise Stopped
 
-    with pytest.raises(Stopped), session._no_jvm_left():
+    with pytest.raises(Stopped), session._own_jvm():
         start()
     assert started[0].returncode == -signal.SIGKILL
     assert java_gateway.Popen is before
-    with session._no_jvm_left():
+    with session._own_jvm():
         process = java_gateway.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    assert os.getpgid(process.pid) == process.pid  # a signal to our group does not end it
     assert process.poll() is None
     process.communicate(b"\n")
     assert process.returncode == 0
