@@ -28,6 +28,7 @@ class Etl:
 
     def __init__(self, folder: Path, bootstrap_servers: str, spark: SparkSession) -> None:
         self.folder = folder
+        self.place = str(folder)  # of the checkpoint and the table
         self.servers = bootstrap_servers
         self.spark = spark
         self.name = f"p{uuid4().hex[:8]}"
@@ -72,11 +73,11 @@ class Etl:
             f"""
 apiVersion: etl/v1
 name: {self.name}
-checkpoint: {self.folder}/checkpoint
+checkpoint: {self.place}/checkpoint
 source: {{topics: [{", ".join(self.topics)}]{source}}}
 decode: {{format: json, schema: schema.json{decode}}}
 sinks:
-  {f"- {{type: delta, path: {self.folder}/table}}" if table else ""}
+  {f"- {{type: delta, path: {self.place}/table}}" if table else ""}
   {totals if summary else ""}
   {sink}
 dead_letter: {{topic: {self.letters}}}
@@ -89,7 +90,7 @@ dead_letter: {{topic: {self.letters}}}
 
     def ids(self) -> list[int]:
         """Return the ids in the table, sorted."""
-        rows = self.spark.read.format("delta").load(f"{self.folder}/table").select("id").collect()
+        rows = self.spark.read.format("delta").load(f"{self.place}/table").select("id").collect()
         return sorted(row["id"] for row in rows)
 
     def read(self, topic: str) -> list[tuple[str | None, str | None]]:

@@ -19,7 +19,7 @@ import pytest
 HERE = Path(__file__).parent
 TESTS = HERE.parent
 BUILD = TESTS.parent / "build"
-MODULES = (HERE / "kafka_broker.xml", TESTS / "oracles" / "kafka_messages.xml")
+MODULES = (HERE / "kafka_broker.xml", HERE / "hdfs.xml", TESTS / "oracles" / "kafka_messages.xml")
 #: A server that does not answer, or breaks off, is asked again.
 TRIES = 3
 

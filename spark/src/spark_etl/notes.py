@@ -4,8 +4,8 @@
     CHECKPOINT/_etl/begun/<query id>-<batch id>.json    a batch that may have written to its sinks
     CHECKPOINT/_etl/finished/<query id>.json            the last batch that every sink holds
 
-A document is written completely or not at all. They go when a user removes the checkpoint. A local
-checkpoint is written by this process and synced; any other one (`s3a://`, `hdfs://`) through Hadoop in the JVM.
+A document is written completely or not at all. They go when a user removes the checkpoint. A local checkpoint is
+written by this process and synced, any other one (`s3a://`, `hdfs://`) by Spark, as it writes its own part.
 """
 
 import json
@@ -67,10 +67,11 @@ class LocalNotes:
 
     def write(self, name: str, document: dict[str, Any]) -> None:
         path = self._path(name)
+        content = _encoded(str(path), document)
         path.parent.mkdir(parents=True, exist_ok=True)
         partial = path.with_suffix(".partial")
         with partial.open("wb") as file:
-            file.write(_encoded(document))
+            file.write(content)
             file.flush()
             os.fsync(file.fileno())
         partial.rename(path)
@@ -92,7 +93,8 @@ class HadoopNotes:
         self._jvm = jvm
         self._folder = folder
         path = jvm.org.apache.hadoop.fs.Path(folder)
-        self._files = path.getFileSystem(session._jsc.hadoopConfiguration())
+        self._configuration = session._jsc.hadoopConfiguration()
+        self._files = path.getFileSystem(self._configuration)
 
     def read(self, name: str) -> dict[str, Any] | None:
         path = self._path(name)
@@ -107,15 +109,17 @@ class HadoopNotes:
         return _decoded(str(path), content)
 
     def write(self, name: str, document: dict[str, Any]) -> None:
-        partial, path = self._path(f"{name}.partial"), self._path(name)
-        stream = self._files.create(partial, True)
+        path, content = self._path(name), _encoded(str(self._path(name)), document)
+        streaming: Any = self._jvm.org.apache.spark.sql.execution.streaming
+        files = getattr(getattr(streaming, "CheckpointFileManager$"), "MODULE$").create(path, self._configuration)
+        files.mkdirs(path.getParent())
+        stream = files.createAtomic(path, True)
         try:
-            stream.write(bytearray(_encoded(document)))
-        finally:
-            stream.close()
-        self._files.delete(path, False)
-        if not self._files.rename(partial, path):
-            raise OutputError(f"{path}: could not be written")
+            stream.write(bytearray(content))
+        except BaseException:
+            stream.cancel()
+            raise
+        stream.close()
 
     def remove(self, name: str) -> None:
         self._files.delete(self._path(name), False)
@@ -124,13 +128,18 @@ class HadoopNotes:
         return self._jvm.org.apache.hadoop.fs.Path(f"{self._folder}/{name}.json")
 
 
-def _encoded(document: dict[str, Any]) -> bytes:
-    return json.dumps(document, sort_keys=True).encode()
+def _encoded(path: str, document: dict[str, Any]) -> bytes:
+    return _limited(path, json.dumps(document, sort_keys=True).encode())
+
+
+def _limited(path: str, content: bytes) -> bytes:
+    if len(content) > DOCUMENT_BYTES_MAX:
+        raise OutputError(f"{path}: larger than {DOCUMENT_BYTES_MAX} bytes")
+    return content
 
 
 def _decoded(path: str, content: bytes) -> dict[str, Any]:
-    if len(content) > DOCUMENT_BYTES_MAX:
-        raise OutputError(f"{path}: larger than {DOCUMENT_BYTES_MAX} bytes")
+    _limited(path, content)
     try:
         document = json.loads(content)
     except ValueError as error:

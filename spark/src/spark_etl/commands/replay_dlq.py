@@ -82,15 +82,16 @@ class Command:
     def _replay(self, options: argparse.Namespace) -> dict[str, Any]:
         with self._cluster.admin(self._session) as admin:
             topic_id = admin.topic_ids([self._topic])[self._topic] or ""
+            ends = admin.end_offsets([self._topic])[self._topic]
         replays = Replays(notes.at(notes.absolute(self._config.checkpoint), self._session), topic_id)
         if replays.recovered:
-            replays.finished(_ranges(self._returned(self._chosen(options, replays.next_number))))
+            replays.finished(_ranges(self._returned(_chosen(options, ends, replays.next_number))))
         replay = replays.resumed(self._topic)
         again = replay is not None
         if replays.interrupted is not None and not again:
             self._log.warning("an interrupted replay is given up, its letters are gone")
         if replay is None:
-            replay = self._chosen(options, replays.next_number)
+            replay = _chosen(options, ends, replays.next_number)
             replay = dataclasses.replace(replay, topic=self._topic, topic_id=topic_id)
         else:
             self._log.warning("an interrupted replay is finished first", number=replay.number, to=replay.to)
@@ -126,20 +127,6 @@ class Command:
             empty = plan(self._session, sources.no_records(self._session), self._pipeline)
             with LakeTable.opened(self._session, table, empty.good(empty.rows).schema) as lake:
                 yield lake
-
-    def _chosen(self, options: argparse.Namespace, number: int) -> Replay:
-        with self._cluster.admin(self._session) as admin:
-            ends = admin.end_offsets([self._topic])[self._topic]
-        return Replay(
-            number=number,
-            at=datetime.now(UTC).isoformat(),
-            to=options.to,
-            stage=options.stage,
-            rule=options.rule,
-            since=options.from_.isoformat() if options.from_ is not None else None,
-            until=options.until_.isoformat() if options.until_ is not None else None,
-            ends={str(partition): end for partition, end in ends.items()},
-        )
 
     def _returned(self, replay: Replay) -> DataFrame:
         """Return the letters whose records are in the table: they came back before a checkpoint was lost."""
@@ -276,6 +263,19 @@ class Command:
 
 _PLACE = ("topic", "partition", "offset", "timestamp")
 _BETWEEN = " "  # names of sinks; an address of several hosts has commas
+
+
+def _chosen(options: argparse.Namespace, ends: Mapping[int, int], number: int) -> Replay:
+    return Replay(
+        number=number,
+        at=datetime.now(UTC).isoformat(),
+        to=options.to,
+        stage=options.stage,
+        rule=options.rule,
+        since=options.from_.isoformat() if options.from_ is not None else None,
+        until=options.until_.isoformat() if options.until_ is not None else None,
+        ends={str(partition): end for partition, end in ends.items()},
+    )
 
 
 def _named(replay: Replay) -> Mapping[str, str]:
