@@ -184,6 +184,7 @@ def _translated(bootstrap_servers: str, subject: str = "") -> Iterator[None]:
             raise TopicExistsError(f"{subject}: {text}") from error
         if root.endswith((".TimeoutException", ".DisconnectException")):
             raise UnreachableError(
-                f"no Kafka broker answered at {bootstrap_servers} within {ANSWER_SECONDS:g} s ({text})"
+                f"no Kafka broker answered at {bootstrap_servers} within {ANSWER_SECONDS:g} s; one that expects another"
+                f" kafka.security.protocol does not answer either ({text})"
             ) from error
         raise ClusterError(f"{subject or f'Kafka at {bootstrap_servers}'}: {text}") from error
