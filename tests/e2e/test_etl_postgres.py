@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
 
 import pytest
@@ -76,9 +77,34 @@ def test_upsert_keeps_the_last_row_of_a_key(case):
 def test_upsert_deletes_by_the_key_of_the_record(case):
     keep = case.frame("id bigint, n int, _deleted boolean", (1, 1, False), (2, 1, False), (3, 1, None))
     case.write(keep, 0, mode="upsert", keys=["id"])
-    gone = case.frame("id bigint, n int, _deleted boolean", (None, None, True), (3, None, True), (3, 5, False))
-    case.write(gone.withColumn("_key", gone["id"].cast("string")).na.fill({"_key": "2"}), 1, mode="upsert", keys=["id"])
+    # The first deletion has a value of its own in the column, as an expression may give it.
+    gone = case.frame("id bigint, n int, _deleted boolean", (1, None, True), (3, None, True), (3, 5, False))
+    key = F.when(gone["id"] == 1, "2").otherwise(gone["id"].cast("string"))
+    case.write(gone.withColumn("_key", key), 1, mode="upsert", keys=["id"])
     assert case.stored() == [("1", "1"), ("3", "5")]
+
+
+def test_a_table_named_with_its_schema_is_the_same_one(case):
+    rows = case.frame("id bigint", (1,))
+    case.write(rows)
+    name, case.table = case.table, f"public.{case.table}"
+    case.write(rows)
+    case.table = name
+    assert case.stored() == [("1",)]
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"), [("etl_offset", "a name of the staging table's own"), ("c" * 64, "longer than the 63 bytes")]
+)
+def test_a_column_that_a_table_cannot_have_is_named(case, name, reason):
+    with pytest.raises(ConfigError, match=reason):
+        case.sink(case.frame(f"{name} bigint", (1,))).check()
+
+
+def test_two_pipelines_create_a_table_in_turn(case, postgres):
+    rows = case.frame("id bigint", (1,))
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(lambda _: case.sink(rows).check(), range(8))) == [None] * 8
 
 
 def test_a_key_of_several_columns_deletes(case):

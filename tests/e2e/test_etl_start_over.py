@@ -54,6 +54,21 @@ def test_another_sink_gets_the_batch_of_a_deleted_topic_from_the_table(etl: Etl,
     assert [key for key, _ in etl.read(etl.letters)] == ["broken", "broken"]  # both were out before the sink
 
 
+def test_another_sink_gets_the_batch_of_a_topic_that_left_the_source_and_was_deleted(etl: Etl, monkeypatch) -> None:
+    topic, other, lossy = f"{etl.name}.rows", f"{etl.name}.other", ", on_data_loss: continue"
+    sink = f"- {{type: kafka, topic: {topic}}}"
+    etl.topics.append(other)
+    etl.create(other)
+    etl.produce(1, 2)
+    etl.produce(3, topic=other)
+    interrupted(etl, KafkaRows, "write", monkeypatch, source=lossy, sink=sink)
+    etl.topics.remove(other)
+    etl.admin.delete_topics([other])[other].result(30)
+    etl.produce(4)
+    etl.run(source=lossy, sink=sink)
+    assert etl.ids() == sent(etl, topic) == [1, 2, 3, 4]
+
+
 @pytest.mark.parametrize(
     ("start", "others"),
     [

@@ -58,7 +58,7 @@ class Case:
         return self._server.rows(f"SELECT {columns} FROM {self.table} ORDER BY {order}")
 
     def batches(self) -> list[tuple[str, ...]]:
-        return self._server.rows(f"SELECT app_id, batch, rows FROM etl_batches WHERE target = '{self.table}'")
+        return self._server.rows(f"SELECT app_id, batch, rows FROM etl_batches WHERE target = 'public.{self.table}'")
 
     def staging(self) -> list[tuple[str, ...]]:
         return self._server.rows("SELECT tablename FROM pg_tables WHERE tablename LIKE 'etl\\_staging%'")

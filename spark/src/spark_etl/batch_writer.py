@@ -103,7 +103,8 @@ class BatchWriter:
             good = rows if rows is not None else self._judged.good(batch, raw=self._config.keeps_raw)
             number = sink.write(good, place, begun_before)
             if number:
-                misfits["sink", type(sink).__name__.lower()] = number
+                check = ("sink", type(sink).__name__.lower())
+                misfits[check] = misfits.get(check, 0) + number
         self._batches.finished(place)
         return Written(place, self._unfinished.pop(place, None), end, time.monotonic() - began, misfits)
 
@@ -174,6 +175,7 @@ class BatchWriter:
             "cluster": identity.cluster,
             "topic_ids": {topic: identity.topics[topic] for topic in end if topic in identity.topics},
             "created_again": list(identity.again),
+            "left": {topic: identity.topics[topic] for topic in identity.left},
             "rows_in": counts.rows,
             "rows_out": counts.good,
             "refused": labelled(counts.refused),

@@ -1,8 +1,9 @@
 """The number of records of a batch that has about `source.max_bytes_per_trigger` bytes.
 
-Spark limits batches by records only. Here the mean size of a record is measured on each batch, and the limit in
-records follows from it. The first batch has the mean of an earlier run, or MEAN_BYTES_FIRST. A batch may exceed the
-limit when records grow; the next one does not.
+Spark limits batches by offsets only. Here the mean bytes of an offset are measured on each batch, and the limit in
+offsets follows from it. Offsets of compacted and aborted records and of markers have none. The first batch has the mean
+of an earlier run, or MEAN_BYTES_FIRST. A batch may exceed the limit when records grow, or after a hole in the offsets;
+the next one does not.
 """
 
 from typing import Any
@@ -16,6 +17,7 @@ from spark_etl.notes import Notes
 MEAN_BYTES_FIRST = 10_000  # small batches first: a record has seldom more
 TOO_LARGE = 1.25  # the limit in records is lowered when a batch would exceed the bytes by more
 TOO_SMALL = 0.5  # and raised when it would use less than this part of them
+GROWTH = 4  # of the limit at each batch without a record: a hole of a million offsets takes ten batches
 RECORD_SIZES = "millrace_record_sizes"  # name of the observation
 _NOTE = "record_size"
 
@@ -34,7 +36,7 @@ class ByteLimit:
         self._records_max = records_max
         self._notes = notes
         kept = notes.read(_NOTE)
-        #: The most records of a batch, for queries that start from now on.
+        #: The most offsets of a batch, for queries that start from now on.
         self.records = self._fitting(float(kept["mean"]) if kept is not None else float(MEAN_BYTES_FIRST))
 
     def learned(self, progress: dict[str, Any]) -> bool:
@@ -42,25 +44,33 @@ class ByteLimit:
         sizes = progress.get("observedMetrics", {}).get(RECORD_SIZES)
         if not sizes:
             return False
-        return self.measured(sizes["records"] or 0, sizes["size"] or 0, limited=queries.limited(progress))
+        offsets = max(queries.offsets(progress), sizes["records"] or 0)
+        return self.measured(offsets, sizes["size"] or 0, limited=queries.limited(progress))
 
-    def measured(self, records: int, size: int, *, limited: bool) -> bool:
+    def measured(self, offsets: int, size: int, *, limited: bool) -> bool:
         """Learn the size of a batch; return whether the limit changes, which needs a new query.
 
-        `limited` says whether the source had more for the batch. The number of records alone does not: offsets of
-        compacted records and of markers count for Spark's limit, and Spark rounds the share of each partition down.
+        `limited` says whether the source had more for the batch. The number of offsets alone does not: Spark rounds the
+        share of each partition down.
         """
-        if records <= 0:
+        if offsets <= 0:
             return False
-        mean = max(1.0, size / records)
+        if size <= 0:
+            return limited and self._grown()
+        mean = max(1.0, size / offsets)
         fitting = self._fitting(mean)
         too_large = self.records > fitting * TOO_LARGE
-        too_small = self.records < fitting * TOO_SMALL and (limited or records >= self.records)
+        too_small = self.records < fitting * TOO_SMALL and (limited or offsets >= self.records)
         if not too_large and not too_small:
             return False
         self.records = fitting
         self._notes.write(_NOTE, {"mean": mean})
         return True
+
+    def _grown(self) -> bool:
+        """Raise the limit over a hole, for this run: the note keeps the size of records."""
+        before, self.records = self.records, min(self.records * GROWTH, self._fitting(1.0))
+        return self.records > before
 
     def _fitting(self, mean: float) -> int:
         fitting = max(1, int(self._bytes_max / mean))

@@ -9,7 +9,7 @@ each commit: at the commit, every record of the batch has been read from the top
 `on_data_loss: continue` a topic of a pattern may be gone. Its id is kept as long as Spark has offsets of it.
 
 `again` names the topics of which the outputs have rows of an earlier topic too: other records with the same offsets.
-`left` has the topics that `source.topics` named before.
+`left` has the topics that the source had before.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -34,7 +34,7 @@ class Identity:
     cluster: str
     topics: dict[str, str]  # topic → topic id
     again: tuple[str, ...] = ()  # topics that were created again, and read from their start
-    left: tuple[str, ...] = ()  # topics that `source.topics` named before
+    left: tuple[str, ...] = ()  # topics that the source had before
 
 
 def document_of(
@@ -62,31 +62,33 @@ class SourceIdentity:
         self._source = source
 
     def check(self, topics: Iterable[str] = ()) -> Identity:
-        """Return the identity of the source, and keep that of topics that are new.
+        """Return the identity of the source, and keep that of topics that are new or left out.
 
         `topics` are those of a batch: a pattern finds more of them over time. IdentityError: the cluster or a topic is
         not the one of the checkpoint. UnknownTopicError: a topic of the source does not exist. OutputError: a topic
         comes back to the source, and Spark would read it again; or it is left out, and the file does not allow that.
         """
         kept = self._kept()
-        known = {*topics, *(kept.topics if kept is not None else ())} if self._source.pattern else set(topics)
+        known = set(topics)
+        if self._source.pattern and kept is not None:
+            known |= {name for name in kept.topics if self._source.matches(name)}
         may_be_gone = known if self._source.pattern and self._source.on_data_loss == "continue" else set()
         now = self._now({*self._source.topics, *known}, may_be_gone)
         if kept is None:
             self._keep(now)
             return now
+        self._check_left(kept, now)
         changed = self._changes(kept, now)
         if changed:
             raise IdentityError(
                 f"{'; '.join(changed)}: the offsets in {self._checkpoint.location} do not belong to it. "
                 "Remove that folder to begin again, or set source.on_topic_change: restart"
             )
-        self._check_left(kept)
         gone = may_be_gone - now.topics.keys()
         forgotten = self._forgotten(gone)
         before = {name: kept.topics.get(name, UNKNOWN) for name in {*kept.topics, *gone} - forgotten}
-        left = () if self._source.pattern else tuple(sorted(before.keys() - now.topics.keys()))
-        current = Identity(now.cluster, {**before, **now.topics}, tuple(sorted({*kept.again, *forgotten})), left)
+        found = {**before, **now.topics}
+        current = Identity(now.cluster, found, tuple(sorted({*kept.again, *forgotten})), self._left(found))
         if current != kept:
             self._keep(current)
         return current
@@ -96,26 +98,31 @@ class SourceIdentity:
         last = self._checkpoint.last_planned() if gone else None
         return gone - (self._checkpoint.end_offsets(last) or {}).keys() if last is not None else gone
 
-    def _check_left(self, kept: Identity) -> None:
+    def _left(self, names: Iterable[str]) -> tuple[str, ...]:
+        return tuple(sorted(name for name in names if not self._source.reads(name)))
+
+    def _check_left(self, kept: Identity, now: Identity) -> None:
         """Refuse topics that come back after a batch without them: Spark has forgotten their offsets since.
 
         And refuse to leave topics out where Spark may not lose data: it would say so, without a name.
         """
-        topics = set(self._source.topics)
-        returned, others = topics & set(kept.left), kept.topics.keys() - topics
-        last = self._checkpoint.last_planned() if not self._source.pattern and (returned or others) else None
-        if last is None:
+        returned = {name for name in kept.left if now.topics.get(name) == kept.topics[name]}
+        left = set(self._left(kept.topics))
+        if not (returned or left) or kept.cluster != now.cluster:
             return
-        known = (self._checkpoint.end_offsets(last) or {}).keys()
-        for topic in sorted(returned - known):
+        last = self._checkpoint.last_planned()
+        planned = (self._checkpoint.end_offsets(last) or {}).keys() if last is not None else set[str]()
+        if last is None and start_offsets(self._checkpoint) is None:  # nothing was read yet
+            return
+        for topic in sorted(returned - planned):
             raise OutputError(
-                f"the topic {topic} was left out of source.topics for a while, and Spark has forgotten its offsets:"
+                f"the topic {topic} was left out of the source for a while, and Spark has forgotten its offsets:"
                 " its records would be written twice. Read it with another pipeline"
             )
         if self._source.on_data_loss != "continue":
-            for topic in sorted(others & known):
+            for topic in sorted(left & planned):
                 raise OutputError(
-                    f"the topic {topic} is no longer in source.topics, and records after its offsets in"
+                    f"the source no longer has the topic {topic}, and records after its offsets in"
                     f" {self._checkpoint.location} would not be read. To leave it out, set source.on_data_loss:"
                     " continue until the next batch is committed"
                 )
@@ -147,7 +154,9 @@ class SourceIdentity:
         replacement = self._checkpoint.replacement()
         kept = self.kept()
         again = {name for name in now.topics if name in kept.again or (name in kept.topics and name not in same)}
-        replacement.notes.write(_IDENTITY, document_of(now.cluster, now.topics, again))
+        left = self._left({*kept.left, *now.topics})
+        ids = {**{name: kept.topics[name] for name in left if name in kept.topics}, **now.topics}
+        replacement.notes.write(_IDENTITY, document_of(now.cluster, ids, again, left))
         before = self._checkpoint.query_id()
         queries = [*self.queries_before(), *([before] if before is not None else [])]
         replacement.notes.write(_START, {"offsets": offsets, "after": queries})

@@ -99,6 +99,18 @@ def progress_since(query: StreamingQuery, timestamp: str) -> list[dict[str, Any]
     return [_document(str(each.json())) for each in running._jsq.recentProgress() if str(each.timestamp()) > timestamp]
 
 
+def offsets(progress: dict[str, Any]) -> int:
+    """Return how many offsets a batch spans, given its report; a partition without a known start counts for nothing."""
+    (source,) = progress["sources"]
+    start, end = source.get("startOffset") or {}, source.get("endOffset") or {}
+    return sum(
+        last - start[topic][number]
+        for topic, partitions in end.items()
+        for number, last in partitions.items()
+        if number in start.get(topic, {})
+    )
+
+
 def limited(progress: dict[str, Any]) -> bool:
     """Return whether the source had more records than a batch got, given the batch's report."""
     (source,) = progress["sources"]

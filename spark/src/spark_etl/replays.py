@@ -10,17 +10,17 @@ replays.finished(ranges)
 Offsets are marked by the id of the dead-letter topic: another topic has other letters at the same offsets.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any, Literal
 
 from spark_etl.errors import OutputError
 from spark_etl.notes import Notes
+from spark_etl.ranges import OffsetRanges
 
 _NOTE = "replays"
 QUERY = "replay-dlq"  # of the batches of replays
-Ranges = Mapping[int, Sequence[tuple[int, int]]]  # partition → first and last offset, in order
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Replays:
         return self._next
 
     @property
-    def done(self) -> Ranges:
+    def done(self) -> OffsetRanges:
         """The offsets of all replayed letters of the topic."""
         done = self._done.get(self._topic_id, {})
         return {int(partition): [(first, last) for first, last in each] for partition, each in done.items()}
@@ -94,7 +94,7 @@ class Replays:
         self._next = replay.number + 1
         self._write(replay)
 
-    def finished(self, ranges: Ranges) -> None:
+    def finished(self, ranges: OffsetRanges) -> None:
         """Keep that the letters of an interrupted or new replay have been written."""
         done = self._done.setdefault(self._topic_id, {})
         for partition, added in ranges.items():

@@ -124,9 +124,8 @@ class Run:
                 self._check_belongs()
                 if changed is not None:
                     self._start_over(changed)
-                elif table is not None:
-                    notes = self._checkpoint.notes
-                    unfinished.finish(self._session, self._cluster, self._pipeline, table, self._outputs, notes)
+                else:
+                    self._finish_batches(table)
                 self._repeat(stop)
                 if not stop.is_set():
                     self._summarise()
@@ -221,11 +220,22 @@ class Run:
     def _start_over(self, error: IdentityError) -> None:
         if self._config.source.on_topic_change != "restart":
             raise error
-        places = (self._checkpoint, self._identity, self._lake, self._outputs)
-        last = LastBatch(self._session, self._pipeline, self._cluster, *places, self._log)
-        topics = self._identity.start_over(last.complete())
+        topics = self._identity.start_over(self._last_batch().complete())
         stateful.check(self._pipeline, self._checkpoint)  # which is a new one
         self._log.warning("source starts over", reason=str(error), topics=topics)
+
+    def _last_batch(self) -> LastBatch:
+        places = (self._checkpoint, self._identity, self._lake, self._outputs)
+        return LastBatch(self._session, self._pipeline, self._cluster, *places, self._log)
+
+    def _finish_batches(self, table: LakeTable | None) -> None:
+        """Finish the batch of an earlier run that Spark cannot repeat as it was."""
+        if table is not None:
+            unfinished.finish(
+                self._session, self._cluster, self._pipeline, table, self._outputs, self._checkpoint.notes
+            )
+        if self._checkpoint.is_unfinished() and self._last_batch().gone():
+            self._last_batch().complete()
 
     def _query(self, stop: threading.Event) -> None:
         self._failure = None

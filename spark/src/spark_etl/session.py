@@ -5,6 +5,7 @@ The master may be `local[n]` or any cluster's. Under spark-submit the session jo
 
 import os
 import shutil
+import signal
 from collections.abc import Iterator, Sequence
 from contextlib import chdir, contextmanager
 from importlib.resources import files
@@ -20,6 +21,7 @@ from spark_etl import ivy_jars
 from spark_etl.errors import ConfigError, EtlError, RunError
 from spark_etl.reasons import reason
 from spark_etl.settings import PACKAGES, EtlSettings
+from spark_etl.signals import STOPS
 
 JARS = ("*spark-sql-kafka-0-10*.jar", "*delta-spark*.jar", "*spark-avro*.jar", "*postgresql*.jar")
 DELTA = {
@@ -96,17 +98,17 @@ def _close(session: SparkSession) -> None:
 
 @contextmanager
 def _own_jvm() -> Iterator[None]:
-    """Start the JVM in its own process group. End it if its start fails, or if a signal ends the wait for it.
+    """Start the JVM deaf to the signals that stop a run. End it if its start fails, or a signal ends the wait for it.
 
-    A terminal that closes signals the whole group of this process, and the batch at work needs the JVM to finish. A JVM
-    that is connected to no driver would wait for ever.
+    A terminal that closes and systemd signal every process, and the batch at work needs the JVM to finish. The JVM ends
+    with its driver. One that is connected to none would wait for ever.
     """
     started: list[Any] = []
     module: Any = java_gateway
     real = module.Popen
 
     def popen(*arguments: Any, **named: Any) -> Any:
-        started.append(real(*arguments, process_group=0, **named))
+        started.append(real(*arguments, **{**named, "preexec_fn": _ignore_stops}))
         return started[-1]
 
     module.Popen = popen
@@ -119,6 +121,12 @@ def _own_jvm() -> Iterator[None]:
         raise
     finally:
         module.Popen = real
+
+
+def _ignore_stops() -> None:
+    """Ignore the signals, in a process that is about to become a JVM: Java leaves ignored ones alone."""
+    for number in STOPS:
+        signal.signal(number, signal.SIG_IGN)
 
 
 @contextmanager

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
 
 class Stopped(BaseException):
     """A signal that came before the run could be stopped in order."""
@@ -18,8 +20,7 @@ class Signals:
         self.stop = threading.Event()
         self.received = 0
         self._graceful = False
-        every = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-        self._numbers = [number for number in every if signal.getsignal(number) is not signal.SIG_IGN]
+        self._numbers = [number for number in STOPS if signal.getsignal(number) is not signal.SIG_IGN]
 
     def install(self) -> None:
         for number in self._numbers:

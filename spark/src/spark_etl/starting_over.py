@@ -1,7 +1,7 @@
-"""The last batch of a query whose source starts over, written to the outputs that missed it.
+"""The last batch of a query that cannot repeat it, written to the outputs that missed it.
 
-A new query never repeats a batch of the old one, and a topic that was created again has lost the old records. An
-earlier run may have died between the table and another output. That output then gets the batch's rows:
+A query that starts over never repeats a batch of the old one. A topic that was deleted has lost the records. An earlier
+run may have died between the table and another output. That output then gets the batch's rows:
 
 - from the table's own commit, if the table has them as the outputs need them. Such rows outlive their topic;
 - else, and for dead letters, from the topics that did not change. The deleted topics' records are lost, and a warning
@@ -40,6 +40,12 @@ class LastBatch:
     outputs: Outputs
     log: Log
 
+    def gone(self) -> list[str]:
+        """Return the topics of the batch that no longer have its records: deleted ones, and such as are new again."""
+        batch, known = self.checkpoint.last_planned(), self.identity.kept().topics
+        end = (self.checkpoint.end_offsets(batch) if batch is not None else None) or {}
+        return sorted((known.keys() & end.keys()) - self.identity.unchanged())
+
     def complete(self) -> Offsets:
         """Write the batch to the outputs that lack it; return the offsets after the records that all outputs hold."""
         batch, query = self.checkpoint.last_planned(), self.checkpoint.query_id()
@@ -53,10 +59,9 @@ class LastBatch:
         in_outputs = marks.has_begun(place) if self.table is None else self.table.holds(place.app_id, batch)
         if not in_outputs:
             return start
-        same = self.identity.unchanged()
-        gone = sorted(topic for topic in end if topic not in same)
+        gone = self.gone()
         rows = self._from_table(place)
-        plan = judged.plan(self.session, self._records(start, end, same), self.pipeline)
+        plan = judged.plan(self.session, self._records(start, end, end.keys() - set(gone)), self.pipeline)
         if gone:
             lost = "dead letters" if rows is not None else "rows and dead letters"
             self.log.warning("lost to outputs next to the table", batch=batch, deleted_topics=gone, lost=lost)

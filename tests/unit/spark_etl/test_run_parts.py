@@ -4,7 +4,7 @@ import threading
 from typing import Any
 
 import pytest
-from spark_etl.byte_limit import ByteLimit
+from spark_etl.byte_limit import RECORD_SIZES, ByteLimit
 from spark_etl.config import Source
 from spark_etl.errors import IdentityError, OutputError
 from spark_etl.identity import Identity, SourceIdentity
@@ -88,6 +88,11 @@ def test_the_limit_follows_the_mean_size_and_is_kept(tmp_path):
     assert limit.records == 500
     assert not limit.measured(500, 1_100_000, limited=True)  # a tenth more than planned
     assert not limit.measured(0, 0, limited=True)
+    assert not limit.measured(500, 0, limited=False)  # the end of the source
+    assert [limit.measured(500, 0, limited=True) and limit.records for _ in range(7)] == [
+        *(2_000, 8_000, 32_000, 128_000, 512_000, 1_000_000),  # a byte for each offset
+        False,
+    ]
     assert ByteLimit(1_000_000, None, notes).records == 500
     assert limit.measured(450, 9_000_000, limited=False)  # 20,000 bytes each
     assert limit.records == 50
@@ -108,6 +113,11 @@ def test_a_batch_with_fewer_records_than_offsets_raises_the_limit_too(tmp_path):
     assert limit.records == 100
     assert limit.measured(40, 80_000, limited=True)
     assert limit.records == 500
+    source = {"startOffset": {"t": {"0": 5}}, "endOffset": {"t": {"0": 905}, "u": {"0": 7}}}
+    report = {"sources": [{**source, "latestOffset": {"t": {"0": 2_000}}}]}
+    sizes = {"observedMetrics": {RECORD_SIZES: {"records": 1, "size": 90_000}}}
+    assert limit.learned({**report, **sizes})  # 900 offsets with one record
+    assert limit.records == 10_000
 
 
 def test_a_batch_is_limited_if_a_partition_has_more():
@@ -193,17 +203,39 @@ def test_topics_that_a_pattern_finds_later_are_added(cluster):
 def test_a_topic_that_was_left_out_is_refused_once_spark_has_forgotten_it(cluster):
     cluster.planned = {"orders": {0: 1}, "users": {0: 1}}
     identity(cluster).check()
-    assert identity(cluster, topics=["orders"]).check().left == ("users",)
+    with pytest.raises(OutputError, match=r"^the source no longer has the topic users, and records after its offsets"):
+        identity(cluster, topics=["orders"]).check()
+    lossy = {"on_data_loss": "continue"}
+    assert identity(cluster, topics=["orders"], **lossy).check().left == ("users",)
     assert identity(cluster).check().left == ()  # no batch was planned without it
-    identity(cluster, topics=["orders"]).check()
+    identity(cluster, topics=["orders"], **lossy).check()
     cluster.planned = {"orders": {0: 2}}
     for _ in range(2):
-        with pytest.raises(OutputError, match=r"^the topic users was left out of source\.topics for a while"):
+        with pytest.raises(OutputError, match=r"^the topic users was left out of the source for a while"):
             identity(cluster).check()
     assert identity(cluster, topics=["orders"]).check().topics == {"orders": "t1", "users": "u1"}
     cluster.topics["new"] = "n1"
     for _ in range(2):  # kept, and not read yet
         assert identity(cluster, topics=["orders", "new"]).check().left == ("users",)
+
+
+def test_a_topic_that_a_pattern_left_out_is_refused_too(cluster):
+    cluster.planned = {"orders": {0: 1}, "users": {0: 1}}
+    both, one = {"pattern": "orders|users"}, {"pattern": "orders"}
+    identity(cluster, **both).check(["orders", "users"])
+    with pytest.raises(OutputError, match=r"^the source no longer has the topic users"):
+        identity(cluster, **one).check()
+    assert identity(cluster, **one, on_data_loss="continue").check().left == ("users",)
+    cluster.planned = {"orders": {0: 2}}
+    for source in (both, {}):  # and by name
+        with pytest.raises(OutputError, match=r"^the topic users was left out of the source for a while"):
+            identity(cluster, **source).check()
+    cluster.topics["orders"] = "t2"  # which would begin again, and not `users`
+    with pytest.raises(OutputError, match=r"^the topic users was left out"):
+        identity(cluster, **both, on_topic_change="restart").check()
+    cluster.topics["users"] = "u2"
+    with pytest.raises(IdentityError, match=r"orders was deleted .*; the topic users was deleted"):
+        identity(cluster, **both).check()
 
 
 def test_topics_whose_offsets_still_count(cluster):

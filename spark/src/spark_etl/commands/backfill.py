@@ -21,6 +21,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 from pyspark.storagelevel import StorageLevel
 
+from spark_etl import notes
 from spark_etl.cluster import Cluster
 from spark_etl.config import Pipeline
 from spark_etl.errors import AccountingError, ConfigError, OutputError, RuleError
@@ -29,9 +30,11 @@ from spark_etl.kafka_admin import KafkaAdmin
 from spark_etl.lake import LakeTable, maintenance
 from spark_etl.logs import Log
 from spark_etl.ranges import Ranges, condition, records
+from spark_etl.replays import Replays
 from spark_etl.session import opened
 from spark_etl.settings import EtlSettings
 from spark_etl.sinks.dead_letters import DeadLetters
+from spark_etl.sinks.topics import LookBack
 
 Offsets = dict[str, dict[int, int]]
 Point = datetime | int | Offsets
@@ -73,6 +76,7 @@ def backfill(
         raise OutputError(f"{table.location}: no commit of the pipeline is in the table's log")
     with KafkaAdmin.opened(session, bootstrap_servers, config.kafka.properties) as admin:
         check_topics(last, admin)
+        letters_id = admin.topic_ids([config.dead_letter.topic])[config.dead_letter.topic] or ""
         ranges = resolved(admin, _offsets(last["end"]), first, end)
     document: dict[str, Any] = {"table": table.location, "ranges": ranges, "rows_in": 0, "rows_out": 0, "rows_dlq": 0}
     if not ranges:
@@ -88,6 +92,8 @@ def backfill(
                     session, Cluster(bootstrap_servers, config.kafka.properties), config.dead_letter.topic, config.name
                 )
                 letters.check()
+                replayed = Replays(notes.at(notes.absolute(config.checkpoint), session), letters_id).done
+                letters.compare_with(LookBack(others=replayed))
                 letters.write(judged.refused(rows), _DEAD_LETTERS_SINCE)
             numbers = {
                 "rows_in": counts.rows,

@@ -55,8 +55,8 @@ def recover(session: SparkSession, pipeline: Pipeline) -> dict[str, object]:
         recovery.check_absent(session, config.checkpoint, files)
         documents = notes.at(config.checkpoint, session)  # before the files: a checkpoint that is there has them all
         if "cluster" in last and "topic_ids" in last:
-            again = last.get("created_again", ())
-            documents.write("identity", document_of(last["cluster"], last["topic_ids"], again))
+            again, left = last.get("created_again", ()), last.get("left", {})
+            documents.write("identity", document_of(last["cluster"], {**left, **last["topic_ids"]}, again, left))
         if stateful:
             documents.write("start", {"offsets": last["end"], "after": last["query"]})
             documents.write(unfinished.NOTE, unfinished.note(last))

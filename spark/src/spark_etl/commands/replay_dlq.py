@@ -27,22 +27,21 @@ from spark_etl.batches import BatchPlace
 from spark_etl.cluster import Cluster
 from spark_etl.config import Pipeline
 from spark_etl.errors import AccountingError, ConfigError
-from spark_etl.judged import Judged, plan
+from spark_etl.judged import REFUSED_AT, Judged, plan
 from spark_etl.lake import LakeTable
 from spark_etl.lake.locks import checkpoint_lock
 from spark_etl.logs import Log
-from spark_etl.ranges import condition
-from spark_etl.replays import QUERY, Ranges, Replay, Replays
+from spark_etl.ranges import OffsetRanges, condition, outside
+from spark_etl.replays import QUERY, Replay, Replays
 from spark_etl.session import opened
 from spark_etl.settings import EtlSettings
 from spark_etl.sinks import Outputs
 from spark_etl.sinks import opened as outputs_of
 from spark_etl.sinks.dead_letters import ERROR_HEADERS, ERROR_PREFIX, LEFT_OUT_BYTES, REFUSED_BY, SINK, TIMESTAMP_FORMAT
 from spark_etl.sinks.rows import MISFIT_STAGE
-from spark_etl.sinks.topics import Identity, TopicWriter, header, header_text
+from spark_etl.sinks.topics import Identity, LookBack, TopicWriter, header, header_text
 
-REPLAY_HEADER = "__etl.replay"  # topic/partition/offset of the letter
-BLOCK_BITS = 10  # marked ranges are found by blocks of 1,024 offsets: comparing each letter with each range takes hours
+REPLAY_HEADER = "__etl.replay"  # topic/partition/offset/topic id of the letter
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -132,10 +131,10 @@ class Command:
         """Return the letters whose records are in the table: they came back before a checkpoint was lost."""
         letters = self._letters(dataclasses.replace(replay, stage=None, rule=None, since=None, until=None), {})
         table = LakeTable.existing(self._session, self._config.delta)
-        placed = letters.withColumns({f"_{name}": F.col(name) for name in ("topic", "partition", "offset")})
+        placed = letters.withColumns({f"_{name}": F.col(name) for name in _PLACE})
         return table.among(placed, _span(placed), "left_semi")
 
-    def _letters(self, replay: Replay, done: Ranges) -> DataFrame:
+    def _letters(self, replay: Replay, done: OffsetRanges) -> DataFrame:
         """Return the letters of a replay: the record's parts, and the place of the letter as `letter_…`."""
         reader = self._session.read.format("kafka").options(**self._cluster.reading())
         found = (
@@ -162,7 +161,7 @@ class Command:
             named = named.where(each)
         own = F.lit(len(ERROR_HEADERS)) + F.when(by_sink, F.lit(1)).otherwise(F.lit(0))
         original = F.slice("headers", F.lit(1), F.size("headers") - own)
-        return self._without(named, done).select(
+        return outside(named, done).select(
             "key",
             "value",
             F.col("error_topic").alias("topic"),
@@ -182,32 +181,22 @@ class Command:
         schema = empty.good(empty.rows).schema
         return [sink.name for sink in outputs_of(self._session, self._config, self._cluster, schema).rows]
 
-    def _without(self, letters: DataFrame, done: Ranges) -> DataFrame:
-        rows = [(partition, first, last) for partition, each in done.items() for first, last in each]
-        if not rows:
-            return letters
-        found = self._session.createDataFrame(rows, "p int, first bigint, last bigint")
-        blocks = F.sequence(F.shiftright("first", BLOCK_BITS), F.shiftright("last", BLOCK_BITS))
-        ranges = found.select("*", F.explode(blocks).alias("block"))
-        same = (letters["partition"] == ranges["p"]) & (F.shiftright(letters["offset"], BLOCK_BITS) == ranges["block"])
-        same = same & letters["offset"].between(ranges["first"], ranges["last"])
-        return letters.join(F.broadcast(ranges), same, "left_anti")
-
     def _check_append(self) -> None:
         for number, sink in enumerate(self._config.sinks):
             if getattr(sink, "mode", None) == "upsert":
                 reason = "replay-dlq --to sinks would put old values over newer ones; use --to source"
                 raise self._pipeline.fault(("sinks", number), reason)
 
-    def _to_source(self, letters: DataFrame, replay: Replay, begun_before: datetime | None) -> dict[str, Any]:  # noqa: ARG002
+    def _to_source(self, letters: DataFrame, replay: Replay, begun_before: datetime | None) -> dict[str, Any]:
         """Write the original records to their topics, with a header that names the letter."""
         source = self._config.source
         for row in letters.select("topic").distinct().collect():
             topic = row["topic"]
-            if topic not in source.topics and not source.matches(topic):
+            if not source.reads(topic):
                 raise ConfigError(f"a letter is of topic {topic}, which the pipeline does not read")
             own = letters.where(F.col("topic") == topic)
-            place = F.concat_ws("/", F.lit(self._topic), "letter_partition", "letter_offset")
+            parts = (F.lit(self._topic), "letter_partition", "letter_offset", F.lit(replay.topic_id))
+            place = F.concat_ws("/", *parts)
             records = own.select(
                 "key", "value", F.array_append("headers", header(REPLAY_HEADER, place)).alias("headers")
             )
@@ -221,6 +210,7 @@ class Command:
         schema = judged.good(judged.rows).schema
         outputs = outputs_of(self._session, self._config, self._cluster, schema)
         outputs.check()
+        outputs.letters.compare_with(LookBack({int(number): end for number, end in replay.ends.items()}))
         rows = judged.rows.persist(StorageLevel.MEMORY_AND_DISK)
         try:
             counted = Observation()
@@ -261,7 +251,7 @@ class Command:
         return number
 
 
-_PLACE = ("topic", "partition", "offset", "timestamp")
+_PLACE = ("topic", "partition", "offset", "timestamp")  # the time tells a topic from one that was created again
 _BETWEEN = " "  # names of sinks; an address of several hosts has commas
 
 
@@ -288,15 +278,17 @@ def _once(letters: DataFrame) -> DataFrame:
     columns = [name for name in letters.columns if name != SINK]
     first = F.min_by(F.struct(*columns), F.struct("letter_partition", "letter_offset")).alias("first")
     sinks = F.when(F.count(SINK) == F.count(F.lit(1)), F.array_join(F.collect_set(SINK), _BETWEEN)).alias(SINK)
-    return letters.groupBy("topic", "partition", "offset").agg(first, sinks).select("first.*", SINK)
+    return letters.groupBy(*_PLACE).agg(first, sinks).select("first.*", SINK)
 
 
 def _with_sinks(rows: DataFrame, letters: DataFrame) -> DataFrame:
     """Return judged rows with the sinks that lack them as `_sink`, null for all: the others have such a row."""
-    place = [F.col(name).alias(f"_of_{name}") for name in ("topic", "partition", "offset")]
+    place = [F.col(name).alias(f"_of_{name}") for name in _PLACE]
     sinks = F.broadcast(letters.select(*place, SINK).where(F.col(SINK).isNotNull()))
-    same = [F.col(f"_{name}") == F.col(f"_of_{name}") for name in ("topic", "partition", "offset")]
-    return rows.join(sinks, same, "left").drop("_of_topic", "_of_partition", "_of_offset")
+    at = F.coalesce("_timestamp", REFUSED_AT) if REFUSED_AT in rows.columns else F.col("_timestamp")
+    own = {**{name: F.col(f"_{name}") for name in _PLACE}, "timestamp": at}
+    same = [own[name].eqNullSafe(F.col(f"_of_{name}")) for name in _PLACE]
+    return rows.join(sinks, same, "left").drop(*(f"_of_{name}" for name in _PLACE))
 
 
 def _span(rows: DataFrame) -> str:

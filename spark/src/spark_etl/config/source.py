@@ -11,6 +11,7 @@ kafka: {security.protocol: SASL_SSL, sasl.mechanism: SCRAM-SHA-512, sasl.jaas.co
 
 import json
 import re
+import warnings
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal, Self
 
@@ -74,9 +75,12 @@ class Source(Section):
     @field_validator("pattern")
     @classmethod
     def _is_a_pattern(cls, value: str | None) -> str | None:
+        """Refuse a text that is no regular expression, or one that Java reads otherwise: sets inside of sets."""
         try:
-            re.compile(value or "")
-        except re.error as error:
+            with warnings.catch_warnings():
+                warnings.simplefilter("error", FutureWarning)
+                re.compile(value or "")
+        except (re.error, FutureWarning) as error:
             raise ValueError(f"not a regular expression: {error}") from None
         return value
 
@@ -91,8 +95,12 @@ class Source(Section):
         return self
 
     def matches(self, topic: str) -> bool:
-        """Return whether the pattern covers a topic. (Python's dialect of patterns; the connector uses Java's.)"""
+        """Return whether the pattern covers a topic. The connector asks Java, which has the same answer."""
         return self.pattern is not None and re.fullmatch(self.pattern, topic) is not None
+
+    def reads(self, topic: str) -> bool:
+        """Return whether the source has a topic of this name."""
+        return topic in self.topics or self.matches(topic)
 
 
 class KafkaOptions(RootModel[dict[str, SecretStr]]):

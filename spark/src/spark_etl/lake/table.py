@@ -34,7 +34,8 @@ from spark_etl.lake.delta import Delta, is_conflict
 from spark_etl.lake.folder import Folder
 
 BATCH = "batch"
-PLACE = ("_topic", "_partition", "_offset")  # the record of a row
+#: The record of a row. The time tells a topic from one that was created again.
+PLACE = ("_topic", "_partition", "_offset", "_timestamp")
 CONFLICT_TRIES = 5
 #: Tasks of a core that write a partitioned batch. A folder is written by one task, and folders differ in size. More
 #: than WRITING_TASKS_MAX are not made unless the session asks for them: each one delays a small batch by milliseconds.
@@ -154,7 +155,7 @@ class LakeTable:
         known = rows.sparkSession.read.format("delta").load(self.location).where(condition).selectExpr(*places)
         same = F.lit(True)
         for name in PLACE:
-            same = same & (F.col(name) == F.col(f"known{name}"))
+            same = same & F.col(name).eqNullSafe(F.col(f"known{name}"))
         return rows.join(known, same, how)
 
     def check(self, wanted: StructType) -> StructType:

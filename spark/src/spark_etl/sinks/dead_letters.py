@@ -20,6 +20,7 @@ from spark_etl.errors import OutputError
 from spark_etl.sinks.topics import (
     HEADERS,
     Identity,
+    LookBack,
     TopicWriter,
     header,
     headers_bytes,
@@ -35,7 +36,10 @@ SINK, RAW_LOST = "_sink", "_raw_lost"  # columns of refused rows: its text, and 
 LEAVINGS = ("value", "value,headers", "value,headers,key")  # what a letter goes without, least first
 TIMESTAMP_FORMAT = "yyyy-MM-dd'T'HH:mm:ss.SSS'Z'"
 MESSAGE_CHARACTERS_MAX = 1_000
-_IDENTITY = Identity(tuple(ERROR_PREFIX + name for name in ("pipeline", "topic", "partition", "offset", "timestamp")))
+#: A record has a letter for each sink that refused its row, and another one if an earlier stage refuses it later.
+_IDENTITY = Identity(
+    tuple(ERROR_PREFIX + name for name in ("pipeline", "topic", "partition", "offset", "timestamp", "stage", "sink"))
+)
 
 
 class DeadLetters:
@@ -56,6 +60,13 @@ class DeadLetters:
             raise OutputError(
                 f"topic {self.topic}: cleanup.policy is compact, which removes all letters of a key but the last one"
             )
+
+    def compare_with(self, letters: LookBack) -> None:
+        """Choose the letters that tell which ones a try before has written. By default they are those since it began.
+
+        A replay would find the letters there that it replays.
+        """
+        self._writer.look_back = letters
 
     def write(self, refused: DataFrame, begun_before: datetime | None) -> None:
         """Write a letter for each refused row of a judged frame."""

@@ -35,10 +35,15 @@ from spark_etl.sinks.postgres_table import Table, staged, unfit
 from spark_etl.sinks.rows import DELETED, misfits
 
 BATCHES = "etl_batches"
+_CREATING = "DO $$ BEGIN PERFORM pg_advisory_xact_lock(1702128752); END $$"  # two pipelines create in turn
 _CREATE_BATCHES = f"""
 CREATE TABLE IF NOT EXISTS {BATCHES} (
   app_id text NOT NULL, target text NOT NULL, batch bigint NOT NULL, rows bigint NOT NULL,
   committed timestamptz NOT NULL DEFAULT now(), PRIMARY KEY (app_id, target))"""
+#: The file may name the table with its schema or without.
+_FULL_NAME = """
+SELECT nspname || '.' || relname FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace
+WHERE pg_class.oid = to_regclass(?)"""
 _TAKE_BATCH = f"""
 INSERT INTO {BATCHES} AS held (app_id, target, batch, rows) VALUES (?, ?, ?, ?)
 ON CONFLICT (app_id, target) DO UPDATE SET batch = EXCLUDED.batch, rows = EXCLUDED.rows, committed = now()
@@ -67,6 +72,7 @@ class Postgres:
         self._schema = schema
         self._letters = letters
         self._table: Table | None = None
+        self._target = config.table
 
     @property
     def name(self) -> str:
@@ -87,8 +93,10 @@ class Postgres:
                 raise ConfigError(f"sink {self._config.table}: rows have no column {name}")
         rows = StructType([self._schema[name] for name in self._columns()])
         with self._database.connected() as connection:
+            connection.execute(_CREATING)
             connection.execute(_CREATE_BATCHES)
             self._table = Table.checked(connection, self._config, rows, record_key=self._schema["_key"].dataType)
+            self._target = connection.value(_FULL_NAME, self._table.name) or self._target
             connection.commit()
 
     def write(self, rows: DataFrame, batch: BatchPlace, begun_before: datetime | None) -> int:
@@ -118,7 +126,7 @@ class Postgres:
     def _holds(self, batch: BatchPlace) -> bool:
         with self._database.connected() as connection:
             held = connection.value(
-                f"SELECT batch FROM {BATCHES} WHERE app_id = ? AND target = ?", batch.app_id, self._config.table
+                f"SELECT batch FROM {BATCHES} WHERE app_id = ? AND target = ?", batch.app_id, self._target
             )
         return held is not None and int(held) >= batch.batch_id
 
@@ -147,7 +155,7 @@ class Postgres:
             found = int(connection.value(f"SELECT count(*) FROM {staging}") or 0)
             if found != expected:
                 raise StagingError(f"{self._config.table}: {expected} rows to write, {found} staged")
-            taken = connection.execute(_TAKE_BATCH, batch.app_id, self._config.table, batch.batch_id, expected)
+            taken = connection.execute(_TAKE_BATCH, batch.app_id, self._target, batch.batch_id, expected)
             if taken:
                 for statement in table.moves(staging):
                     connection.execute(statement)

@@ -30,7 +30,8 @@ from spark_etl.sinks.aggregates import TIMES
 from spark_etl.sinks.postgres_connection import Connection
 from spark_etl.sinks.rows import DELETED
 
-_PLACE = ("etl_topic", "etl_partition", "etl_offset")
+_PLACE, _DELETED = ("etl_topic", "etl_partition", "etl_offset"), "etl_deleted"
+NAME_MAX = 63
 #: Spark's type: the type of a new or staged column, and the types of existing columns that hold every value of it.
 _FITTING: dict[type[DataType], tuple[str, ...]] = {
     StringType: ("text", "character varying", "citext"),
@@ -111,6 +112,8 @@ class Table:
     ) -> "Table":
         """Create the table unless it exists, and compare. Raises ConfigError if a column or the keys do not fit."""
         name = ".".join(quoted(part) for part in config.table.split("."))
+        for field in schema:
+            _check_name(config.table, field.name)
         if connection.value("SELECT to_regclass(?)", name) is None:
             connection.execute(_created(name, config, schema))
         found = {row[0]: row for row in connection.rows(_COLUMNS, name)}
@@ -230,7 +233,7 @@ def _value(column: TableColumn, table: Table, deletions: bool) -> Column:
     if not deletions or column.name not in table.keys:
         return value
     key = key_column(table.record_key, StructField(column.name, column.kind), table.keys)
-    return F.when(F.coalesce(DELETED, F.lit(False)), F.coalesce(value, key)).otherwise(value)
+    return F.when(F.coalesce(DELETED, F.lit(False)), key).otherwise(value)
 
 
 def _text(column: TableColumn, table: Table, deletions: bool) -> Column:
@@ -261,6 +264,13 @@ def _created(name: str, config: PostgresSinkConfig, schema: StructType) -> str:
 
 def _new_type(kind: DataType) -> str:
     return _fitting(kind)[0]
+
+
+def _check_name(table: str, name: str) -> None:
+    if name in (*_PLACE, _DELETED):
+        raise ConfigError(f"sink {table}: the column {name} has a name of the staging table's own columns")
+    if len(name) > NAME_MAX:  # names are ASCII
+        raise ConfigError(f"sink {table}: the column {name} is longer than the {NAME_MAX} bytes that PostgreSQL keeps")
 
 
 def _check_type(table: str, name: str, kind: DataType, type_: str) -> None:

@@ -6,18 +6,20 @@ ones. A task that Spark repeats within a run (a lost executor) can still write a
 identities sees each row once.
 """
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial, reduce
 from operator import and_
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from spark_etl.cluster import Cluster
 from spark_etl.errors import OutputError
+from spark_etl.ranges import OffsetRanges, outside
 
 CLOCK_DIFFERENCE = timedelta(minutes=5)  # between this driver and an earlier one on another host
 HEADERS = "array<struct<key:string,value:binary>>"
@@ -39,6 +41,14 @@ class Identity:
     with_key: bool = False
 
 
+@dataclass(frozen=True)
+class LookBack:
+    """The records of a topic that may be rows of an earlier try: from `first` on, and outside of `others`."""
+
+    first: Mapping[int, int] = field(default_factory=dict)  # partition → offset
+    others: OffsetRanges = field(default_factory=dict)
+
+
 class TopicWriter:
     """A writer of one topic. `check` must have run before `write`."""
 
@@ -50,6 +60,7 @@ class TopicWriter:
         self._request_bytes = int(cluster.options.get("max.request.size", REQUEST_BYTES_DEFAULT))
         self.record_bytes_max = self._request_bytes
         self.compacted = False  # whether it takes no record without a key
+        self.look_back: LookBack | None = None  # instead of a time
 
     def check(self) -> None:
         """Create the topic unless it exists, and learn which records it takes.
@@ -84,7 +95,8 @@ class TopicWriter:
         with self._cluster.admin(self._session) as admin:
             if not admin.exists(self.topic):  # deleted since `check`: nothing is there
                 return rows
-        present = self._since(start)
+            oldest = admin.start_offsets([self.topic])[self.topic]
+        present = self._since(start) if self.look_back is None else self._from(self.look_back, oldest)
         names = [_column_name(name) for name in self._identity.headers]
         if self._identity.with_key:
             names.append("key")
@@ -96,14 +108,20 @@ class TopicWriter:
     def _since(self, start: datetime) -> DataFrame:
         """Return the topic's records from a time on, which show the writes of an interrupted run."""
         return (
-            self._session.read.format("kafka")
-            .options(**self._cluster.reading())
-            .option("subscribe", self.topic)
+            self._reader()
             .option("startingTimestamp", str(int(start.timestamp() * 1000)))
             .option("startingOffsetsByTimestampStrategy", "latest")  # nothing that new: nothing to read
-            .option("includeHeaders", "true")
             .load()
         )
+
+    def _from(self, chosen: LookBack, oldest: Mapping[int, int]) -> DataFrame:
+        first = {str(number): max(offset, chosen.first.get(number, 0)) for number, offset in oldest.items()}
+        found = self._reader().option("startingOffsets", json.dumps({self.topic: first})).load()
+        return outside(found, chosen.others)
+
+    def _reader(self) -> DataFrameReader:
+        reader = self._session.read.format("kafka").options(**self._cluster.reading())
+        return reader.option("subscribe", self.topic).option("includeHeaders", "true")
 
 
 @contextmanager

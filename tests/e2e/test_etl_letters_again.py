@@ -1,0 +1,129 @@
+"""Letters that are written a second time: after an interruption, a replay, a backfill, and for a topic made again."""
+
+import argparse
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+pytestmark = [pytest.mark.etl, pytest.mark.timeout(600)]
+
+from confluent_kafka.admin import NewTopic  # noqa: E402
+from millrace_demo.topics import read_all  # noqa: E402
+from spark_etl import logs, replays, sinks  # noqa: E402
+from spark_etl.cluster import Cluster  # noqa: E402
+from spark_etl.commands import backfill, replay_dlq  # noqa: E402
+from spark_etl.errors import RunError  # noqa: E402
+from spark_etl.sinks.kafka_rows import KafkaRows  # noqa: E402
+from support.etl_runs import Etl, broker, etl  # noqa: E402
+
+__all__ = ["broker", "etl"]
+
+SMALL = 'rules: [{name: small, expr: "id < 1000"}]'
+LARGE = json.dumps({"id": 1, "kind": "x" * 9000})
+
+
+def replay(etl: Etl, to: str = "sinks") -> dict[str, Any]:
+    choice = argparse.Namespace(to=to, stage=None, rule=None, from_=None, until_=None)
+    return replay_dlq.Command(etl.spark, Cluster(etl.servers), etl.pipeline, logs.get()).replay(choice)
+
+
+def rules(etl: Etl) -> list[str]:
+    found = (dict(letter.headers()) for letter in read_all(etl.servers, etl.letters))
+    return sorted(b" ".join(head[f"__etl.errors.{name}"] for name in ("stage", "rule")).decode() for head in found)
+
+
+def dying(real: Callable[..., Any], *, after: int) -> Callable[..., Any]:
+    """Return a function that calls the real one `after` times, and then fails."""
+    calls = []
+
+    def called(*arguments: Any, **named: Any) -> Any:
+        calls.append(arguments)
+        if len(calls) > after:
+            raise RuntimeError("the driver dies here")
+        return real(*arguments, **named)
+
+    return called
+
+
+def test_each_sink_that_refuses_a_row_has_its_letter(etl: Etl, monkeypatch: pytest.MonkeyPatch) -> None:
+    topics = [f"{etl.name}.{name}" for name in ("x", "y")]
+    config = {"max.message.bytes": "8192"}
+    for future in etl.admin.create_topics([NewTopic(topic, 1, 1, config=config) for topic in topics]).values():
+        future.result(30)
+    sink = "\n  ".join(f"- {{type: kafka, topic: {topic}}}" for topic in topics)
+    etl.produce(LARGE)
+    with monkeypatch.context() as patch:
+        patch.setattr(KafkaRows, "write", dying(KafkaRows.write, after=1))
+        with pytest.raises(RunError, match="dies here"):
+            etl.run(sink=sink)
+    etl.run(sink=sink)
+    assert rules(etl) == ["sink too_large"] * 2
+    etl.produce(LARGE)
+    assert etl.run(sink=sink).rows_dlq == 2
+    assert rules(etl) == ["sink too_large"] * 4
+
+
+def test_a_replay_that_is_finished_later_refuses_again(etl: Etl, monkeypatch: pytest.MonkeyPatch) -> None:
+    etl.produce(1, 1001)
+    assert etl.run(sections=SMALL).rows_dlq == 1
+    with monkeypatch.context() as patch:
+        patch.setattr(sinks.DeadLetters, "write", dying(sinks.DeadLetters.write, after=0))
+        with pytest.raises(RuntimeError, match="dies here"):
+            replay(etl)
+    for number in range(2):  # finished, and once more
+        assert (found := replay(etl))["letters"] == 1
+        assert (found["rows_out"], found["rows_dlq"], rules(etl)) == (0, 1, ["rules small"] * (2 + number))
+    etl.run()
+    assert replay(etl)["rows_out"] == 1
+    assert etl.ids() == [1, 1001]
+
+
+def test_backfill_refuses_a_row_that_came_back(etl: Etl) -> None:
+    etl.produce(1, 1001)
+    etl.run(sections=SMALL)
+    etl.run()
+    assert replay(etl)["rows_out"] == 1
+    etl.run(sections=SMALL)
+    for _ in range(2):  # the second one finds the letter
+        done = backfill.backfill(etl.spark, etl.servers, etl.pipeline, 0, 1)
+        assert (done["rows_out"], done["rows_dlq"], rules(etl)) == (1, 1, ["rules small"] * 2)
+    etl.run()
+    assert replay(etl)["rows_out"] == 1
+    assert etl.ids() == [1, 1001]
+
+
+@pytest.mark.parametrize("to", ["sinks", "source"])
+def test_letters_of_a_topic_that_was_created_again(etl: Etl, to: str) -> None:
+    """Its records have other contents at the same offsets."""
+    restart = ", on_topic_change: restart"
+    etl.produce(1001, 1002)
+    etl.run(sections=SMALL)
+    etl.delete()
+    etl.create()
+    etl.produce(1003, 4)
+    etl.run(sections=SMALL, source=restart)
+    etl.run(source=restart)
+    assert replay(etl, to)["letters"] == 3
+    etl.run(source=restart)
+    assert etl.ids() == [4, 1001, 1002, 1003]
+    assert replay(etl, to)["letters"] == 0
+
+
+def test_a_dead_letter_topic_that_was_created_again(etl: Etl, monkeypatch: pytest.MonkeyPatch) -> None:
+    etl.produce(1001)
+    etl.run(sections=SMALL)
+    assert replay(etl, "source")["letters"] == 1
+    etl.admin.delete_topics([etl.letters])[etl.letters].result(30)
+    etl.create(etl.letters)
+    etl.produce(1002)
+    etl.run(sections='rules: [{name: other, expr: "id <> 1002"}]')
+    with monkeypatch.context() as patch:
+        patch.setattr(replays.Replays, "finished", dying(replays.Replays.finished, after=0))
+        patch.setattr(replay_dlq.TopicWriter, "write", dying(replay_dlq.TopicWriter.write, after=0))
+        with pytest.raises(RuntimeError, match="dies here"):
+            replay(etl, "source")
+    assert replay(etl, "source")["letters"] == 1
+    etl.run()
+    assert etl.ids() == [1001, 1002]
