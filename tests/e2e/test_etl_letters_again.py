@@ -96,7 +96,7 @@ def test_backfill_refuses_a_row_that_came_back(etl: Etl) -> None:
 
 @pytest.mark.parametrize("to", ["sinks", "source"])
 def test_letters_of_a_topic_that_was_created_again(etl: Etl, to: str) -> None:
-    """Its records have other contents at the same offsets."""
+    """The new topic has other records at the same offsets."""
     restart = ", on_topic_change: restart"
     etl.produce(1001, 1002)
     etl.run(sections=SMALL)
