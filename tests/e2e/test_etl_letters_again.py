@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import shutil
 from collections.abc import Callable
 from typing import Any
 
@@ -9,12 +10,19 @@ import pytest
 
 pytestmark = [pytest.mark.etl, pytest.mark.timeout(600)]
 
-from confluent_kafka.admin import NewTopic  # noqa: E402
+from confluent_kafka import TopicPartition  # noqa: E402
+from confluent_kafka.admin import (  # noqa: E402
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewPartitions,
+    NewTopic,
+)
 from millrace_demo.topics import read_all  # noqa: E402
 from spark_etl import logs, replays, sinks  # noqa: E402
 from spark_etl.cluster import Cluster  # noqa: E402
-from spark_etl.commands import backfill, replay_dlq  # noqa: E402
-from spark_etl.errors import RunError  # noqa: E402
+from spark_etl.commands import backfill, recover, replay_dlq  # noqa: E402
+from spark_etl.errors import OutputError, RunError  # noqa: E402
 from spark_etl.sinks.kafka_rows import KafkaRows  # noqa: E402
 from support.etl_runs import Etl, broker, etl  # noqa: E402
 
@@ -78,6 +86,83 @@ def test_a_replay_that_is_finished_later_refuses_again(etl: Etl, monkeypatch: py
     etl.run()
     assert replay(etl)["rows_out"] == 1
     assert etl.ids() == [1, 1001]
+
+
+def test_a_replay_is_finished_with_the_file_that_began_it(etl: Etl, monkeypatch: pytest.MonkeyPatch) -> None:
+    etl.produce(1, 1001)
+    etl.run(sections='rules: [{name: none, expr: "id < 0"}]')
+    etl.run(sections=SMALL)
+    with monkeypatch.context() as patch:
+        patch.setattr(sinks.DeadLetters, "write", dying(sinks.DeadLetters.write, after=0))
+        with pytest.raises(RuntimeError, match="dies here"):
+            replay(etl)
+    etl.run()
+    with pytest.raises(OutputError, match=r"^an interrupted replay began with another pipeline file"):
+        replay(etl)
+    with pytest.raises(OutputError, match=r"^backfill: an interrupted replay-dlq must be finished first"):
+        backfill.backfill(etl.spark, etl.servers, etl.pipeline, 0, 1)
+    etl.run(sections=SMALL)
+    assert replay(etl)["rows_dlq"] == 1
+    etl.run()
+    assert replay(etl)["rows_out"] == 1
+    assert etl.ids() == [1, 1001]
+
+
+@pytest.mark.parametrize("gone", [False, True], ids=["partitions added", "letters expired"])
+def test_a_replay_is_finished_in_a_topic_that_changed(etl: Etl, monkeypatch: pytest.MonkeyPatch, gone: bool) -> None:
+    etl.create(etl.letters)
+    etl.produce(1001)
+    etl.run(sections=SMALL)
+    etl.run()
+    with monkeypatch.context() as patch:
+        patch.setattr(sinks.DeadLetters, "write", dying(sinks.DeadLetters.write, after=0))
+        with pytest.raises(RuntimeError, match="dies here"):
+            replay(etl)
+    if gone:
+        etl.produce(1002)
+        etl.run(sections=SMALL)
+        etl.run()
+        places = [TopicPartition(etl.letters, number, -1) for number in range(2)]
+        for future in etl.admin.delete_records(places).values():
+            future.result(30)
+    else:
+        etl.admin.create_partitions([NewPartitions(etl.letters, 4)])[etl.letters].result(30)
+    assert replay(etl)["letters"] == (0 if gone else 1)
+    assert etl.ids() == [1001]
+
+
+def test_a_letter_of_one_sink_is_kept_after_recover(etl: Etl) -> None:
+    topic = f"{etl.name}.out"
+    narrow = NewTopic(topic, 1, 1, config={"max.message.bytes": "8192"})
+    etl.admin.create_topics([narrow])[topic].result(30)
+    sink = f"- {{type: kafka, topic: {topic}, value: original}}"
+    etl.produce(LARGE, 2)
+    etl.run(sink=sink)
+    etl.produce(3)
+    etl.run(sink=sink)
+    shutil.rmtree(etl.folder / "checkpoint")
+    recover.recover(etl.spark, etl.pipeline)
+    wide = ConfigEntry("max.message.bytes", "20000", incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[wide])
+    etl.admin.incremental_alter_configs([resource])[resource].result(30)
+    etl.run(sink=sink)
+    assert replay(etl)["letters"] == 1
+    assert sorted(json.loads(value or "")["id"] for _, value in etl.read(topic)) == [1, 2, 3]
+    assert etl.ids() == [1, 2, 3]
+
+
+def test_backfill_finds_a_letter_that_went_to_the_source(etl: Etl) -> None:
+    """The new record has another letter."""
+    etl.produce(1001)
+    etl.run(sections=SMALL)
+    replay(etl, "source")
+    etl.run(sections=SMALL)
+    assert rules(etl) == ["rules small"] * 2
+    backfill.backfill(etl.spark, etl.servers, etl.pipeline, {etl.topic: {0: 0}}, {etl.topic: {0: 1}})
+    assert rules(etl) == ["rules small"] * 2
+    etl.run()
+    assert replay(etl)["rows_out"] == 1
+    assert etl.ids() == [1001]
 
 
 def test_backfill_refuses_a_row_that_came_back(etl: Etl) -> None:

@@ -1,6 +1,7 @@
 """A source that starts over after a batch that some outputs hold and others missed: each output gets it once."""
 
 import json
+import shutil
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ pytestmark = [pytest.mark.etl, pytest.mark.timeout(600)]
 from spark_etl import batches, sinks  # noqa: E402
 from spark_etl.batch_writer import BatchWriter  # noqa: E402
 from spark_etl.checkpoint import Checkpoint  # noqa: E402
+from spark_etl.commands import recover  # noqa: E402
 from spark_etl.errors import EtlError  # noqa: E402
 from spark_etl.run import Totals  # noqa: E402
 from spark_etl.sinks.kafka_rows import KafkaRows  # noqa: E402
@@ -67,6 +69,46 @@ def test_another_sink_gets_the_batch_of_a_topic_that_left_the_source_and_was_del
     etl.produce(4)
     etl.run(source=lossy, sink=sink)
     assert etl.ids() == sent(etl, topic) == [1, 2, 3, 4]
+
+
+TIMED = ", timestamp: {field: _timestamp, watermark: 1 minute}"
+
+
+def test_a_row_that_dedupe_had_left_out_stays_out(etl: Etl, monkeypatch) -> None:
+    """The new query does not know the keys of before; the table has the rows that were no duplicates."""
+    topic = f"{etl.name}.rows"
+    sink = f"- {{type: kafka, topic: {topic}, value: original}}"
+    given = {"sink": sink, "sections": "dedupe: {keys: [id], within: 1 hour}", "decode": TIMED}
+    other = f"{etl.name}.other"
+    etl.topics.append(other)
+    etl.create(other)
+    etl.produce(1, 2)
+    etl.run(source=RESTART, **given)
+    etl.produce(1, 3)
+    etl.produce(4, topic=other)
+    interrupted(etl, KafkaRows, "write", monkeypatch, **given)
+    etl.admin.delete_topics([other])[other].result(30)
+    etl.create(other)
+    etl.run(source=RESTART, **given)
+    assert etl.ids() == [1, 2, 3, 4]
+    assert sent(etl, topic) == [1, 2, 3]  # the original value of 4 is gone
+
+
+def test_a_recovered_batch_of_a_topic_that_was_created_again(etl: Etl, monkeypatch) -> None:
+    topic = f"{etl.name}.rows"
+    sink = f"- {{type: kafka, topic: {topic}}}"
+    given = {"sink": sink, "sections": "dedupe: {keys: [id], within: 1 hour}", "decode": TIMED}
+    etl.produce(1, 2)
+    etl.run(source=RESTART, **given)
+    etl.produce(1, 3)
+    interrupted(etl, KafkaRows, "write", monkeypatch, **given)
+    shutil.rmtree(etl.folder / "checkpoint")
+    recover.recover(etl.spark, etl.pipeline)
+    etl.delete()
+    etl.create()
+    etl.produce(5)
+    etl.run(source=RESTART, **given)
+    assert etl.ids() == sent(etl, topic) == [1, 2, 3, 5]
 
 
 @pytest.mark.parametrize(

@@ -58,13 +58,19 @@ def main(arguments: list[str] | None = None) -> int:
         reasons = [f"MILLRACE_{'.'.join(map(str, e['loc'])).upper()}: {e['msg']}" for e in error.errors()]
         log.error("configuration refused", reason="; ".join(reasons))
         return 2
+    except KeyboardInterrupt:  # of PySpark's own handler, while the session opens
+        signals.received = signal.SIGINT
     except Exception as error:
+        if signals.gave_up:  # py4j and others give the end of their call as a failure
+            return _stopped(log, signals)
         log.error(f"{options.command} failed", reason=reason(error), exc_info=settings.log_level == "debug")
         return 1
-    if signals.received:
-        log.info("stopped", signal=signal.Signals(signals.received).name)
-        return 128 + signals.received
-    return status
+    return _stopped(log, signals) if signals.received else status
+
+
+def _stopped(log: logs.Log, signals: Signals) -> int:
+    log.info("stopped", signal=signal.Signals(signals.received).name)
+    return 128 + signals.received
 
 
 def _perform(options: argparse.Namespace, settings: EtlSettings, log: logs.Log, signals: Signals) -> int:

@@ -111,9 +111,10 @@ class SourceIdentity:
         if not (returned or left) or kept.cluster != now.cluster:
             return
         last = self._checkpoint.last_planned()
-        planned = (self._checkpoint.end_offsets(last) or {}).keys() if last is not None else set[str]()
-        if last is None and start_offsets(self._checkpoint) is None:  # nothing was read yet
+        offsets = self._checkpoint.end_offsets(last) if last is not None else start_offsets(self._checkpoint)
+        if offsets is None:  # nothing was read yet
             return
+        planned = offsets.keys()
         for topic in sorted(returned - planned):
             raise OutputError(
                 f"the topic {topic} was left out of the source for a while, and Spark has forgotten its offsets:"
@@ -149,21 +150,21 @@ class SourceIdentity:
                 str(number): end.get(name, {}).get(number, EARLIEST) if name in same else EARLIEST
                 for number in partitions
             }
-            for name, partitions in self._admin.end_offsets(now.topics).items()
+            for name, partitions in self._admin.end_offsets(filter(self._source.reads, now.topics)).items()
         }
         replacement = self._checkpoint.replacement()
         kept = self.kept()
         again = {name for name in now.topics if name in kept.again or (name in kept.topics and name not in same)}
         left = self._left({*kept.left, *now.topics})
-        ids = {**{name: kept.topics[name] for name in left if name in kept.topics}, **now.topics}
-        replacement.notes.write(_IDENTITY, document_of(now.cluster, ids, again, left))
+        ids = {**now.topics, **{name: kept.topics[name] for name in left if name in kept.topics}}
+        replacement.notes.write(_IDENTITY, document_of(now.cluster, ids, again - set(left), left))
         before = self._checkpoint.query_id()
         queries = [*self.queries_before(), *([before] if before is not None else [])]
         replacement.notes.write(_START, {"offsets": offsets, "after": queries})
         replacement.notes.write(windows.NOTE, {"first": int(datetime.now(UTC).timestamp() * 1000)})
         # Without a query, nothing else tells this checkpoint from another one that was replaced before its first batch.
         self._checkpoint.replace(f"replaced-{before or f'unused-{uuid4().hex[:8]}'}")
-        return sorted(set(now.topics) - same)
+        return sorted(filter(self._source.reads, set(now.topics) - same))
 
     def _first(self, topics: Collection[str]) -> Offsets:
         """Return where `source.start` begins in topics; nothing for their first records."""

@@ -145,7 +145,7 @@ class _Planner:
             frame = self._keyed(frame, columns)
         own = [name for name in ("_noted", REFUSED_AT) if name in frame.columns]
         frame = self._without_raw(frame).select(*columns, *RAW, "_error", *own)
-        return Judged(frame, columns, *self._outcomes(decoded), _digest(self._pipeline))
+        return Judged(frame, columns, *self._outcomes(decoded), digest(self._pipeline))
 
     def _joined(self, frame: DataFrame) -> DataFrame:
         for number, join in enumerate(self._config.join):
@@ -334,7 +334,8 @@ class _Planner:
         return self._pipeline.fault(place, lines[0] if lines else reason(error))
 
 
-def _digest(pipeline: Pipeline) -> str:
+def digest(pipeline: Pipeline) -> str:
+    """Return a digest of the sections of the file that judge records."""
     sections = {"decode", "join", "derive", "rules", "dedupe", "transform"}
     chosen = pipeline.model_dump_json(include={"config": sections, "schema_": True, "key_schema": True})
     return hashlib.sha256(chosen.encode()).hexdigest()

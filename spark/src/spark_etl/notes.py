@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 from spark_etl.errors import OutputError
 
 FOLDER = "_etl"
-DOCUMENT_BYTES_MAX = 64 << 20  # marks of four million scattered letters
+DOCUMENT_BYTES_MAX = 64 << 20  # marks of two million scattered letters
 _SCHEME = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]*):/")
 
 

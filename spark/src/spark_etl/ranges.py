@@ -27,6 +27,8 @@ def between(start: Mapping[str, Mapping[str, int]], end: Mapping[str, Mapping[st
 
 def records(session: SparkSession, bootstrap_servers: str, config: PipelineConfig, ranges: Ranges) -> DataFrame:
     """Return the records of the ranges."""
+    if not ranges:
+        return sources.no_records(session)
     options = sources.range_options(bootstrap_servers, config.source, config.kafka, ranges)
     return session.read.format("kafka").options(**options).load()
 

@@ -7,10 +7,11 @@ replays.finished(ranges)
 
     CHECKPOINT/_etl/replays.json    {"done": {"MBW0…": {"0": [[0, 41]]}}, "next": 1, "open": null, …}
 
-Offsets are marked by the id of the dead-letter topic: another topic has other letters at the same offsets.
+Offsets are marked by the id of the dead-letter topic: another topic has other letters at the same offsets. `to_sinks`
+has those of `done` that went to the sinks.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any, Literal
@@ -37,6 +38,7 @@ class Replay:
     ends: dict[str, int]  # partition of the dead-letter topic → offset
     topic: str = ""  # of the letters
     topic_id: str = ""
+    file: str = ""  # digest of the pipeline file that judges them
 
     @property
     def began(self) -> datetime:
@@ -53,6 +55,7 @@ class Replays:
         self._kept = kept is not None
         document = kept or {"done": {}, "next": 0, "open": None}
         self._done: dict[str, dict[str, list[list[int]]]] = document["done"]
+        self._to_sinks: dict[str, dict[str, list[list[int]]]] = document.get("to_sinks", {})
         self._next = int(document["next"])
         #: Whether a lost checkpoint was recovered since, with which the marks were lost.
         self.recovered = bool(document.get("recovered"))
@@ -66,16 +69,29 @@ class Replays:
     @property
     def done(self) -> OffsetRanges:
         """The offsets of all replayed letters of the topic."""
-        done = self._done.get(self._topic_id, {})
-        return {int(partition): [(first, last) for first, last in each] for partition, each in done.items()}
+        return self._ranges(self._done)
 
-    def resumed(self, topic: str) -> Replay | None:
+    @property
+    def to_sinks(self) -> OffsetRanges:
+        """The offsets of those that went to the sinks."""
+        return self._ranges(self._to_sinks)
+
+    def _ranges(self, marks: Mapping[str, Mapping[str, list[list[int]]]]) -> OffsetRanges:
+        found = marks.get(self._topic_id, {})
+        return {int(partition): [(first, last) for first, last in each] for partition, each in found.items()}
+
+    def resumed(self, topic: str, file: str) -> Replay | None:
         """Return the interrupted replay of letters in a topic; None if there is none, or they went with their topic.
 
-        OutputError: it took letters of a topic with another name.
+        OutputError: it took letters of a topic with another name, or judged them by another pipeline file: some would
+        be in the table and letters again, or neither.
         """
         found = self.interrupted
         if found is None or found.topic_id in ("", self._topic_id):
+            if found is not None and found.to == "sinks" and found.file not in ("", file):
+                raise OutputError(
+                    "an interrupted replay began with another pipeline file: finish it with that file first"
+                )
             return found
         if found.topic != topic:
             raise OutputError(f"an interrupted replay took letters of {found.topic}: finish it with that topic first")
@@ -94,19 +110,21 @@ class Replays:
         self._next = replay.number + 1
         self._write(replay)
 
-    def finished(self, ranges: OffsetRanges) -> None:
+    def finished(self, ranges: OffsetRanges, to: Literal["sinks", "source"]) -> None:
         """Keep that the letters of an interrupted or new replay have been written."""
-        done = self._done.setdefault(self._topic_id, {})
-        for partition, added in ranges.items():
-            old = [(first, last) for first, last in done.get(str(partition), [])]
-            done[str(partition)] = [list(each) for each in _merged([*old, *added])]
+        for marks in (self._done, self._to_sinks) if to == "sinks" else (self._done,):
+            kept = marks.setdefault(self._topic_id, {})
+            for partition, added in ranges.items():
+                old = [(first, last) for first, last in kept.get(str(partition), [])]
+                kept[str(partition)] = [list(each) for each in _merged([*old, *added])]
         self.interrupted = None
         self.recovered = False
         self._write(None)
 
     def _write(self, replay: Replay | None) -> None:
         opened = asdict(replay) if replay is not None else None
-        self._notes.write(_NOTE, {"done": self._done, "next": self._next, "open": opened, "recovered": self.recovered})
+        marks = {"done": self._done, "to_sinks": self._to_sinks}
+        self._notes.write(_NOTE, {**marks, "next": self._next, "open": opened, "recovered": self.recovered})
 
 
 def _merged(ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:

@@ -122,10 +122,13 @@ class Run:
                 self._lake = table
                 self._summaries = Summaries(self._session, table, self._outputs.summaries, self._checkpoint.notes)
                 self._check_belongs()
+                if table is not None:
+                    places = (table, self._outputs, self._checkpoint.notes, self._identity.unchanged)
+                    unfinished.finish(self._session, self._cluster, self._pipeline, *places)
                 if changed is not None:
                     self._start_over(changed)
                 else:
-                    self._finish_batches(table)
+                    self._finish_batch()
                 self._repeat(stop)
                 if not stop.is_set():
                     self._summarise()
@@ -228,14 +231,11 @@ class Run:
         places = (self._checkpoint, self._identity, self._lake, self._outputs)
         return LastBatch(self._session, self._pipeline, self._cluster, *places, self._log)
 
-    def _finish_batches(self, table: LakeTable | None) -> None:
-        """Finish the batch of an earlier run that Spark cannot repeat as it was."""
-        if table is not None:
-            unfinished.finish(
-                self._session, self._cluster, self._pipeline, table, self._outputs, self._checkpoint.notes
-            )
-        if self._checkpoint.is_unfinished() and self._last_batch().gone():
-            self._last_batch().complete()
+    def _finish_batch(self) -> None:
+        """Finish the batch that Spark would repeat without deleted topics. With `dedupe`, only Spark knows the keys."""
+        last = self._last_batch()
+        if self._config.dedupe is None and self._checkpoint.is_unfinished() and last.gone():
+            last.complete()
 
     def _query(self, stop: threading.Event) -> None:
         self._failure = None

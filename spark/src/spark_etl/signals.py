@@ -19,6 +19,7 @@ class Signals:
     def __init__(self) -> None:
         self.stop = threading.Event()
         self.received = 0
+        self.gave_up = False  # whether a signal ended the work where it was
         self._graceful = False
         self._numbers = [number for number in STOPS if signal.getsignal(number) is not signal.SIG_IGN]
 
@@ -39,4 +40,5 @@ class Signals:
         self.received = number
         self.stop.set()
         if not self._graceful:
+            self.gave_up = True
             raise Stopped

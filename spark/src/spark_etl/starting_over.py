@@ -11,17 +11,18 @@ Each output finds its rows of an earlier try, as in any other batch (batch_write
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pyspark.sql import DataFrame, SparkSession
 
-from spark_etl import judged, sources
+from spark_etl import judged, ranges, sources
 from spark_etl.batch_writer import BatchWriter
 from spark_etl.batches import Batches, BatchPlace
 from spark_etl.checkpoint import Checkpoint, Offsets
 from spark_etl.cluster import Cluster
 from spark_etl.config import Pipeline
 from spark_etl.identity import Identity, SourceIdentity, start_offsets
+from spark_etl.judged import Judged
 from spark_etl.lake import LakeTable
 from spark_etl.logs import Log
 from spark_etl.sinks import Outputs
@@ -60,15 +61,15 @@ class LastBatch:
         if not in_outputs:
             return start
         gone = self.gone()
-        rows = self._from_table(place)
-        plan = judged.plan(self.session, self._records(start, end, end.keys() - set(gone)), self.pipeline)
+        stored = self._from_table(place)
+        plan, rows = self._planned(stored, start, {topic: each for topic, each in end.items() if topic not in gone})
         if gone:
-            lost = "dead letters" if rows is not None else "rows and dead letters"
+            lost = "dead letters" if stored is not None else "rows and dead letters"
             self.log.warning("lost to outputs next to the table", batch=batch, deleted_topics=gone, lost=lost)
         writer = BatchWriter(
             self.pipeline.config, plan, self.table, self.outputs, self.checkpoint, self._identity_of_batch
         )
-        writer.write(plan.rows, place, rows.select(*plan.columns) if rows is not None else None)
+        writer.write(plan.rows, place, rows)
         return end
 
     def _from_table(self, place: BatchPlace) -> DataFrame | None:
@@ -77,10 +78,24 @@ class LastBatch:
             return None
         return self.table.rows_of(place.query_id, place.batch_id)
 
-    def _records(self, start: Offsets, end: Offsets, topics: Iterable[str]) -> DataFrame:
-        """Return the records of the batch that its topics still have."""
-        same = {topic: partitions for topic, partitions in end.items() if topic in topics}
-        return sources.batch(self.session, self.cluster.bootstrap_servers, self.pipeline.config, start, same)
+    def _planned(self, stored: DataFrame | None, start: Offsets, end: Offsets) -> tuple[Judged, DataFrame | None]:
+        """Judge the records that are left; return the plan, and the good rows if they are not those of the plan.
+
+        Only Spark knew the keys of `dedupe`. But a row that the table has is no duplicate.
+        """
+        config = self.pipeline.config
+        records = sources.batch(self.session, self.cluster.bootstrap_servers, config, start, end)
+        if stored is not None or config.dedupe is None or self.table is None or config.delta.mode != "append":
+            plan = judged.plan(self.session, records, self.pipeline)
+            return plan, stored.select(*plan.columns) if stored is not None else None
+        without = self.pipeline.model_copy(update={"config": config.model_copy(update={"dedupe": None})})
+        plan = replace(judged.plan(self.session, records, without), file=judged.digest(self.pipeline))
+        spans = {
+            topic: {number: (start.get(topic, {}).get(number, 0), last) for number, last in partitions.items()}
+            for topic, partitions in end.items()
+        }
+        good = plan.good(plan.rows, raw=config.keeps_raw)
+        return plan, self.table.among(good, ranges.condition(spans) or "false", "left_semi")
 
     def _identity_of_batch(self, _topics: Iterable[str]) -> Identity:
         """Return the identity that the batch was read with: the source has another one now."""

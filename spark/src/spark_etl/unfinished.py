@@ -9,7 +9,7 @@ without `dedupe`; the rows that the table has, and the refused ones, go to each 
 A table of `mode: upsert` has the last rows only. There `dedupe` judges the batch without its memory.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -34,9 +34,18 @@ def note(last: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def finish(
-    session: SparkSession, cluster: Cluster, pipeline: Pipeline, table: LakeTable, outputs: Outputs, notes: Notes
+    session: SparkSession,
+    cluster: Cluster,
+    pipeline: Pipeline,
+    table: LakeTable,
+    outputs: Outputs,
+    notes: Notes,
+    unchanged: Callable[[], Collection[str]],
 ) -> None:
-    """Write the batch of the note, if there is one, to the outputs."""
+    """Write the batch of the note, if there is one, to the outputs.
+
+    Dead letters and original values are those of topics that are `unchanged`: the others have lost their records.
+    """
     document = notes.read(NOTE)
     if document is None:
         return
@@ -47,14 +56,19 @@ def finish(
         at = datetime.fromisoformat(document["at"])
         append = config.delta.mode == "append"
         whole = config.model_copy(update={"dedupe": None}) if append else config
+        same = unchanged()
+        found = {topic: partitions for topic, partitions in found.items() if topic in same}
         records = ranges.records(session, cluster.bootstrap_servers, config, found)
         plan = judged.plan(session, records, pipeline.model_copy(update={"config": whole}))
         rows = plan.rows.persist(StorageLevel.MEMORY_AND_DISK)
         try:
             outputs.letters.write(plan.refused(rows), at)
             good = plan.good(rows, raw=config.keeps_raw)
-            if append:
-                good = table.among(good, ranges.condition(found), "left_semi")
+            stored = table.rows_of(place.query_id, place.batch_id) if not config.keeps_raw else None
+            if stored is not None:
+                good = stored.select(*plan.columns)
+            elif append:
+                good = table.among(good, ranges.condition(found) or "false", "left_semi")
             for sink in outputs.rows:
                 sink.write(good, place, at)
         finally:

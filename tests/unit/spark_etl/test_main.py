@@ -1,18 +1,19 @@
 """The command without Spark: a wrong file or setting ends it with status 2 and one JSON line that says why."""
 
 import json
+import signal
 from pathlib import Path
 
 import pytest
+from spark_etl import __main__
 from spark_etl.__main__ import main
+from spark_etl.signals import Stopped
 
 FLIGHTS = Path(__file__).parents[3] / "spark" / "pipelines" / "flights.yaml"
 
 
 @pytest.fixture(autouse=True)
 def signals_restored():
-    import signal
-
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
     yield
     for number, handler in before.items():
@@ -53,3 +54,19 @@ def test_a_jars_folder_without_the_connector(tmp_path, monkeypatch, capsys):
         "MILLRACE_ETL_JARS_DIR: no *spark-sql-kafka-0-10*.jar, *delta-spark*.jar, *spark-avro*.jar, *postgresql*.jar "
         f"in {tmp_path}"
     )
+
+
+@pytest.mark.parametrize("failure", [RuntimeError, KeyboardInterrupt])
+def test_a_signal_that_ends_a_call_of_java_is_no_failure(monkeypatch, capsys, failure):
+    """py4j turns the end of its call into a failure, and a handler of PySpark interrupts."""
+
+    def perform(*_arguments: object) -> int:
+        try:
+            signal.raise_signal(signal.SIGINT)
+        except Stopped:
+            raise failure from None
+        return 0
+
+    monkeypatch.setattr(__main__, "_perform", perform)
+    assert main(["validate", str(FLIGHTS)]) == 128 + signal.SIGINT
+    assert refusal(capsys)["event"] == "stopped"

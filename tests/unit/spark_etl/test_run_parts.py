@@ -84,17 +84,15 @@ def test_the_limit_follows_the_mean_size_and_is_kept(tmp_path):
     notes = LocalNotes(tmp_path)
     limit = ByteLimit(1_000_000, None, notes)
     assert limit.records == 100  # of 10,000 bytes, the first guess
-    assert limit.measured(100, 200_000, limited=True)  # 2,000 bytes each: five times as many fit
+    assert limit.measured(100, 200_000, offsets=100, limited=True)  # 2,000 bytes each: five times as many fit
     assert limit.records == 500
-    assert not limit.measured(500, 1_100_000, limited=True)  # a tenth more than planned
-    assert not limit.measured(0, 0, limited=True)
-    assert not limit.measured(500, 0, limited=False)  # the end of the source
-    assert [limit.measured(500, 0, limited=True) and limit.records for _ in range(7)] == [
-        *(2_000, 8_000, 32_000, 128_000, 512_000, 1_000_000),  # a byte for each offset
-        False,
-    ]
+    assert not limit.measured(500, 1_100_000, offsets=500, limited=True)  # a tenth more than planned
+    assert not limit.measured(0, 0, offsets=0, limited=True)
+    assert not limit.measured(0, 0, offsets=500, limited=False)  # the end of the source
+    grown = [limit.measured(0, 0, offsets=500, limited=True) and limit.records for _ in range(6)]
+    assert grown == [2_000, 8_000, 32_000, 128_000, 454_000, False]  # the records of before are of 2,200 bytes
     assert ByteLimit(1_000_000, None, notes).records == 500
-    assert limit.measured(450, 9_000_000, limited=False)  # 20,000 bytes each
+    assert limit.measured(450, 9_000_000, offsets=450, limited=False)  # 20,000 bytes each
     assert limit.records == 50
     assert ByteLimit(1_000_000, 30, notes).records == 30  # the limit in records holds too
 
@@ -102,22 +100,26 @@ def test_the_limit_follows_the_mean_size_and_is_kept(tmp_path):
 def test_one_record_is_always_in_a_batch(tmp_path):
     limit = ByteLimit(1_000, None, LocalNotes(tmp_path))
     assert limit.records == 1
-    assert not limit.measured(1, 50_000, limited=True)
+    assert not limit.measured(1, 50_000, offsets=1, limited=True)
     assert limit.records == 1
 
 
 def test_a_batch_with_fewer_records_than_offsets_raises_the_limit_too(tmp_path):
     """A batch at the end of the source says nothing about the limit; any other one was as large as it could be."""
     limit = ByteLimit(1_000_000, None, LocalNotes(tmp_path))
-    assert not limit.measured(40, 80_000, limited=False)
+    assert not limit.measured(40, 80_000, offsets=40, limited=False)
     assert limit.records == 100
-    assert limit.measured(40, 80_000, limited=True)
+    assert limit.measured(40, 80_000, offsets=40, limited=True)
     assert limit.records == 500
     source = {"startOffset": {"t": {"0": 5}}, "endOffset": {"t": {"0": 905}, "u": {"0": 7}}}
     report = {"sources": [{**source, "latestOffset": {"t": {"0": 2_000}}}]}
-    sizes = {"observedMetrics": {RECORD_SIZES: {"records": 1, "size": 90_000}}}
-    assert limit.learned({**report, **sizes})  # 900 offsets with one record
+    sizes = {"observedMetrics": {RECORD_SIZES: {"records": 600, "size": 90_000}}}
+    assert limit.learned({**report, **sizes})  # 150 bytes for each record, 100 for each of 900 offsets
     assert limit.records == 10_000
+    sizes = {"observedMetrics": {RECORD_SIZES: {"records": 3, "size": 300}}}
+    assert limit.learned({**report, **sizes})
+    assert limit.records == 40_000  # four times as many as if each offset had 100 bytes
+    assert ByteLimit(1_000_000, None, limit._notes).records == 10_000
 
 
 def test_a_batch_is_limited_if_a_partition_has_more():
@@ -140,14 +142,24 @@ class Cluster:
     def last_planned(self) -> int:
         return 0
 
-    def end_offsets(self, _batch: int) -> dict[str, dict[int, int]]:
-        return self.planned
+    def end_offsets(self, of: Any) -> dict[str, dict[int, int]]:
+        """Return the offsets of a batch, or the ends of topics."""
+        return self.planned if isinstance(of, int) else {topic: {0: 9} for topic in of}
 
     def cluster_id(self) -> str:
         return self.id
 
     def topic_ids(self, names: Any) -> dict[str, str | None]:
         return {name: self.topics.get(name) for name in names}
+
+    def query_id(self) -> str:
+        return "q"
+
+    def replacement(self) -> "Cluster":
+        return self
+
+    def replace(self, _name: str) -> None:
+        """Do nothing: the replacement has the same notes."""
 
 
 @pytest.fixture
@@ -236,6 +248,25 @@ def test_a_topic_that_a_pattern_left_out_is_refused_too(cluster):
     cluster.topics["users"] = "u2"
     with pytest.raises(IdentityError, match=r"orders was deleted .*; the topic users was deleted"):
         identity(cluster, **both).check()
+
+
+def test_a_topic_that_is_created_again_while_it_is_left_out_comes_back(cluster):
+    lossy, restart = {"topics": ["orders"], "on_data_loss": "continue"}, {"on_topic_change": "restart"}
+    cluster.planned = {"orders": {0: 1}, "users": {0: 1}}
+    identity(cluster).check()
+    identity(cluster, **lossy).check()
+    cluster.planned = {"orders": {0: 2}}
+    cluster.topics = {"orders": "t2", "users": "u2"}
+    assert identity(cluster, **lossy, **restart).start_over({}) == ["orders"]
+    assert cluster.notes.read("identity") == {
+        "again": ["orders"],
+        "cluster": "c1",
+        "left": ["users"],
+        "topics": {"orders": "t2", "users": "u1"},
+    }
+    assert set(cluster.notes.read("start")["offsets"]) == {"orders"}
+    with pytest.raises(IdentityError, match=r"users was deleted and created again \(id u1 before, u2 now\)"):
+        identity(cluster).check()
 
 
 def test_topics_whose_offsets_still_count(cluster):

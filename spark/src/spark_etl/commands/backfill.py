@@ -28,6 +28,7 @@ from spark_etl.errors import AccountingError, ConfigError, OutputError, RuleErro
 from spark_etl.judged import Counts, Judged, plan
 from spark_etl.kafka_admin import KafkaAdmin
 from spark_etl.lake import LakeTable, maintenance
+from spark_etl.lake.locks import checkpoint_lock
 from spark_etl.logs import Log
 from spark_etl.ranges import Ranges, condition, records
 from spark_etl.replays import Replays
@@ -81,7 +82,10 @@ def backfill(
     document: dict[str, Any] = {"table": table.location, "ranges": ranges, "rows_in": 0, "rows_out": 0, "rows_dlq": 0}
     if not ranges:
         return {**document, "version": table.delta.version()}
-    with table.folder.commanded(as_driver=False):
+    replays = Replays(notes.at(notes.absolute(config.checkpoint), session), letters_id)
+    if replays.interrupted is not None:
+        raise OutputError("backfill: an interrupted replay-dlq must be finished first, with its pipeline file")
+    with checkpoint_lock(session, config.checkpoint, "replay"), table.folder.commanded(as_driver=False):
         judged = plan(session, records(session, bootstrap_servers, config, ranges), pipeline)
         rows = judged.rows.persist(StorageLevel.MEMORY_AND_DISK)
         try:
@@ -92,8 +96,7 @@ def backfill(
                     session, Cluster(bootstrap_servers, config.kafka.properties), config.dead_letter.topic, config.name
                 )
                 letters.check()
-                replayed = Replays(notes.at(notes.absolute(config.checkpoint), session), letters_id).done
-                letters.compare_with(LookBack(others=replayed))
+                letters.compare_with(LookBack(others=replays.to_sinks))
                 letters.write(judged.refused(rows), _DEAD_LETTERS_SINCE)
             numbers = {
                 "rows_in": counts.rows,

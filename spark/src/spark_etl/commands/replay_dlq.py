@@ -27,7 +27,7 @@ from spark_etl.batches import BatchPlace
 from spark_etl.cluster import Cluster
 from spark_etl.config import Pipeline
 from spark_etl.errors import AccountingError, ConfigError
-from spark_etl.judged import REFUSED_AT, Judged, plan
+from spark_etl.judged import REFUSED_AT, Judged, digest, plan
 from spark_etl.lake import LakeTable
 from spark_etl.lake.locks import checkpoint_lock
 from spark_etl.logs import Log
@@ -84,14 +84,15 @@ class Command:
             ends = admin.end_offsets([self._topic])[self._topic]
         replays = Replays(notes.at(notes.absolute(self._config.checkpoint), self._session), topic_id)
         if replays.recovered:
-            replays.finished(_ranges(self._returned(_chosen(options, ends, replays.next_number))))
-        replay = replays.resumed(self._topic)
+            replays.finished(_ranges(self._returned(_chosen(options, ends, replays.next_number))), "sinks")
+        file = digest(self._pipeline)
+        replay = replays.resumed(self._topic, file)
         again = replay is not None
         if replays.interrupted is not None and not again:
             self._log.warning("an interrupted replay is given up, its letters are gone")
         if replay is None:
             replay = _chosen(options, ends, replays.next_number)
-            replay = dataclasses.replace(replay, topic=self._topic, topic_id=topic_id)
+            replay = dataclasses.replace(replay, topic=self._topic, topic_id=topic_id, file=file)
         else:
             self._log.warning("an interrupted replay is finished first", number=replay.number, to=replay.to)
         with self._table(replay) as self._lake:
@@ -106,7 +107,7 @@ class Command:
                 begun_before = replay.began if again else None
                 write = self._to_source if replay.to == "source" else self._to_sinks
                 outcome = write(_once(letters), replay, begun_before) if count else {}
-                replays.finished(ranges)
+                replays.finished(ranges, replay.to)
             finally:
                 letters.unpersist()
         return {"pipeline": self._config.name, "replay": replay.number, "to": replay.to, "letters": count, **outcome}
@@ -128,19 +129,26 @@ class Command:
                 yield lake
 
     def _returned(self, replay: Replay) -> DataFrame:
-        """Return the letters whose records are in the table: they came back before a checkpoint was lost."""
+        """Return the letters whose records are in the table: they came back before a checkpoint was lost.
+
+        Nothing says so of a letter of one sink, which lacks a row that the table always has.
+        """
         letters = self._letters(dataclasses.replace(replay, stage=None, rule=None, since=None, until=None), {})
+        letters = letters.where(F.col(SINK).isNull())
         table = LakeTable.existing(self._session, self._config.delta)
         placed = letters.withColumns({f"_{name}": F.col(name) for name in _PLACE})
         return table.among(placed, _span(placed), "left_semi")
 
     def _letters(self, replay: Replay, done: OffsetRanges) -> DataFrame:
         """Return the letters of a replay: the record's parts, and the place of the letter as `letter_…`."""
+        with self._cluster.admin(self._session) as admin:  # it may have more partitions since, and letters may be gone
+            oldest = admin.start_offsets([self._topic])[self._topic]
+        ends = {str(number): max(first, replay.ends.get(str(number), first)) for number, first in oldest.items()}
         reader = self._session.read.format("kafka").options(**self._cluster.reading())
         found = (
             reader.option("subscribe", self._topic)
-            .option("startingOffsets", "earliest")
-            .option("endingOffsets", json.dumps({self._topic: replay.ends}))
+            .option("startingOffsets", json.dumps({self._topic: oldest}))
+            .option("endingOffsets", json.dumps({self._topic: ends}))
             .option("includeHeaders", "true")
             .load()
         )

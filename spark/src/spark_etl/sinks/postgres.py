@@ -35,6 +35,7 @@ from spark_etl.sinks.postgres_table import Table, staged, unfit
 from spark_etl.sinks.rows import DELETED, misfits
 
 BATCHES = "etl_batches"
+CREATE_SECONDS = 30  # that another pipeline or a user may keep a table locked
 _CREATING = "DO $$ BEGIN PERFORM pg_advisory_xact_lock(1702128752); END $$"  # two pipelines create in turn
 _CREATE_BATCHES = f"""
 CREATE TABLE IF NOT EXISTS {BATCHES} (
@@ -93,6 +94,7 @@ class Postgres:
                 raise ConfigError(f"sink {self._config.table}: rows have no column {name}")
         rows = StructType([self._schema[name] for name in self._columns()])
         with self._database.connected() as connection:
+            connection.execute(f"SET LOCAL lock_timeout = '{CREATE_SECONDS}s'")
             connection.execute(_CREATING)
             connection.execute(_CREATE_BATCHES)
             self._table = Table.checked(connection, self._config, rows, record_key=self._schema["_key"].dataType)
