@@ -23,6 +23,8 @@ from spark_etl import logs, replays, sinks  # noqa: E402
 from spark_etl.cluster import Cluster  # noqa: E402
 from spark_etl.commands import backfill, recover, replay_dlq  # noqa: E402
 from spark_etl.errors import OutputError, RunError  # noqa: E402
+from spark_etl.judged import Judged  # noqa: E402
+from spark_etl.lake import LakeTable  # noqa: E402
 from spark_etl.sinks.kafka_rows import KafkaRows  # noqa: E402
 from support.etl_runs import Etl, broker, etl  # noqa: E402
 
@@ -104,6 +106,23 @@ def test_a_replay_is_finished_with_the_file_that_began_it(etl: Etl, monkeypatch:
     etl.run(sections=SMALL)
     assert replay(etl)["rows_dlq"] == 1
     etl.run()
+    assert replay(etl)["rows_out"] == 1
+    assert etl.ids() == [1, 1001]
+
+
+@pytest.mark.parametrize("place", [(LakeTable, "write"), (Judged, "counts")], ids=["table", "count"])
+def test_a_replay_that_has_written_nothing_can_have_another_file(
+    etl: Etl, monkeypatch: pytest.MonkeyPatch, place: tuple[type, str]
+) -> None:
+    """The file may be the reason why it failed."""
+    etl.produce(1, 1001)
+    etl.run(sections=SMALL)
+    etl.run()
+    with monkeypatch.context() as patch:
+        patch.setattr(*place, dying(getattr(*place), after=0))
+        with pytest.raises(RuntimeError, match="dies here"):
+            replay(etl)
+    etl.run(sections='rules: [{name: large, expr: "id > 0"}]')
     assert replay(etl)["rows_out"] == 1
     assert etl.ids() == [1, 1001]
 

@@ -38,7 +38,7 @@ class Replay:
     ends: dict[str, int]  # partition of the dead-letter topic → offset
     topic: str = ""  # of the letters
     topic_id: str = ""
-    file: str = ""  # digest of the pipeline file that judges them
+    file: str = ""  # digest of the pipeline file that judged them for the sinks; empty: nothing is written yet
 
     @property
     def began(self) -> datetime:
@@ -80,18 +80,13 @@ class Replays:
         found = marks.get(self._topic_id, {})
         return {int(partition): [(first, last) for first, last in each] for partition, each in found.items()}
 
-    def resumed(self, topic: str, file: str) -> Replay | None:
+    def resumed(self, topic: str) -> Replay | None:
         """Return the interrupted replay of letters in a topic; None if there is none, or they went with their topic.
 
-        OutputError: it took letters of a topic with another name, or judged them by another pipeline file: some would
-        be in the table and letters again, or neither.
+        OutputError: it took letters of a topic with another name.
         """
         found = self.interrupted
         if found is None or found.topic_id in ("", self._topic_id):
-            if found is not None and found.to == "sinks" and found.file not in ("", file):
-                raise OutputError(
-                    "an interrupted replay began with another pipeline file: finish it with that file first"
-                )
             return found
         if found.topic != topic:
             raise OutputError(f"an interrupted replay took letters of {found.topic}: finish it with that topic first")
@@ -106,7 +101,7 @@ class Replays:
         self._write(None)
 
     def begun(self, replay: Replay) -> None:
-        """Keep a replay's choice of letters before the first one is written."""
+        """Keep a replay's choice of letters, and the file that judged them, before the first one is written."""
         self._next = replay.number + 1
         self._write(replay)
 

@@ -58,22 +58,13 @@ def test_another_topic_has_other_letters_at_the_same_offsets(tmp_path: Path):
 
 def test_an_interrupted_replay_goes_on_with_its_own_topic_only(tmp_path: Path):
     notes = LocalNotes(tmp_path)
-    assert Replays(notes, ID).resumed("dlq", "f") is None
+    assert Replays(notes, ID).resumed("dlq") is None
     opened = replace(CHOICE, topic="dlq", topic_id=ID)
     Replays(notes, ID).begun(opened)
-    assert Replays(notes, ID).resumed("dlq", "f") == opened
+    assert Replays(notes, ID).resumed("dlq") == opened
     with pytest.raises(OutputError, match=r"^an interrupted replay took letters of dlq: finish it with that topic"):
-        Replays(notes, "Xb2").resumed("other", "f")
-    assert Replays(notes, "Xb2").resumed("dlq", "f") is None  # created again: the letters are gone
-
-
-def test_an_interrupted_replay_goes_on_with_its_own_file_only(tmp_path: Path):
-    notes = LocalNotes(tmp_path)
-    Replays(notes, ID).begun(replace(CHOICE, topic="dlq", topic_id=ID, file="f"))
-    with pytest.raises(OutputError, match=r"^an interrupted replay began with another pipeline file"):
-        Replays(notes, ID).resumed("dlq", "g")
-    Replays(notes, ID).begun(replace(CHOICE, topic="dlq", topic_id=ID, file="f", to="source"))
-    assert Replays(notes, ID).resumed("dlq", "g") is not None  # nothing is judged
+        Replays(notes, "Xb2").resumed("other")
+    assert Replays(notes, "Xb2").resumed("dlq") is None  # created again: the letters are gone
 
 
 def test_letters_that_went_to_the_source_are_not_in_the_sinks(tmp_path: Path):

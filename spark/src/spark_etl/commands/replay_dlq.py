@@ -26,7 +26,7 @@ from spark_etl import notes, sources
 from spark_etl.batches import BatchPlace
 from spark_etl.cluster import Cluster
 from spark_etl.config import Pipeline
-from spark_etl.errors import AccountingError, ConfigError
+from spark_etl.errors import AccountingError, ConfigError, OutputError
 from spark_etl.judged import REFUSED_AT, Judged, digest, plan
 from spark_etl.lake import LakeTable
 from spark_etl.lake.locks import checkpoint_lock
@@ -82,23 +82,23 @@ class Command:
         with self._cluster.admin(self._session) as admin:
             topic_id = admin.topic_ids([self._topic])[self._topic] or ""
             ends = admin.end_offsets([self._topic])[self._topic]
-        replays = Replays(notes.at(notes.absolute(self._config.checkpoint), self._session), topic_id)
+        replays = self._replays = Replays(notes.at(notes.absolute(self._config.checkpoint), self._session), topic_id)
         if replays.recovered:
             replays.finished(_ranges(self._returned(_chosen(options, ends, replays.next_number))), "sinks")
-        file = digest(self._pipeline)
-        replay = replays.resumed(self._topic, file)
+        replay = replays.resumed(self._topic)
         again = replay is not None
         if replays.interrupted is not None and not again:
             self._log.warning("an interrupted replay is given up, its letters are gone")
         if replay is None:
             replay = _chosen(options, ends, replays.next_number)
-            replay = dataclasses.replace(replay, topic=self._topic, topic_id=topic_id, file=file)
+            replay = dataclasses.replace(replay, topic=self._topic, topic_id=topic_id)
         else:
             self._log.warning("an interrupted replay is finished first", number=replay.number, to=replay.to)
         with self._table(replay) as self._lake:
             if self._lake is not None and not again:  # a checkpoint that was removed forgot the numbers
                 held = self._lake.delta.version_of(BatchPlace.of(self._config.name, QUERY, 0).app_id)
                 replay = dataclasses.replace(replay, number=max(replay.number, held + 1))
+            self._check_file(replay)
             replays.begun(replay)
             letters = self._letters(replay, replays.done).persist(StorageLevel.MEMORY_AND_DISK)
             try:
@@ -111,6 +111,13 @@ class Command:
             finally:
                 letters.unpersist()
         return {"pipeline": self._config.name, "replay": replay.number, "to": replay.to, "letters": count, **outcome}
+
+    def _check_file(self, replay: Replay) -> None:
+        """Refuse to finish a replay by another file: records would be in the table and letters again, or in neither."""
+        place = BatchPlace.of(self._config.name, QUERY, replay.number)
+        unwritten = self._lake is not None and not self._lake.holds(place.app_id, place.batch_id)
+        if replay.file not in ("", digest(self._pipeline)) and not unwritten:
+            raise OutputError("an interrupted replay began with another pipeline file: finish it with that file first")
 
     @contextmanager
     def _table(self, replay: Replay) -> Iterator[LakeTable | None]:
@@ -226,6 +233,7 @@ class Command:
             counts = judged.counts(counted.get)
             if not counts.balanced:
                 raise AccountingError(f"{counts.rows} letters in, {counts.good} good, refused: {counts.refused}")
+            self._replays.begun(dataclasses.replace(replay, file=digest(self._pipeline)))
             place = BatchPlace.of(self._config.name, QUERY, replay.number)
             once = BatchPlace.of(self._config.name, f"{QUERY} {replay.at}", replay.number)
             misfits = self._write(judged, _with_sinks(rows, letters), outputs, place, once, begun_before)
