@@ -11,7 +11,10 @@ from confluent_kafka.admin import NewPartitions  # noqa: E402
 from spark_etl import sinks  # noqa: E402
 from spark_etl.commands import recover  # noqa: E402
 from spark_etl.errors import ConfigError, OutputError, RunError  # noqa: E402
+from spark_etl.judged import Judged  # noqa: E402
+from spark_etl.lake import LakeTable  # noqa: E402
 from spark_etl.run import Totals  # noqa: E402
+from spark_etl.sinks.kafka_rows import KafkaRows  # noqa: E402
 from support.etl_runs import Etl, broker, etl  # noqa: E402
 
 __all__ = ["broker", "etl"]
@@ -44,6 +47,46 @@ def test_a_batch_of_the_table_is_not_judged_by_another_file(etl: Etl, monkeypatc
     assert [key for key, _ in etl.read(etl.letters)] == ["broken"]
     etl.produce(1, 3)
     assert etl.run(sections=rule) == Totals(batches=1, rows_in=2, rows_out=1, rows_dlq=1)
+
+
+def test_a_batch_that_the_table_has_from_a_mended_file(etl: Etl, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file that counts is the one that wrote the table, not the first one that began the batch."""
+
+    def fails(*_arguments: object) -> None:
+        raise RuntimeError("not today")
+
+    rule = 'rules: [{name: small, expr: "id < 2"}]'
+    etl.produce(1, 2, "broken")
+    for place in ((LakeTable, "write"), (sinks.DeadLetters, "write")):
+        with monkeypatch.context() as patch:
+            patch.setattr(*place, fails)
+            with pytest.raises(RunError, match="not today"):
+                etl.run(sections=rule if place[0] is sinks.DeadLetters else "")
+    with pytest.raises(OutputError, match=r"^batch 0 is in the table as an earlier pipeline file judged it"):
+        etl.run()
+    assert etl.run(sections=rule) == Totals()
+    assert etl.ids() == [1]
+    assert sorted(key or "" for key, _ in etl.read(etl.letters)) == ["2", "broken"]
+
+
+def test_a_batch_without_a_table_is_not_judged_by_another_file(etl: Etl, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_arguments: object) -> None:
+        raise RuntimeError("not today")
+
+    topic = f"{etl.name}.rows"
+    given = {"table": False, "sink": f"- {{type: kafka, topic: {topic}}}"}
+    rule = 'rules: [{name: small, expr: "id < 2"}]'
+    etl.produce(1, 2)
+    for place, mended in (((Judged, "counts"), False), ((KafkaRows, "write"), True)):
+        with monkeypatch.context() as patch:
+            patch.setattr(*place, fails)
+            with pytest.raises(RunError, match="not today"):
+                etl.run(sections=rule if mended else "", **given)
+    with pytest.raises(OutputError, match=r"^batch 0 is in an output as an earlier pipeline file judged it"):
+        etl.run(**given)
+    etl.run(sections=rule, **given)
+    assert [key for key, _ in etl.read(topic)] == ["1"]
+    assert [key for key, _ in etl.read(etl.letters)] == ["2"]
 
 
 def test_dedupe_that_comes_is_refused_and_spoils_nothing(etl: Etl) -> None:

@@ -2,7 +2,7 @@
 
 The steps of a batch. A driver may die after any of them, and the next try of the batch ends in the same state:
 
-1. the begun mark;
+1. the begun mark; without a table the outcomes are counted before it;
 2. the table: the good rows' files are written by the one job that also counts every outcome. `accept` compares the
    counts, applies `on_violation: fail` and `max_refused`, and checks that no topic was created again. Then the files
    are committed with the batch's number;
@@ -87,15 +87,13 @@ class BatchWriter:
             raise OutputError(f"{self._checkpoint.location}: no offsets of batch {place.batch_id}")
         if self._batches.is_finished(place):
             return Written(place, None, end, time.monotonic() - began)
+        counts = self._committed(batch, place, end) if self._table is None else None
+        self._check_file(place)
         begun_before = self._batches.begun(place, self._judged.file)
-        counts = self._committed(batch, place, end)
+        if self._table is not None:
+            counts = self._committed(batch, place, end)
         if counts is not None:
             self._unfinished[place] = counts
-        elif self._batches.begun_by(place) not in ("", self._judged.file):
-            raise OutputError(
-                f"batch {place.batch_id} is in the table as an earlier pipeline file judged it, and other outputs lack"
-                " it: run with that file once before you change decode, join, derive, rules, dedupe or transform"
-            )
         if counts is None or counts.refused:
             self._outputs.letters.write(self._refused(batch, place, counts, end), begun_before)
         misfits: dict[Check, int] = {}
@@ -107,6 +105,17 @@ class BatchWriter:
                 misfits[check] = misfits.get(check, 0) + number
         self._batches.finished(place)
         return Written(place, self._unfinished.pop(place, None), end, time.monotonic() - began, misfits)
+
+    def _check_file(self, place: BatchPlace) -> None:
+        """Refuse a batch that outputs may have as another file judged it. Nothing is written before the table."""
+        if self._batches.begun_by(place) in ("", self._judged.file):
+            return
+        if self._table is None or self._table.holds(place.app_id, place.batch_id):
+            where = "an output" if self._table is None else "the table"
+            raise OutputError(
+                f"batch {place.batch_id} is in {where} as an earlier pipeline file judged it, and others may lack it:"
+                " run with that file once before you change decode, join, derive, rules, dedupe or transform"
+            )
 
     def _committed(self, batch: DataFrame, place: BatchPlace, end: Offsets) -> Counts | None:
         """Commit the batch to the table, if there is one; return its counts, None if the table holds it already."""

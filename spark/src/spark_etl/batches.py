@@ -42,19 +42,21 @@ class Batches:
     def begun(self, place: BatchPlace, file: str = "") -> datetime | None:
         """Mark a batch as begun; return the time at which an earlier try began it, None for the first one.
 
-        `file` is the digest of the pipeline file's sections that judge the batch's records; see `begun_by`.
+        `file` is the digest of the pipeline file's sections that judge the batch's records in this try.
         """
         document = self._notes.read(_note(place))
         if document is None:
             self._notes.write(_note(place), {"at": datetime.now(UTC).isoformat(), "file": file})
             return None
+        if file not in ("", document.get("file")):
+            self._notes.write(_note(place), {**document, "file": file})
         try:
             return datetime.fromisoformat(str(document["at"]))
         except (KeyError, ValueError) as error:
             raise OutputError(f"the mark of batch {place.name} has no valid time: {document}") from error
 
     def begun_by(self, place: BatchPlace) -> str:
-        """Return the digest that the first try of a batch began with; empty if it is not known."""
+        """Return the digest that the last try of a batch began with; empty if it is not known."""
         return str((self._notes.read(_note(place)) or {}).get("file", ""))
 
     def has_begun(self, place: BatchPlace) -> bool:
