@@ -77,7 +77,7 @@ def test_upsert_keeps_the_last_row_of_a_key(case):
 def test_upsert_deletes_by_the_key_of_the_record(case):
     keep = case.frame("id bigint, n int, _deleted boolean", (1, 1, False), (2, 1, False), (3, 1, None))
     case.write(keep, 0, mode="upsert", keys=["id"])
-    # The first deletion has a value of its own in the column, as an expression may give it.
+    # An expression may give a deletion a value in the key's column: the record's key counts.
     gone = case.frame("id bigint, n int, _deleted boolean", (1, None, True), (3, None, True), (3, 5, False))
     key = F.when(gone["id"] == 1, "2").otherwise(gone["id"].cast("string"))
     case.write(gone.withColumn("_key", key), 1, mode="upsert", keys=["id"])

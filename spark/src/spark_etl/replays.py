@@ -1,9 +1,10 @@
 """The letters that have been replayed: a document next to the checkpoint, so that each letter is replayed once.
 
 replays = Replays(notes, topic_id)
-replay = replays.begun(wanted)       # an interrupted earlier replay comes back with its own choice of letters
+replay = replays.resumed(topic)      # an interrupted earlier replay comes back with its own choice of letters
+replays.begun(replay)
 …                                    # the letters are written
-replays.finished(ranges)
+replays.finished(ranges, "sinks")
 
     CHECKPOINT/_etl/replays.json    {"done": {"MBW0…": {"0": [[0, 41]]}}, "next": 1, "open": null, …}
 

@@ -174,6 +174,7 @@ dead_letter:
         ("  topic: orders.dlq", "  topic: orders", "14: dead_letter.topic: source, sinks and dead_letter must all "),
         ("partition_by: [month]", "partition_by: [year]", "12: sinks.0.partition_by: no column 'year' in the schema"),
         ("  topics: [orders]", "  pattern: '['", "5: source.pattern: not a regular expression: unterminated"),
+        ("  topics: [orders]", "  pattern: '[a-z&&[^b]]'", "5: source.pattern: not a regular expression: Possible"),
     ],
 )
 def test_an_error_has_its_line(tmp_path, old, new, expected):

@@ -82,6 +82,7 @@ class Command:
         with self._cluster.admin(self._session) as admin:
             topic_id = admin.topic_ids([self._topic])[self._topic] or ""
             ends = admin.end_offsets([self._topic])[self._topic]
+            self._oldest = admin.start_offsets([self._topic])[self._topic]
         replays = self._replays = Replays(notes.at(notes.absolute(self._config.checkpoint), self._session), topic_id)
         if replays.recovered:
             replays.finished(_ranges(self._returned(_chosen(options, ends, replays.next_number))), "sinks")
@@ -148,13 +149,12 @@ class Command:
 
     def _letters(self, replay: Replay, done: OffsetRanges) -> DataFrame:
         """Return the letters of a replay: the record's parts, and the place of the letter as `letter_…`."""
-        with self._cluster.admin(self._session) as admin:  # it may have more partitions since, and letters may be gone
-            oldest = admin.start_offsets([self._topic])[self._topic]
-        ends = {str(number): max(first, replay.ends.get(str(number), first)) for number, first in oldest.items()}
+        # The topic may have more partitions than when the replay began, and letters may be gone.
+        ends = {str(number): max(first, replay.ends.get(str(number), first)) for number, first in self._oldest.items()}
         reader = self._session.read.format("kafka").options(**self._cluster.reading())
         found = (
             reader.option("subscribe", self._topic)
-            .option("startingOffsets", json.dumps({self._topic: oldest}))
+            .option("startingOffsets", "earliest")
             .option("endingOffsets", json.dumps({self._topic: ends}))
             .option("includeHeaders", "true")
             .load()

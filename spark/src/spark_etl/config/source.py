@@ -95,7 +95,7 @@ class Source(Section):
         return self
 
     def matches(self, topic: str) -> bool:
-        """Return whether the pattern covers a topic. The connector asks Java, which has the same answer."""
+        """Return whether the pattern covers a topic. The connector asks Java: see `_is_a_pattern`."""
         return self.pattern is not None and re.fullmatch(self.pattern, topic) is not None
 
     def reads(self, topic: str) -> bool:

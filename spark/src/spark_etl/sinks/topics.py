@@ -19,6 +19,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from spark_etl.cluster import Cluster
 from spark_etl.errors import OutputError
+from spark_etl.kafka_admin import Offsets
 from spark_etl.ranges import OffsetRanges, outside
 
 CLOCK_DIFFERENCE = timedelta(minutes=5)  # between this driver and an earlier one on another host
@@ -95,8 +96,8 @@ class TopicWriter:
         with self._cluster.admin(self._session) as admin:
             if not admin.exists(self.topic):  # deleted since `check`: nothing is there
                 return rows
-            oldest = admin.start_offsets([self.topic])[self.topic]
-        present = self._since(start) if self.look_back is None else self._from(self.look_back, oldest)
+            chosen = self.look_back
+            present = self._since(start) if chosen is None else self._from(chosen, admin.start_offsets([self.topic]))
         names = [_column_name(name) for name in self._identity.headers]
         if self._identity.with_key:
             names.append("key")
@@ -114,8 +115,9 @@ class TopicWriter:
             .load()
         )
 
-    def _from(self, chosen: LookBack, oldest: Mapping[int, int]) -> DataFrame:
-        first = {str(number): max(offset, chosen.first.get(number, 0)) for number, offset in oldest.items()}
+    def _from(self, chosen: LookBack, oldest: Offsets) -> DataFrame:
+        numbers = oldest[self.topic].items()
+        first = {str(number): max(offset, chosen.first.get(number, 0)) for number, offset in numbers}
         found = self._reader().option("startingOffsets", json.dumps({self.topic: first})).load()
         return outside(found, chosen.others)
 
