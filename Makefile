@@ -37,7 +37,7 @@ demo: setup
 lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy $(PACKAGES:%=%/src) tests/load
+	$(BIN)/mypy $(PACKAGES:%=%/src) bench
 	$(BIN)/lint-imports
 
 # Apache Kafka, for tests that ask it: fetched once, before a test waits for it.
@@ -88,23 +88,23 @@ fuzz: setup
 	$(BIN)/python tests/fuzz/fuzz.py $(FUZZ_RUNS)
 
 bench: setup
-	$(BIN)/python tests/load/side_by_side.py $(if $(QUICK),--quick,--publish)
+	$(BIN)/python bench/side_by_side.py $(if $(QUICK),--quick,--publish)
 
 bench-check: setup
-	$(BIN)/python tests/load/side_by_side.py --quick --check
+	$(BIN)/python bench/side_by_side.py --quick --check
 
 bench-against: setup
-	$(BIN)/python tests/load/against.py $(CHECKOUT)
+	$(BIN)/python bench/against.py $(CHECKOUT)
 
 profile: setup
-	$(BIN)/python tests/load/profiling.py
+	$(BIN)/python bench/profiling.py
 
 bench-parts: setup
-	$(BIN)/python tests/load/groups.py
-	$(BIN)/python tests/load/administration.py
-	$(BIN)/python tests/load/log.py
-	$(BIN)/python tests/load/records.py
-	$(BIN)/python tests/load/codec.py
+	$(BIN)/python bench/groups.py
+	$(BIN)/python bench/administration.py
+	$(BIN)/python bench/log.py
+	$(BIN)/python bench/records.py
+	$(BIN)/python bench/codec.py
 
 generate: setup
 	@mkdir -p build

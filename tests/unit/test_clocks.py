@@ -11,7 +11,18 @@ from collections.abc import Iterator
 from pathlib import Path
 
 TOP = Path(__file__).parents[2]
-FOLDERS = ("admin-api", "assembly", "build", "gateway-svc", "protocol-lib", "services", "spark", "storage-svc", "tests")
+FOLDERS = (
+    "admin-api",
+    "assembly",
+    "bench",
+    "build",
+    "gateway-svc",
+    "protocol-lib",
+    "services",
+    "spark",
+    "storage-svc",
+    "tests",
+)
 #: Functions of wall clocks, by the module or class that has them. A file's own times come from the same clock.
 WALL_CLOCKS = {
     "time": {"time", "time_ns", "localtime", "gmtime", "ctime", "asctime", "strftime", "clock_gettime"},
@@ -54,13 +65,13 @@ READS = {
     ("tests/conformance/test_group_command.py", "time.time"): "timestamps to reset offsets to",
     ("tests/conformance/test_transactions_command.py", "time.time"): "the timestamp of an old record",
     ("tests/faults/lossy_filesystem.py", "time.time_ns"): "times of files",
-    ("tests/load/flights_topic.py", "time.time"): "timestamps of records",
-    ("tests/load/log_compaction.py", "st_mtime"): "when Kafka wrote a checkpoint: only its file says so",
-    ("tests/load/log_compaction.py", "time.time"): "compared with the time of a file",
-    ("tests/load/log_compaction.py", "time.time_ns"): "timestamps of records",
-    ("tests/load/raw.py", "time.time"): "timestamps of records",
-    ("tests/load/results.py", "time.gmtime"): "the time of a result, for people",
-    ("tests/load/results.py", "time.strftime"): "the time of a result, for people",
+    ("bench/flights_topic.py", "time.time"): "timestamps of records",
+    ("bench/log_compaction.py", "st_mtime"): "when Kafka wrote a checkpoint: only its file says so",
+    ("bench/log_compaction.py", "time.time"): "compared with the time of a file",
+    ("bench/log_compaction.py", "time.time_ns"): "timestamps of records",
+    ("bench/raw.py", "time.time"): "timestamps of records",
+    ("bench/results.py", "time.gmtime"): "the time of a result, for people",
+    ("bench/results.py", "time.strftime"): "the time of a result, for people",
 }
 
 #: Names under which storage's parts call the wall clock that they are handed.

@@ -182,7 +182,7 @@ def test_markdown() -> None:
         ("services/chassis/src/service_chassis/app.py", "services/chassis"),
         ("services/README.md", "services"),
         ("tests/conftest.py", "tests"),
-        ("tests/load/sides.py", "tests/load"),
+        ("bench/sides.py", "bench"),
         ("tests/unit/test_prose.py", "tests/unit"),
         ("tests/unit/storage_svc/log/test_config.py", "tests/unit/storage_svc"),
     ],

@@ -1,8 +1,8 @@
 """`make bench-against CHECKOUT=FOLDER`: compare this tree with another checkout of Millrace, in turns of one run.
 
     git worktree add ../before HEAD~1 && make -C ../before setup
-    .venv/bin/python tests/load/against.py ../before
-    .venv/bin/python tests/load/against.py ../before produce_records heartbeats --rounds 9
+    .venv/bin/python bench/against.py ../before
+    .venv/bin/python bench/against.py ../before produce_records heartbeats --rounds 9
 
 Both brokers are up at once, each layout by itself. A round runs the workload on both, in alternating order.
 The figure is the median of the rounds' ratios (above 1: this tree is better). Exit status 1: a ratio is below its
@@ -20,7 +20,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from drivers import Driver
 from sides import Layout, Millrace, Side

@@ -1,9 +1,9 @@
 """`make bench`: Millrace and Apache Kafka 4.3.0, on one machine, in one run, with the same drivers.
 
-    .venv/bin/python tests/load/side_by_side.py                           everything
-    .venv/bin/python tests/load/side_by_side.py --quick                   the short run
-    .venv/bin/python tests/load/side_by_side.py produce_16k --rounds 3    one workload
-    .venv/bin/python tests/load/side_by_side.py --list
+    .venv/bin/python bench/side_by_side.py                           everything
+    .venv/bin/python bench/side_by_side.py --quick                   the short run
+    .venv/bin/python bench/side_by_side.py produce_16k --rounds 3    one workload
+    .venv/bin/python bench/side_by_side.py --list
 
 Results are kept in build/benchmarks, or with --publish in docs/benchmarks: JSON with every raw sample, a Markdown table
 and a chart. Each workload is written when it is done, in place of its older result. An interrupted run is continued
@@ -24,7 +24,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 import report
 import results
@@ -154,7 +154,7 @@ def main() -> int:
         write(results.load(folder / "results.json"), folder)
         return 0
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    command = shlex.join(["tests/load/side_by_side.py", *sys.argv[1:]])
+    command = shlex.join(["bench/side_by_side.py", *sys.argv[1:]])
     workloads = chosen(arguments)
     try:
         kept = run(workloads, planned(arguments), folder, command, resume=arguments.resume)

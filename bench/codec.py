@@ -1,7 +1,7 @@
 """Figures of the codec: protocol_lib, kafka-python, aiokafka and kio decode and encode messages in turns, in one
 process.
 
-`python tests/load/codec.py` prints a table; `make bench-parts` runs it. Every library decodes the same bytes and
+`python bench/codec.py` prints a table; `make bench-parts` runs it. Every library decodes the same bytes and
 encodes the message that it decoded from them; the encoded bytes are compared first. A ratio says how many times as fast
 protocol_lib is.
 """

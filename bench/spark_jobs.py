@@ -35,7 +35,7 @@ from spark_etl.metrics import Metrics
 from spark_etl.run import Run
 from spark_etl.settings import EtlSettings
 
-TOP = Path(__file__).parents[2]
+TOP = Path(__file__).parents[1]
 JARS = TOP / "build" / "demo" / "jars"
 PIPELINE = TOP / "spark" / "pipelines" / "flights.yaml"
 #: Columns of a flight as from_json reads them.

@@ -1,6 +1,6 @@
 """Figures of the log engine alone, without a network, each in a separate process and folder.
 
-`python tests/load/log.py [FIGURE …] [--scale SHARE] [--folder ON_WHICH_DISK]` prints a table; `make bench-parts` runs
+`python bench/log.py [FIGURE …] [--scale SHARE] [--folder ON_WHICH_DISK]` prints a table; `make bench-parts` runs
 it.
 """
 

@@ -1,6 +1,6 @@
 """Figures of records in pure Python: protocol_lib and kafka-python read and write them, and a broker handles a batch.
 
-`python tests/load/records.py` prints a table; `make bench-parts` runs it. Both libraries take turns in one process.
+`python bench/records.py` prints a table; `make bench-parts` runs it. Both libraries take turns in one process.
 """
 
 from __future__ import annotations

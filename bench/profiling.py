@@ -1,6 +1,6 @@
 """`make profile`: the broker's time under each workload, and the cost of a megabyte, into build/profile/.
 
-    .venv/bin/python tests/load/profiling.py [WORKLOAD …]
+    .venv/bin/python bench/profiling.py [WORKLOAD …]
 
 Every workload runs twice in each mode:
 
@@ -35,14 +35,14 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from drivers import Driver
 from sides import Layout, Side, start
 from workload import Workload
 from workloads import WORKLOADS
 
-FOLDER = Path(__file__).parents[2] / "build" / "profile"
+FOLDER = Path(__file__).parents[1] / "build" / "profile"
 LAYOUTS = (Layout.COMBINED, Layout.SEPARATE)
 PROFILED = ("broker", "gateway-svc", "storage-svc")
 USUAL = (

@@ -1,6 +1,6 @@
 """Figures of administration with 1,000 topics: over Kafka, over REST and with the command line.
 
-`python tests/load/administration.py [--topics NUMBER]` prints a table; `make bench-parts` runs it. The memory of
+`python bench/administration.py [--topics NUMBER]` prints a table; `make bench-parts` runs it. The memory of
 admin-api is measured last, after all other rows have used it.
 """
 

@@ -1,6 +1,6 @@
 """Figures of consumer groups, by raw frames against `millrace up`: duration of rebalances, cost of groups.
 
-`python tests/load/groups.py [--scale SHARE]` prints a table; `make bench-parts` runs it. Members are coroutines of one
+`python bench/groups.py [--scale SHARE]` prints a table; `make bench-parts` runs it. Members are coroutines of one
 process; they join, assign (the leader), and send heartbeats as real clients do, every 3 s.
 """
 

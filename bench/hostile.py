@@ -1,4 +1,4 @@
-"""Hostile and slow clients, and the memory and patience that they cost: `python tests/load/hostile.py [NAME…]`.
+"""Hostile and slow clients, and the memory and patience that they cost: `python bench/hostile.py [NAME…]`.
 
 Each attack goes to one broker. A second broker is left alone. A lone client sends its requests to both in turns, so
 that the ratio of its delays shows the attack and not the machine. HOSTILE_SCALE=0.1 sends a tenth of each attack.
@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from processes import memory_bytes
 from raw import Connection, batch, fetch_frame, frame, metadata_frame, produce_frame, receive

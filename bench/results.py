@@ -24,7 +24,7 @@ from typing import Any
 from comparison import Outcome
 from sides import JVM, PROPERTIES, Layout
 
-TOP = Path(__file__).parents[2]
+TOP = Path(__file__).parents[1]
 
 
 def machine() -> dict[str, Any]:
