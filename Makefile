@@ -5,7 +5,7 @@
 # make etl-faults   drivers of the Spark ETL killed at length, and a cluster
 # make faults       power cuts, kills, damage and full disks at length; FAULTS_SCALE=0.1 runs a tenth
 # make shapes       the worst shapes of every API in every version at 1 MB: steps of the event loop, and memory (half an hour)
-# make mutants      breaks each guarantee of the log and of groups once; fails unless a test notices; MUTANTS_PART=2/3: a third
+# make mutants      breaks each guarantee of the log and of groups once; fails unless a test notices; MUTANTS_PART, MUTANTS_CHANGED
 # make conformance  stock clients in other languages, where their toolchains exist; the same requests to Apache Kafka
 # make fuzz         hostile input for every decoder, guided by coverage; FUZZ_RUNS inputs for each (Linux on x86-64)
 # make bench        compares with Apache Kafka (Java 17): docs/benchmarks, within 40 minutes; QUICK=1: build, within 5
@@ -67,10 +67,10 @@ faults: setup
 shapes: setup
 	$(BIN)/pytest -q -m slow tests/wire/test_bounded_requests.py
 
-# Every mutant, or a part: 2/3 is every third from the second on.
-MUTANTS_PART ?= 1/1
+# Every mutant. MUTANTS_PART=2/3: every third from the second on. MUTANTS_CHANGED=COMMIT: those whose code or tests changed
+# since then, and the part. MUTANTS_MAX=40: no more than that of them.
 mutants: setup
-	$(BIN)/python tests/mutants/run.py --part $(MUTANTS_PART)
+	$(BIN)/python -m tests.mutants.run $(MUTANTS_PART:%=--part %) $(MUTANTS_CHANGED:%=--changed %) $(MUTANTS_MAX:%=--at-most %)
 
 conformance: jars
 	$(BIN)/pytest -q -n 2 -m conformance tests

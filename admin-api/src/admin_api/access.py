@@ -113,7 +113,7 @@ class Access:
         """Raise AccessError if the settings leave it open by mistake, or if the tokens cannot be used."""
         bound_to = address.parse(settings.admin_http)
         self.is_open = settings.admin_auth != "token"
-        if not settings.admin_auth and not address.is_loopback(bound_to.host):
+        if not settings.admin_auth and not address.is_loopback(bound_to.host):  # mutant: open-address-decided
             raise AccessError(
                 f"MILLRACE_ADMIN_AUTH: other machines can reach {bound_to}; set it to token with a"
                 " MILLRACE_ADMIN_TOKENS_FILE, or to none if anyone may administer the cluster"
@@ -150,7 +150,7 @@ class Access:
         if self._tokens is None:
             return _ANYONE
         if not offered:
-            return _STRANGER
+            return _STRANGER  # mutant: token-demanded
         scheme, _, token = offered[0].partition(" ")
         return self._tokens.holder(token.strip()) if len(offered) == 1 and scheme.lower() == "bearer" else None
 
@@ -171,7 +171,7 @@ async def authorize(
     held = caller(request.scope).role
     if held is Role.PUBLIC and role is not Role.PUBLIC:
         raise _unauthorized("A token is required: Authorization: Bearer …")
-    if held < role:
+    if held < role:  # mutant: role-checked
         raise errors.ApiError(403, 40301, f"This needs the role {role.name.lower()}, not {held.name.lower()}.")
     if access.read_only and role > Role.READ:
         raise errors.ApiError(403, 40301, "This server is read-only (MILLRACE_ADMIN_READ_ONLY).")

@@ -132,7 +132,7 @@ class Body:
         message = await self._receive()
         if message["type"] == "http.disconnect":
             self.to_come = False
-            raise ClientDisconnect
+            raise ClientDisconnect  # mutant: cut-off-body
         part: bytes = message.get("body", b"")
         self._received += len(part)
         self.to_come = bool(message.get("more_body"))
@@ -141,13 +141,13 @@ class Body:
 
 def parsed(body: bytes) -> Any:
     """Return the value of a JSON text. Raises ApiError for too large a structure, ValueError for other texts."""
-    if body.count(b",") + body.count(b"[") + body.count(b"{") > VALUES_MAX:
+    if body.count(b",") + body.count(b"[") + body.count(b"{") > VALUES_MAX:  # mutant: json-values-bounded
         raise errors.of_status(400, f"The body has more than {VALUES_MAX} commas and opening brackets.")
     return json.loads(body, object_pairs_hook=_object)
 
 
 def _object(members: list[tuple[str, Any]]) -> dict[str, Any]:
-    if len(members) > MEMBERS_MAX:
+    if len(members) > MEMBERS_MAX:  # mutant: json-members-bounded
         raise errors.of_status(400, f"An object of the body has more than {MEMBERS_MAX} members.")
     return dict(members)
 

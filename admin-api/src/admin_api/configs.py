@@ -82,7 +82,7 @@ class ConfiguredResource:
             else topics_pb2.ConfigChange(name=change.name, operation=_SET, value=change.value)
             for change in given.data
         ]
-        await self._alter(changes, validate_only=given.validate_only)
+        await self._alter(changes, validate_only=given.validate_only)  # mutant: configs-changed-together
 
     async def _alter(self, changes: list[topics_pb2.ConfigChange], *, validate_only: bool = False) -> None:
         await self._storage.alter_configs(self._type, self._name, changes, validate_only=validate_only)

@@ -78,7 +78,7 @@ class Connections:
     def add(self, connection: Connection) -> None:
         """Add a connection, in the place of another if there are too many."""
         if len(self.open) >= self._limit:
-            victim = self._least_deserving() or connection
+            victim = self._least_deserving() or connection  # mutant: silent-http-client-displaced
             victim.cut()
             if victim is connection:
                 return
@@ -180,7 +180,7 @@ class Connection(H11Protocol, asyncio.BufferedProtocol):
 
     def on_response_complete(self) -> None:
         """Go on to the next request, once the client has received this answer: it would get memory for another."""
-        self._completes = self in self._all.unsent
+        self._completes = self in self._all.unsent  # mutant: unsent-answer-waits
         if not self._completes:
             super().on_response_complete()
         self._look()
@@ -239,6 +239,7 @@ class Connection(H11Protocol, asyncio.BufferedProtocol):
             self._time_sending()
         elif waits in _TIMEOUTS_S:
             is_stream = waits is _Waits.BODY and self._parser.is_stream
+            # mutant: silent-http-client-timed
             self._timer = self.loop.call_later(STREAM_TIMEOUT_S if is_stream else _TIMEOUTS_S[waits], self._on_late)
 
     def _time_sending(self) -> None:
@@ -266,7 +267,7 @@ class Connection(H11Protocol, asyncio.BufferedProtocol):
         end = _HEAD_END.search(head)
         self._fields += head.count(b"\n", len(self._end_of_read), end.start() if end else len(head))
         self._end_of_read = head[-_END_BYTES:]
-        return self._fields > FIELDS_MAX
+        return self._fields > FIELDS_MAX  # mutant: head-lines-bounded
 
     def _refuse(self, status: int) -> None:
         """Answer a request whose head cannot be read, and close."""

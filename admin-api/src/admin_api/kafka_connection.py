@@ -99,5 +99,5 @@ class _Wire(AIOKafkaConnection):  # type: ignore[misc]  # aiokafka has no types
             (size,) = _LENGTH.unpack(await reader.readexactly(_LENGTH.size))
             self = self_ref()
             if self is not None:
-                await self.reserve(size)
+                await self.reserve(size)  # mutant: answer-memory-reserved
                 self._handle_frame(await reader.readexactly(size))

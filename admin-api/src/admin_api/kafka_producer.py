@@ -121,7 +121,7 @@ class _Sending:
                 answers = await self._exchange(pending)
             except errors.ApiError as error:
                 fault = error
-                in_doubt |= pending.keys()
+                in_doubt |= pending.keys()  # mutant: doubt-keeps-identity
                 continue
             for partition, code, offset, timestamp in answers:
                 indexes = pending[partition]
@@ -135,7 +135,7 @@ class _Sending:
                     fault = _fault(code)
                     in_doubt |= {partition} if code in _MAY_BE_STORED else set()
                     continue
-                elif len(indexes) > 1:
+                elif len(indexes) > 1:  # mutant: refusal-of-one-record
                     refused[partition] = indexes
                 else:
                     self._outcomes[indexes[0]] = _fault(code)

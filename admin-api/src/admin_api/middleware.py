@@ -133,7 +133,7 @@ class RequestRing:
             self._access.admit(scope, headers)
             in_parts = is_read_in_parts(scope["method"], scope["path"])
             if not in_parts:
-                await body.read()
+                await body.read()  # mutant: body-before-place
             scope[BODY_KEY] = body
             _set_path(scope)
             if scope["path"] in PROBES:
@@ -224,7 +224,7 @@ class _Answer:
             await self._body.drain()
             message = {"type": "http.response.body", "body": b"", "more_body": False}
         await self._send(message)
-        if self._is_head and goes_on:
+        if self._is_head and goes_on:  # mutant: head-stops-early
             raise ClientDisconnect
 
     def _begun(self, message: Message) -> Message:

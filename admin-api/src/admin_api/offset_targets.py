@@ -58,6 +58,7 @@ async def targets(
             if (topic, partition) not in committed:
                 raise errors.refused(f"Partition {partition} of {topic} has no committed offset to shift.")
         wanted = {pair: committed[pair] + number for pair in partitions}
+    # mutant: offsets-in-log
     return {pair: min(max(offset, begins[pair]), ends[pair]) for pair, offset in wanted.items()}
 
 

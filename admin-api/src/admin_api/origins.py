@@ -48,6 +48,7 @@ class Hosts:
             )
         origin = headers.get("origin")
         site = headers.get("sec-fetch-site", "none")
+        # mutant: foreign-origin-refused
         if (origin is not None and _host_of(origin) != host.lower()) or (
             site not in _OWN_SITES and not _follows_link(method, headers)
         ):

@@ -90,7 +90,7 @@ class Paging:
         for at in range(0, len(ordered), BATCH):
             rows += await rows_of(ordered[at : at + BATCH])
             page = self.cut(rows, key)
-            if page.next_query is not None:
+            if page.next_query is not None:  # mutant: page-bounded
                 break
         return page
 
@@ -121,7 +121,7 @@ class Paging:
             left -= len(rows)
             last = key(rows[-1]) if rows else last
             yield Rows(rows, None)
-        if ends_before:
+        if ends_before:  # mutant: next-page-query
             yield Rows([], self.next_query((considered[-1], _AFTER_ALL)))
 
     def _names_from_here(self, names: Iterable[str]) -> list[str]:

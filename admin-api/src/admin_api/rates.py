@@ -42,6 +42,6 @@ class Rates:
             return excess_s
         self._full_at[client] = full_at
         self._full_at.move_to_end(client)
-        if len(self._full_at) > CLIENTS_MAX:
+        if len(self._full_at) > CLIENTS_MAX:  # mutant: buckets-bounded
             self._full_at.popitem(last=False)
         return 0.0

@@ -29,7 +29,7 @@ class StorageCheck:
 
     def __call__(self) -> str | None:
         """Return None if storage answers within the patience, else the fault."""
-        if self._question is not None and not self._question.done():
+        if self._question is not None and not self._question.done():  # mutant: readiness-one-question
             return "storage does not answer"
         self._question = self._stub.DescribeCluster.future(
             cluster_pb2.DescribeClusterRequest(), timeout=self._question_timeout_s

@@ -110,7 +110,7 @@ class Samples:
     def _set(self, kind: str, name: str, place: int, value: int) -> None:
         values = self._series.get((kind, name))
         if values is None:
-            if len(self._series) >= SERIES_MAX:
+            if len(self._series) >= SERIES_MAX:  # mutant: series-bounded
                 return
             values = self._series[kind, name] = array("q", [_NONE] * SAMPLES)
         values[place] = value

@@ -45,7 +45,7 @@ async def streamed(
         next_query = first.next_query
         before = rendered(first)
         yield b'{"kind":"%s","data":[%s' % (kind.encode(), before)
-        async for piece in pieces:
+        async for piece in pieces:  # mutant: pieces-streamed
             next_query = piece.next_query
             if part := rendered(piece):
                 yield b"," + part if before else part

@@ -44,7 +44,7 @@ async def _serve(settings: GatewaySettings, stop: asyncio.Event) -> None:
         connection = GrpcStorage.connect(settings.storage_address, settings.name, counts)
         undo.push_async_callback(connection.close)
         health.checks["storage"] = connection.fault
-        if settings.gateway_http:
+        if settings.gateway_http:  # mutant: health-before-storage
             undo.callback(HttpEndpoint(settings.gateway_http, registry, health).start().close)
         gateway = await _started(
             Gateway.start(settings, connection.storage, counts, health=health, registry=registry), stop

@@ -134,7 +134,7 @@ class GatewayMetrics(Collector):
         """Return the counts of a topic that exists, as far as the caller knows."""
         counts = self.topics.get(name)
         if counts is None:
-            if len(self.topics) >= TOPICS_MAX and not self._forget_one():
+            if len(self.topics) >= TOPICS_MAX and not self._forget_one():  # mutant: topic-metrics-bounded
                 name = OTHER_TOPICS
             counts = self.topics.setdefault(name, TopicCounts())
         return counts

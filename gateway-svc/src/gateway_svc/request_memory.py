@@ -86,7 +86,7 @@ class RequestMemory:
         self.gifts = 0
         #: Whether a connection waits, or a request went beyond the limits: bytes that come back are of use to them.
         self._may_serve = False
-        self.strangers = Share(limit // _STRANGERS_PART, is_strict=True)
+        self.strangers = Share(limit // _STRANGERS_PART, is_strict=True)  # mutant: strangers-share
         self._long_limit = limit - limit // _SMALL_PART
         self._scarce_from = limit // 2
         self._shares: dict[str, Share] = {}
@@ -190,6 +190,7 @@ class RequestMemory:
     @property
     def _is_balanced(self) -> bool:
         """Whether the request that went beyond the limits has been served."""
+        # mutant: one-overdraft
         return not self._overdraft or self.long <= self._long_limit or self.long == self._incoming
 
     # -- waiting ---------------------------------------------------------------------------------------------------

@@ -165,7 +165,7 @@ class _Worker:
             if clock() - began >= _STABLE_AFTER_S:
                 delay_s = _RESTART_DELAY_FIRST_S
             log.error("worker ended", worker=self.number, pid=pid, status=status, restart_in_s=delay_s)
-            await asyncio.sleep(delay_s)
+            await asyncio.sleep(delay_s)  # mutant: worker-restarted
             delay_s = min(2 * delay_s, _RESTART_DELAY_MAX_S)
 
     async def stop(self) -> None:

@@ -69,7 +69,7 @@ class Batches:
 
     def finished(self, place: BatchPlace) -> None:
         """Keep that every sink holds the batch, and remove its mark. Spark runs the batches of a query in order."""
-        self._notes.write(_finished(place), {"batch": place.batch_id})
+        self._notes.write(_finished(place), {"batch": place.batch_id})  # mutant: batch-noted
         self._notes.remove(_note(place))
 
     def is_finished(self, place: BatchPlace) -> bool:

@@ -62,7 +62,7 @@ class ByteLimit:
         self._dense = self._fitting(mean)
         fitting = min(self._fitting(mean * records / offsets), self._dense * SPARSE_MAX)
         too_large = self.records > fitting * TOO_LARGE
-        too_small = self.records < fitting * TOO_SMALL and (limited or offsets >= self.records)
+        too_small = self.records < fitting * TOO_SMALL and (limited or offsets >= self.records)  # mutant: batches-grow
         if not too_large and not too_small:
             return False
         self.records = fitting

@@ -85,7 +85,7 @@ class SourceIdentity:
                 "Remove that folder to begin again, or set source.on_topic_change: restart"
             )
         gone = may_be_gone - now.topics.keys()
-        forgotten = self._forgotten(gone)
+        forgotten = self._forgotten(gone)  # mutant: gone-topic-forgotten
         before = {name: kept.topics.get(name, UNKNOWN) for name in {*kept.topics, *gone} - forgotten}
         found = {**before, **now.topics}
         current = Identity(now.cluster, found, tuple(sorted({*kept.again, *forgotten})), self._left(found))
@@ -207,6 +207,7 @@ class SourceIdentity:
         kept = self.kept()
         if kept.cluster != now.cluster:
             return set()
+        # mutant: offsets-of-same-topic
         return {name for name, topic_id in now.topics.items() if kept.topics.get(name) == topic_id}
 
     def _kept(self) -> Identity | None:
@@ -230,6 +231,7 @@ class SourceIdentity:
     def _changes(self, kept: Identity, now: Identity) -> list[str]:
         if kept.cluster != now.cluster:
             return [f"the cluster is another one (id {kept.cluster} before, {now.cluster} now)"]
+        # mutant: recreated-topic-stops
         return [
             f"the topic {name} was deleted and created again (id {kept.topics[name]} before, {topic_id} now)"
             for name, topic_id in sorted(now.topics.items())

@@ -40,7 +40,7 @@ class Gate:
     def passed(self) -> Iterator[None]:
         """Hold the gate for one batch. Raises GateClosedError once it is closed."""
         with self._condition:
-            if self._closed:
+            if self._closed:  # mutant: stop-between-batches
                 self.refused.set()
                 raise GateClosedError
             self._inside = True

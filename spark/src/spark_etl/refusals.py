@@ -82,6 +82,7 @@ def ranges(noted: Sequence[Block], start: Offsets, end: Offsets) -> Ranges | Non
         if begin is None or stop is None:
             return None
         partitions = found.setdefault(topic, {})
+        # mutant: letters-of-batch
         first = partitions[partition][0] if partition in partitions else max(begin, block << BLOCK_BITS)
         partitions[partition] = (first, min(stop, (block + 1) << BLOCK_BITS))
     return found

@@ -97,14 +97,14 @@ class Replays:
         """Number the next replay, for a recovered checkpoint. Marks that are still there stay as they are."""
         if self._kept:
             return
-        self._next = following
+        self._next = following  # mutant: replay-number-kept
         self.recovered = True
         self._write(None)
 
     def begun(self, replay: Replay) -> None:
         """Keep a replay's choice of letters, and the file that judged them, before the first one is written."""
         self._next = replay.number + 1
-        self._write(replay)
+        self._write(replay)  # mutant: replay-noted
 
     def finished(self, ranges: OffsetRanges, to: Literal["sinks", "source"]) -> None:
         """Keep that the letters of an interrupted or new replay have been written."""

@@ -40,13 +40,13 @@ LONG_METHODS = "-XX:-DontCompileHugeMethods"
 #: Spark goes into nested values and expressions by recursion. With Java's 1 MB, a text field that holds objects nested
 #: 998 deep would end the JVM; Jackson refuses more than 1,000.
 DEEP_STACKS = "-Xss8m"
-OF_EVERY_JVM = f"{LONG_METHODS} {DEEP_STACKS} {AVRO_LIMITS}"
+OF_EVERY_JVM = f"{LONG_METHODS} {DEEP_STACKS} {AVRO_LIMITS}"  # mutant: long-methods-compiled
 UI_ADDRESS = "SPARK_LOCAL_IP"
 #: PySpark's loggers of each expression that Spark refuses. They print its whole plan, with the passwords of the source.
 PLAN_LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 #: The security options of Kafka in Spark's plans, which the user interface shows: each option up to the next one.
 #: Possessive, so that Java matches a long value without deep recursion.
-SECRETS = r'(?i)\b(sasl|ssl)\.[a-z.]+\s*(->|=|:)\s*(?:"(?:[^"\\]++|\\.)*+"|[^,)\]}"]++)*+'
+SECRETS = r'(?i)\b(sasl|ssl)\.[a-z.]+\s*(->|=|:)\s*(?:"(?:[^"\\]++|\\.)*+"|[^,)\]}"]++)*+'  # mutant: login-hidden
 
 
 @contextmanager

@@ -244,6 +244,7 @@ class Browse:
         found.append(_Found(record, None if is_small else self._row(partition, record)))
         while len(found) > self._limit or (self._work.rows_bytes >= ROWS_BYTES_MAX and len(found) > 1):
             oldest = found.popleft()
+            # mutant: window-remainder-kept
             partition.low = oldest.record.offset + 1  # it is for a later page
             if oldest.row is not None:
                 self._work.rows_bytes -= len(oldest.row.text)

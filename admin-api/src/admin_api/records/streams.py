@@ -32,7 +32,7 @@ class LastingResponse(StreamingResponse):
                 message[LASTING_KEY] = True
             await send(message)
 
-        async with self._held:
+        async with self._held:  # mutant: download-client-released
             await super().__call__(scope, receive, send_lasting)
 
     @classmethod

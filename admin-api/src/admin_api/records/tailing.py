@@ -161,7 +161,7 @@ class Tail:
     def _drop(self, partition: int, start: int, end: int, piece: bytearray) -> None:
         if end > start:
             dropped = {"partition": partition, "from_offset": start, "to_offset": end - 1}
-            piece += _event("dropped", dropped)
+            piece += _event("dropped", dropped)  # mutant: dropped-records-told
         self._positions[partition] = end
 
 

@@ -47,7 +47,7 @@ async def reset_group_offsets(
     partitions = await _partitions(calls, given, committed)
     before = {pair: offset.offset for pair, offset in committed.items()}
     after = await offset_targets.targets(calls, given, partitions, before, time.time_ns() // 1_000_000)
-    if not given.dry_run:
+    if not given.dry_run:  # mutant: dry-run-changes-nothing
         await calls.alter_offsets(
             consumer_group_id,
             [
@@ -111,7 +111,7 @@ async def _check_empty(calls: StorageCalls, group_id: str, *, may_be_absent: boo
         if may_be_absent and error.error_code == 40405:
             return
         raise
-    if group.state != "EMPTY":
+    if group.state != "EMPTY":  # mutant: empty-group-only
         count = len(group.members)
         raise errors.has_members(f"The consumer group is {group.state} with {count} members: stop them first.")
 

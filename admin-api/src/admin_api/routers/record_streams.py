@@ -122,7 +122,7 @@ async def tail_records(
         (found,) = await bounds(calls, topic_name, [partition], read_committed=read_committed)
         return found.end
 
-    if request.scope[HEAD_KEY]:
+    if request.scope[HEAD_KEY]:  # mutant: head-opens-no-tail
         return LastingResponse.empty(media_type=EVENTS, cache_control="no-store")
     client, held = await borrowed(_clients(request), TAIL)
     metrics: RecordMetrics = request.app.state.record_metrics

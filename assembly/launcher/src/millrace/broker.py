@@ -207,7 +207,7 @@ def _disown_all() -> None:
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_disown_all)
+    os.register_at_fork(after_in_child=_disown_all)  # mutant: fork-disowns-broker
 
 
 class _AtExit:

@@ -70,6 +70,7 @@ class Child:
         self.started_at, self.restart_at, self.ready_at = time.monotonic(), None, None
         self.starts += 1
         ours, theirs = socket.socketpair()
+        # mutant: signals-blocked
         blocked = signal.pthread_sigmask(signal.SIG_BLOCK, _STOP_SIGNALS)  # a child has the mask of its parent
         try:
             self.popen = subprocess.Popen(

@@ -97,7 +97,7 @@ def _remove_if_abandoned(folder: Path) -> None:
     except OSError:
         return
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # mutant: running-launcher-folder
         rmtree(folder, ignore_errors=True)
     except OSError:
         return

@@ -110,6 +110,6 @@ def admin_process(
         "MILLRACE_ADMIN_HTTP": str(http),
         "MILLRACE_ADMIN_HEALTH_HTTP": str(health),
     }
-    if names and not os.environ.get(_ALLOWED_HOSTS):
+    if names and not os.environ.get(_ALLOWED_HOSTS):  # mutant: host-names-allowed
         settings[_ALLOWED_HOSTS] = ",".join(names)
     return ServiceProcess("admin-api", settings, str(health), after=after)

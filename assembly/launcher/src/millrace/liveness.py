@@ -58,7 +58,7 @@ class Liveness:
             if fault is None or child.popen is not popen:
                 continue
             failures[popen] = self._failures.get(popen, 0) + 1
-            if failures[popen] == FAILURES_MAX and not self._ended.is_set():
+            if failures[popen] == FAILURES_MAX and not self._ended.is_set():  # mutant: hung-service-killed
                 self._hangs(child, popen, fault)
         self._failures = failures
 

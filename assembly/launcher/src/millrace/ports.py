@@ -37,6 +37,7 @@ class Reservation:
         Raises AddressError when the address is in use, claimed, or not of this machine.
         """
         self._sockets: list[socket.socket] = []
+        # mutant: both-kinds-of-port
         self._kinds = (socket.SOCK_STREAM, socket.SOCK_DGRAM) if claim else (socket.SOCK_STREAM,)
         tries = _TRIES if port == 0 else 1
         while taken := self._take(host, port):

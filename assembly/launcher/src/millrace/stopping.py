@@ -27,7 +27,7 @@ class Stopping:
         self._changing = threading.Lock()
         #: Whether a stop was requested.
         self.asked = False
-        signal.pthread_sigmask(signal.SIG_BLOCK, self._numbers)
+        signal.pthread_sigmask(signal.SIG_BLOCK, self._numbers)  # mutant: signals-to-main-thread
         if self._numbers:
             threading.Thread(target=self._wait, name="signals", daemon=True).start()
 

@@ -107,7 +107,7 @@ class Acceptor:
                 handle.cancel()
         self._loop.remove_reader(self._socket)
         with contextlib.suppress(OSError):  # a fork of the process would keep the port open
-            self._socket.shutdown(socket.SHUT_RDWR)
+            self._socket.shutdown(socket.SHUT_RDWR)  # mutant: fork-leaves-port
         self._socket.close()
         while self._accepted:
             for entry, accepted in self._accepted.popitem()[1]:

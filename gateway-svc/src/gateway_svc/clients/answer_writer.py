@@ -145,7 +145,7 @@ class AnswerWriter:
 
     def count_buffered(self) -> None:
         """Count the bytes in the transport's buffer: up to 64 KB that the client has not read, or one write."""
-        buffered = self._transport.get_write_buffer_size()
+        buffered = self._transport.get_write_buffer_size()  # mutant: transport-bytes-counted
         change = buffered - self._buffered
         if change:
             self._buffered = buffered

@@ -211,6 +211,7 @@ class Connection(asyncio.BufferedProtocol):
         if not pipeline.admits(kind):
             return Pause.ORDER
         if kind is not Kind.APPEND:
+            # mutant: long-requests-wait
             return None if size <= LONG_BYTES or shared_turns(self._loop).admits() else Pause.LONG
         if window is None or not is_window_full or window.admits(size):
             return None
@@ -239,10 +240,11 @@ class Connection(asyncio.BufferedProtocol):
         if self._held_for is not None and self._loop.time() - self._held_since > HELD_S:
             self._look()
         # A loop: the answer to a request that starts here may be what the next one waits for.
+        # mutant: no-start-while-finishing
         while self._held_for is not None and Pause.FINISHING not in self._reading.reasons:
             if self._reading.closed:
                 return
-            self._starting = True
+            self._starting = True  # mutant: no-nested-start
             self._go_on_due = started = False
             try:
                 try:
@@ -252,7 +254,7 @@ class Connection(asyncio.BufferedProtocol):
                     if self._flush_due:
                         self._send_answers()
                         # A frame that was held for the order of answers may start now.
-                        self._go_on_due = True
+                        self._go_on_due = True  # mutant: held-request-continues
             except RequestRefused as refusal:
                 self.refuse(refusal)
                 return
@@ -296,7 +298,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._pipeline.closed:
             release(parts)
             return
-        self._resources.requests.give(self.share, pending.size)
+        self._resources.requests.give(self.share, pending.size)  # mutant: answered-memory-released
         if not self._pipeline.answer(pending, parts) or self._flush_due:
             return
         self._flush_due = True
@@ -443,7 +445,7 @@ class Connection(asyncio.BufferedProtocol):
             self.abort()
             return
         self._writer.count_buffered()
-        if self._writer.moves != self._moves_seen:
+        if self._writer.moves != self._moves_seen:  # mutant: slow-reader-is-active
             self._moves_seen = self._writer.moves
             self.active_at = self._read_at = now
         elif now - self.active_at > idle_max_s and (self._writer.busy or not self._pipeline.order):

@@ -124,7 +124,7 @@ class Connections:
         idle_max_s = self._settings.connections_max_idle_ms / 1000
         interval_s = min(SWEEP_S, frame_timeout_s / 2)
         while True:
-            if not self._open and not self._files:
+            if not self._open and not self._files:  # mutant: no-idle-tick
                 await self._first_connection()
             due = loop.time() + interval_s
             while (now := loop.time()) < due:
@@ -156,7 +156,7 @@ class Connections:
         self._occupied.clear()
         self.prompt_from = float("inf")
         await self._occupied.wait()
-        self.prompt_from = asyncio.get_running_loop().time() + FIRST_S
+        self.prompt_from = asyncio.get_running_loop().time() + FIRST_S  # mutant: first-bytes-distrusted
 
     async def _tick(self, length_s: float) -> None:
         """Wait, and note a standstill of the event loop."""
@@ -166,7 +166,7 @@ class Connections:
         await asyncio.sleep(length_s)
         now = loop.time()
         if now > self.prompt_until:
-            self.prompt_from = now + AFTERMATH_S
+            self.prompt_from = now + AFTERMATH_S  # mutant: distrust-after-standstill
 
     def _check(self, connections: list[Connected], now: float, frame_timeout_s: float, idle_max_s: float) -> None:
         """Check some connections and remove them from the list.
@@ -179,7 +179,7 @@ class Connections:
             connection = connections.pop()
             try:
                 connection.check_time(now, frame_timeout_s, idle_max_s)
-            except Exception:
+            except Exception:  # mutant: sweep-continues
                 _log.exception("connection not checked", peer=connection.peer)
                 connection.abort()
 

@@ -22,7 +22,7 @@ _OTHER_DESCRIPTORS: Final = 64
 #: The fewest connections, however few descriptors there are.
 _CONNECTIONS_MIN: Final = 16
 #: Bits of an IPv6 address that name its network: one client may have all addresses of it.
-_IPV6_NETWORK_BITS: Final = 64
+_IPV6_NETWORK_BITS: Final = 64  # mutant: ipv6-network
 
 
 def address_key(host: str) -> str:

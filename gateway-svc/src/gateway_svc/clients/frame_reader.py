@@ -193,7 +193,7 @@ class FrameReader:
             return
         end = len(self._rest) + count
         self._start(self._shared, 0, end, now)
-        if end == len(self._shared):
+        if end == len(self._shared):  # mutant: read-fairness
             # libuv would go on as long as a read fills the buffer, while other connections wait.
             self._reading.pause(Pause.TURN)
             self._loop.call_soon(self._reading.resume, Pause.TURN)
@@ -239,9 +239,9 @@ class FrameReader:
     def _set_rest(self, rest: bytes) -> None:
         before, self._rest, self._at = len(self._rest), rest, 0
         if rest:
-            self._memory.take(self._share, len(rest))
+            self._memory.take(self._share, len(rest))  # mutant: rest-of-request-counted
         if before:
-            self._memory.give(self._share, before)
+            self._memory.give(self._share, before)  # mutant: rest-of-request-counted
 
     def _hold(self, store: bytes | bytearray, position: int, end: int, now: float) -> None:
         if store is self._rest:
@@ -261,7 +261,7 @@ class FrameReader:
         if len(data) >= 4 + _FRAME_BYTES_MIN:
             size = int.from_bytes(data[:4], "big", signed=True)
             if size > SMALL_FRAME_BYTES:
-                self._receiver.check_long(data[4 : 4 + _FRAME_BYTES_MIN], size)
+                self._receiver.check_long(data[4 : 4 + _FRAME_BYTES_MIN], size)  # mutant: unserved-api-refused
                 share = self._memory.strangers if self.is_stranger else self._share
                 self._long = LongRequest(size, data[4:], self._memory, share, self)
                 self._set_rest(b"")
@@ -325,7 +325,7 @@ class FrameReader:
             paused_s, self._paused_at = self._loop.time() - self._paused_at, None
             self._due += paused_s
             if self.started_at is not None:
-                self.started_at += paused_s
+                self.started_at += paused_s  # mutant: pause-stops-clock
         self._reading.resume(Pause.MEMORY)
 
     def _drop_long(self) -> None:

@@ -71,7 +71,7 @@ class Reading:
         """Remove a reason; no effect if it does not hold."""
         if reason in self.reasons:
             self.reasons.remove(reason)
-            if not self.reasons and not self.closed:
+            if not self.reasons and not self.closed:  # mutant: all-reasons-to-pause
                 self._transport.resume_reading()
 
     def close(self) -> None:

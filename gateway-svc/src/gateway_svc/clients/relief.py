@@ -50,7 +50,7 @@ class Relief:
 
     def relieve(self, holders: Iterable[Holder], now: float) -> None:
         """Close connections if memory is short. Comes once a second."""
-        if self._requests.is_waited_for:
+        if self._requests.is_waited_for:  # mutant: relief-when-waited-for
             self._relieve_requests(list(holders), now)
         self._gifts_seen = self._requests.gifts if self._requests.is_waited_for else -1
         if self._answers.used > self._answers.limit * 3 // 4:

@@ -54,7 +54,7 @@ class Allowance(TimeSlices):
         self.used = True
         self.records_left -= 1
         self.bytes_left -= _RECORD_BYTES + len(record.key or b"") + len(record.value or b"")
-        if self.records_left < 0 or self.bytes_left < 0:
+        if self.records_left < 0 or self.bytes_left < 0:  # mutant: conversion-bounded
             raise DecompressedTooLarge("the records of one request are more than can be converted")
         self.turn()
 
@@ -76,8 +76,8 @@ class _Conversion(Generic[T]):
         return work(self.allowance)
 
     def abandon(self) -> None:
-        self.work = None
-        self.allowance.is_abandoned = True
+        self.work = None  # mutant: conversion-abandoned
+        self.allowance.is_abandoned = True  # mutant: conversion-abandoned
 
 
 class Conversions:

@@ -163,6 +163,7 @@ class ReadAhead:
         A session may have answered another partition than the request named, and has forgotten that one since.
         """
         (partition,) = fetch.partitions
+        # mutant: read-ahead-of-same-partition
         if (partition.topic, partition.topic_id, partition.asked.partition) != self.key[1:4]:
             self.fetch = None
             return

@@ -170,6 +170,7 @@ class FetchSessions:
         if not session.partitions:  # the last one was forgotten: as in Kafka, that is the end of the session
             self._end(session)
             return Fetch([], None, incremental=False)
+        # mutant: session-size-bounded
         if len(session.partitions) > PARTITIONS_MAX or self.partition_count > SESSION_PARTITIONS_MAX:
             self._end(session)
             return ErrorCode.FETCH_SESSION_ID_NOT_FOUND
@@ -209,6 +210,7 @@ class FetchSessions:
         session = last.session
         if session is None:
             return request.session_id == 0 and request.session_epoch == _FINAL_EPOCH
+        # mutant: read-ahead-of-same-session
         return (
             request.session_epoch == session.epoch
             and request.session_id == session.session_id
@@ -234,6 +236,7 @@ class FetchSessions:
     def _find(self, owner: Owner, session_id: int) -> FetchSession | None:
         """Return the session with this id if it was made for this client's user and address."""
         session = self._sessions.get(session_id)
+        # mutant: session-of-its-owner
         if session is None or session.address != owner.address or session.principal != owner.principal:
             return None
         return session

@@ -90,7 +90,7 @@ class ValueReads:
                 waiting.popleft()
                 continue
             size = min(read.request.max_bytes, bytes_allowed(budget))
-            if budget.used + size > budget.limit:
+            if budget.used + size > budget.limit:  # mutant: value-read-memory
                 # Not called at once: the budget calls its owners one after the other as long as it has room.
                 budget.wait(self, lambda: None if not waiting else self._soon())
                 return

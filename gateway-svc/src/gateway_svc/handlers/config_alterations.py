@@ -87,7 +87,7 @@ async def alter(
                 )
             )
     if not validate_only and any(each.resource_type == BROKER for each in asked):
-        await services.cluster.refresh()
+        await services.cluster.refresh()  # mutant: gateway-limits-applied
     return tuple(outcomes), error
 
 

@@ -37,7 +37,7 @@ ALL_GROUP_OPERATIONS: Final = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
 async def handle(call: Call, request: DescribeGroupsRequest, services: Services) -> tuple[DescribeGroupsResponse, int]:
     groups = []
     memory = AnswerMemory(call.size)
-    async for group_ids in in_turns(as_often_as_named(request.groups), GROUPS_PIECE):
+    async for group_ids in in_turns(as_often_as_named(request.groups), GROUPS_PIECE):  # mutant: groups-named-twice
         answer = await services.storage.groups.describe_groups(
             groups_pb2.DescribeGroupsRequest(correlation_id=call.correlation_id, group_ids=group_ids)
         )

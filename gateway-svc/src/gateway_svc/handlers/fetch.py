@@ -75,6 +75,7 @@ def serve(call: Call, request: FetchRequest, services: Services) -> None:
             call.answer(FetchResponse(error_code=opened, responses=()), opened)
             return
         fetch = opened
+    # mutant: no-partitions-no-wait
     if not fetch.partitions:  # a Java consumer closes, and waits for the answer: there are no records to wait for
         call.answer(FetchResponse(responses=()))
     elif len(fetch.partitions) <= _PIECE:
@@ -115,7 +116,7 @@ def _read_ahead(call: Call, request: FetchRequest, services: Services) -> ReadAh
     states = call.client.handler_states
     ahead: ReadAhead | None = states.get(ApiKey.FETCH)
     key = request_key(call.version, request)
-    if ahead is not None and ahead.key == key:
+    if ahead is not None and ahead.key == key:  # mutant: read-ahead-of-same-fetch
         ahead.repeated = True
         return ahead
     if key is None or call.version < _RECORD_BATCH_VERSION or services.files is None:
@@ -129,7 +130,7 @@ def _read_ahead(call: Call, request: FetchRequest, services: Services) -> ReadAh
 def _find_ahead(services: Services, ahead: ReadAhead, offset: int, now: float) -> tuple[ReadResult, list[Part]] | None:
     """Return a result that storage was asked for ahead, and its records; None if they are not known."""
     files = services.files
-    if files is None or not files.usable(now):
+    if files is None or not files.usable(now):  # mutant: read-ahead-used
         return None
     result = ahead.take(offset, time.monotonic())
     if result is None:
@@ -269,6 +270,7 @@ def _send_records(
     (partition,) = fetch.partitions
     partition.high_watermark = result.high_watermark
     partition.log_start_offset = result.log_start_offset
+    # mutant: throttle-of-fetch
     call.answer_parts(answer_parts(layout, call.correlation_id, call.ring.throttle_ms(call), result, records, size))
     counts = services.topic_counts(partition.topic, partition.topic_id)
     counts.fetches += 1

@@ -96,6 +96,7 @@ class HeartbeatPattern:
         if self._first is not None:
             self._learn_answer(self._first)
         self.is_quiet = True
+        # mutant: throttle-of-heartbeat
         call.answer_bytes(self._fill(call.correlation_id, call.ring.throttle_ms(call)), self._error)
 
     def _learn_answer(self, call: Call) -> None:

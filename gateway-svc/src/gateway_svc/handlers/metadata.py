@@ -115,7 +115,7 @@ def _asked(call: Call, request: MetadataRequest) -> list[tuple[str | None, bytes
     named = request.topics or ()
     ids = [bytes(topic.topic_id) for topic in named if topic.topic_id != ZERO_UUID]
     if ids and call.version >= _BY_ID_VERSION:
-        return [(None, topic_id) for topic_id in dict.fromkeys(ids)]
+        return [(None, topic_id) for topic_id in dict.fromkeys(ids)]  # mutant: metadata-topic-ids
     return [(name, ZERO_UUID) for name in dict.fromkeys(topic.name for topic in named)]
 
 

@@ -50,7 +50,7 @@ class LongAppend:
 
     def start(self) -> None:
         """Append all pieces in later turns."""
-        self._call.client.hold_others()
+        self._call.client.hold_others()  # mutant: long-append-keeps-order
         next_turn(self._call, self._services.loop, partial(self._append, 0))
 
     def _append(self, begin: int) -> None:

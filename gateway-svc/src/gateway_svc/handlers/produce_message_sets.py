@@ -51,7 +51,7 @@ def serve_message_sets(
 
     async def ask_first() -> None:
         try:
-            convert(await _refused(call, services, partitions, sets), inline=False)
+            convert(await _refused(call, services, partitions, sets), inline=False)  # mutant: topics-before-conversion
         except StorageUnavailable as error:
             call.refuse("storage_unavailable", str(error))
         except Exception as error:

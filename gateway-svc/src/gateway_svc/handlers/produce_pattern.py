@@ -86,7 +86,7 @@ class Fate:
     def when_accepted(self, learn: Callable[[], None]) -> None:
         """Call `learn` once the records were accepted, maybe at once."""
         self.learn = learn
-        if self.is_accepted:
+        if self.is_accepted:  # mutant: learn-accepted-only
             learn()
 
 
@@ -197,12 +197,12 @@ class CallRun(Call):
         """Return an answer to each request, of its base offset, append time and log start offset."""
         if self.count == 1:
             ((base, time_ms, start),) = offsets
-            throttle = self.ring.throttle_ms(self)
+            throttle = self.ring.throttle_ms(self)  # mutant: throttle-of-lone-produce
             return [self.head.fill(self.correlation_id, self.partitions[0], base, time_ms, start, throttle)]
         columns = tuple(zip(*offsets, strict=True))
         if len(columns[0]) != self.count:
             raise ValueError(f"{len(columns[0])} outcomes of {self.count} batches")
-        throttle_ms = itertools.repeat(self.ring.throttle_ms(self))
+        throttle_ms = itertools.repeat(self.ring.throttle_ms(self))  # mutant: throttle-of-run
         if self.heads is None:
             return [*map(self.head.fill, self.correlation_ids, self.partitions, *columns, throttle_ms)]
         fields = zip(self.correlation_ids, self.partitions, *columns, throttle_ms)  # noqa: B905 (which has no end)
@@ -307,6 +307,7 @@ class ProducePattern:
             if span is None or found_start != start:
                 break
             batch = span[0]
+            # mutant: no-transaction-in-run
             if store[batch + MAGIC_AT] != MAGIC or store[batch + ATTRIBUTES_AT] & TRANSACTIONAL:
                 break
             correlation_ids.append(correlation_id)

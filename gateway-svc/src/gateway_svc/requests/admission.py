@@ -102,7 +102,7 @@ class Admission:
         seconds = time.perf_counter() - call.started_at
         counts = route.counts
         name = error_name(error) if error else "NONE"
-        counts.count(route.version, name, seconds, call.size, size, call.count)
+        counts.count(route.version, name, seconds, call.size, size, call.count)  # mutant: requests-counted
         if call.recognised:
             counts.recognised += call.count
         if log.debug_enabled:

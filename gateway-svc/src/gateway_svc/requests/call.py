@@ -153,7 +153,7 @@ class Call(Pending):
         route = self.route
         tail = route.header_tail
         if route.has_throttle:
-            response.throttle_time_ms = self.ring.throttle_ms(self)
+            response.throttle_time_ms = self.ring.throttle_ms(self)  # mutant: throttle-of-encoded
         parts: list[Part]
         if route.by_parts:
             parts = []

@@ -71,6 +71,7 @@ class Dispatcher:
         if handler is None or not handler.min_version <= version <= handler.max_version:
             return None
         api = APIS[key]
+        # mutant: elements-bounded
         route = self._routes[key, version] = Route(
             api_key=key,
             api_name=api.name,
@@ -150,7 +151,7 @@ class Dispatcher:
         handler = self.handlers[key]
         if key in self._as_task:
             task = self._start(call, handler.serve(call, request, services), services)
-            if not handler.is_farewell(request):
+            if not handler.is_farewell(request):  # mutant: waiting-join-of-gone-client
                 call.abandon = partial(_cancel, task)
             return None
         try:

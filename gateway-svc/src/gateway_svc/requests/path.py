@@ -96,14 +96,14 @@ class RequestPath:
             RequestRefused: it is no request that can be answered.
         """
         pattern = self._by_start.get(_start_of(store, begin)[0])
-        if pattern is not None and pattern.revision == self._admission.revision:
+        if pattern is not None and pattern.revision == self._admission.revision:  # mutant: pattern-used
             call = pattern.open(store, begin, frame_end, end)
             if call is not None:
                 call.recognised = True
                 self._memory.take(self._share, call.size)
                 self._pipeline.open(call)
                 try:
-                    error = self._admission.admit(call)
+                    error = self._admission.admit(call)  # mutant: pattern-admitted
                     if error:
                         pattern.refuse(call, error)
                     else:
@@ -144,14 +144,14 @@ class RequestPath:
     def _judge(self, call: Call, request: Any, frame: bytes | memoryview, *, final: bool) -> None:
         """Judge a decoded request and serve it; `final`: the names of its topics have been asked of storage."""
         handler = self._dispatcher.handlers[call.route.api_key]
-        if self._is_orphan(handler, request):
+        if self._is_orphan(handler, request):  # mutant: join-of-gone-client
             self._dispatcher.refuse(call, request, ErrorCode.NETWORK_EXCEPTION, self._services)
             return
         resources = partial(handler.resources, call, request, self._services)
         unnamed = self._admission.judge(call.subject, resources, final=final)
         if unnamed:
             named = partial(self._named, call, request, frame)
-            self._pipeline.block()
+            self._pipeline.block()  # mutant: name-wait-keeps-order
             self._services.names.resolve(unnamed, call.correlation_id, named)
             return
         error = self._admission.admit(call)

@@ -34,7 +34,7 @@ async def in_turns(elements: Sequence[_T], size: int = PIECE) -> AsyncIterator[S
     if len(elements) > size:
         await turns.first()
     for begin in range(0, len(elements), size):
-        if begin:
+        if begin:  # mutant: turns-for-others
             await turns.next()
         yield elements[begin : begin + size]
 

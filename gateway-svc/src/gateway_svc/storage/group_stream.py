@@ -198,7 +198,7 @@ class GroupStream:
     def repeat_heartbeat(self, call_id: int) -> bool:
         """Note a repeated heartbeat for the next report; return False when storage has not answered for too long."""
         now = self._loop.time()
-        if now >= self._trusted_until:
+        if now >= self._trusted_until:  # mutant: promises-expire
             return False
         self._repeated.add(call_id)
         if self._touching is None:
@@ -249,7 +249,7 @@ class GroupStream:
         self._pulsing = None
         due = self._left_at + PULSE_S
         if self._loop.time() >= due:
-            self._pulse_due = True
+            self._pulse_due = True  # mutant: pulse-sent
             self._wake.set()
             due = self._loop.time() + PULSE_S
         if self._promised or self._forgotten:
@@ -306,6 +306,7 @@ class GroupStream:
             call_id = self._unsent.popleft()
             call = self._calls.get(call_id)
             if call is not None:
+                # mutant: late-commit-of-gone-client
                 if self._left_at - call.asked_at > WAITED_S and not call.is_wanted():
                     del self._calls[call_id]
                     call.fail()
@@ -387,7 +388,7 @@ class GroupStream:
             return
         if self._pulsing is None:
             self._pulsing = self._loop.call_at(self._left_at + PULSE_S, self._pulse)
-        if kept is None or call_id <= self._doubted:
+        if kept is None or call_id <= self._doubted:  # mutant: promise-after-doubt
             self._forgotten.append(call_id)
         else:
             kept.holds = True
@@ -405,7 +406,7 @@ class GroupStream:
         self._stream_number += 1
         for call in self._calls.values():
             if isinstance(call, RepeatedCommitCall):
-                call.make_whole()
+                call.make_whole()  # mutant: short-commit-of-its-stream
         ended = [call_id for call_id, call in self._calls.items() if self._closed or not call.may_wait()]
         failed = [self._calls.pop(call_id) for call_id in ended]
         self._unsent = deque(self._calls)

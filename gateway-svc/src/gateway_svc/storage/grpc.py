@@ -76,7 +76,7 @@ def _before(method: Method[RequestT, AnswerT], note: Callable[[RequestT], None])
         try:
             return await method(request)
         finally:
-            note(request)
+            note(request)  # mutant: promises-doubted-before
 
     return call
 
@@ -86,7 +86,7 @@ def _with(method: Method[RequestT, AnswerT], note: Callable[[AnswerT], None]) ->
 
     async def call(request: RequestT) -> AnswerT:
         answer = await method(request)
-        note(answer)
+        note(answer)  # mutant: promises-doubted-after
         return answer
 
     return call

@@ -46,6 +46,7 @@ class KeptAnswer:
 
     def holds(self, now: float) -> bool:
         """Return whether storage would return the same now."""
+        # mutant: kept-answer-valid
         return (
             now < self.good_until
             and self.records.revisions is self.revisions
@@ -84,7 +85,7 @@ class KeptOffsets:
             return kept.response
         response = await self._ask(request)
         (found,) = response.offsets
-        if found.HasField("valid") and found.valid.revisions == revisions.name:
+        if found.HasField("valid") and found.valid.revisions == revisions.name:  # mutant: kept-offsets-of-storage
             self._kept.pop(key, None)
             if len(self._kept) >= KEPT_MAX:
                 del self._kept[next(iter(self._kept))]

@@ -88,7 +88,7 @@ class _Outgoing:
         ends = [first for _, first, _ in self.calls[1:]] + [len(self.parts)]
         for (call_id, first, appended), end in zip(self.calls, ends, strict=True):
             if call_id in call_ids:
-                self.parts[first:end] = [b""] * (end - first)
+                self.parts[first:end] = [b""] * (end - first)  # mutant: late-append-blanked
                 self.appended -= appended
                 dropped[call_id] = appended
         return dropped
@@ -319,7 +319,7 @@ class RecordStream:
             if type(item) is FrameReceipt:
                 self._received_receipt(call_id)
             elif (call := waiting.pop(call_id, None)) is not None:
-                call[1](item)
+                call[1](item)  # mutant: memory-reuse-after-receipt
         if self._timed and self._timed not in waiting:
             self._durations.observe(time.perf_counter() - self._timed_at)
             self._timed = 0

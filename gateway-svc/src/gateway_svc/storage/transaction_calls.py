@@ -23,7 +23,7 @@ class GrpcTransactions:
         self.init_producer = unary.once(stub.InitProducer, _not_initialized)
         self.add_partitions = unary.once(stub.AddPartitions, _not_added)
         self.add_offsets = unary.once(stub.AddOffsets, _offsets_not_added)
-        self.end_transaction = unary.once(stub.EndTransaction, _not_ended)
+        self.end_transaction = unary.once(stub.EndTransaction, _not_ended)  # mutant: end-sent-once
         self.write_markers = unary.once(stub.WriteMarkers, _not_written)
         self.describe_transactions = unary.repeatable(stub.DescribeTransactions, _unknown)
         self.list_transactions = unary.repeatable(stub.ListTransactions, _not_listed)

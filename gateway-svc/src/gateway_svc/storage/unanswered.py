@@ -90,7 +90,7 @@ class Unanswered:
         calls = self._calls()
         if not calls:
             self._looks.clear()
-            self.is_resting = True
+            self.is_resting = True  # mutant: no-idle-watch
             return
         self._timer = self._loop.call_at(now + LOOK_S, self._look)
         if len(self._looks) >= _LOOKS_MAX:  # a call counts from a later look then
@@ -101,7 +101,7 @@ class Unanswered:
             self._looks.popleft()
         # After a standstill of this process, answers may wait in its sockets.
         if not self.has_received and now < self._looked_at + 3 * LOOK_S and (over := self._over(calls, now)):
-            self._give_up(over)
+            self._give_up(over)  # mutant: unanswered-given-up
         self._looked_at, self.has_received = now, False
 
     def _over(self, calls: Calls, now: float) -> list[int]:

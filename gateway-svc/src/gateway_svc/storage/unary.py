@@ -89,7 +89,7 @@ class Unary:
                 try:
                     return await self._ask(method, request, until - loop.time())
                 except StorageUnavailable:
-                    if loop.time() + RECONNECT_MAX_S >= until or not may_repeat(request):
+                    if loop.time() + RECONNECT_MAX_S >= until or not may_repeat(request):  # mutant: delete-records-once
                         return otherwise(request)
                     await asyncio.sleep(RECONNECT_MAX_S)
 

@@ -163,6 +163,7 @@ class PartitionQueue:
             return None
         if not idempotent or head.base_sequence != NO_SEQUENCE:
             return None if self.in_flight else head
+        # mutant: gap-before-new-numbers
         if self.gap_at != NO_SEQUENCE or (self.in_flight and producer_id != self.producer_id):
             return None
         follows_retry = any(batch.tries > 1 for batch in self.in_flight)
@@ -193,7 +194,7 @@ class PartitionQueue:
         """Remove a batch that is in the log, and with it every batch before it."""
         self.in_flight.remove(batch)
         if self.gap_at != NO_SEQUENCE and _comes_after(batch.base_sequence, self.gap_at):
-            self.gap_at = NO_SEQUENCE
+            self.gap_at = NO_SEQUENCE  # mutant: gap-resolved
 
     def give_up(self, batch: Batch) -> None:
         """Remove a batch that is not sent again; with numbers it leaves a gap."""
@@ -212,6 +213,7 @@ class PartitionQueue:
     def close_gap(self) -> bool:
         """Let batches get new numbers, once that is safe. Returns whether the epochs of the producer id are used up."""
         numbered = [batch for batch in self.queued if batch.base_sequence != NO_SEQUENCE]
+        # mutant: uncertain-batch-not-renumbered
         if self.in_flight or not (self.is_missing or (self.has_gap and not numbered)):
             return False
         self.is_missing, self.gap_at = False, NO_SEQUENCE

@@ -121,6 +121,7 @@ class Cluster:
         if self._closed:
             raise ClientClosedError("closed")
         earlier = None if self._refreshing is None or self._refreshing.done() else self._refreshing
+        # mutant: refresh-of-same-topics
         if self._refreshing is None or earlier is None or self._asked_for not in (_NEWEST, self._wanted):
             self._refreshing = asyncio.create_task(self._refresh_after(earlier))
             self._refreshing.add_done_callback(_retrieve)

@@ -153,7 +153,7 @@ class Consumer:
     async def __aexit__(
         self, type_: type[BaseException] | None, _error: BaseException | None, _traceback: TracebackType | None
     ) -> None:
-        await self.close(commit=type_ is None)
+        await self.close(commit=type_ is None)  # mutant: no-commit-after-exception
 
     # -- subscription and records
 
@@ -296,7 +296,7 @@ class Consumer:
             }
         if not positions:
             return
-        self._cancel_automatic_commit()
+        self._cancel_automatic_commit()  # mutant: explicit-commit-wins
         self._saving += 1
         try:
             await commit_offsets(cluster, group_id, positions, self._member())
@@ -379,6 +379,7 @@ class Consumer:
             return
         first, self._commit_at = self._commit_at == 0.0, now + self._auto_commit_s
         if not first and (self._committing is None or self._committing.done()):
+            # mutant: automatic-positions-before-poll
             self._committing = asyncio.create_task(self._commit_quietly(self._positions()))
 
     async def _commit_finished(self) -> None:

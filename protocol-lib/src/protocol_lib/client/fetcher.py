@@ -274,7 +274,7 @@ class Fetcher:
             opens = request.session_id == 0
             session.reset()
             # One more request opens a session; a broker that refuses that, too, is asked again after a pause.
-            if opens or ErrorCode.of(response.error_code) not in _SESSION_ERRORS:
+            if opens or ErrorCode.of(response.error_code) not in _SESSION_ERRORS:  # mutant: refused-session-pauses
                 raise broker_error(response.error_code, "Fetch")
         else:
             session.answered(response.session_id)

@@ -117,6 +117,7 @@ class GroupMembership:
                 code = fault.code if isinstance(fault, BrokerError) else None
                 if code in _LOST:
                     self._lose()
+                    # mutant: lost-partitions-not-claimed
                     owned = []  # others may read these by now: a claim could take them away again
                 if means_no_coordinator(fault):
                     self._cluster.forget_coordinator(self._settings.group_id)
@@ -251,7 +252,7 @@ class GroupMembership:
     def _start_heartbeats(self) -> None:
         if self._heartbeats is None or self._heartbeats.done():
             self._heartbeats = asyncio.create_task(self._beat())
-            self._heartbeats.add_done_callback(self._note_end_of_heartbeats)
+            self._heartbeats.add_done_callback(self._note_end_of_heartbeats)  # mutant: heartbeat-bug-seen
 
     def _note_end_of_heartbeats(self, task: asyncio.Task[None]) -> None:
         """Make a bug in the heartbeats known: without them others get the partitions that this member still reads."""

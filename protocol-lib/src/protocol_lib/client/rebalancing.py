@@ -131,7 +131,7 @@ class Rebalancing:
                 if self._may_read_on:
                     return True
                 left = max(0.0, deadline - asyncio.get_running_loop().time())
-                await asyncio.wait({step.task}, timeout=left)
+                await asyncio.wait({step.task}, timeout=left)  # mutant: step-survives-cancel
                 if not step.task.done():
                     return False
             if self._step is step:
@@ -139,12 +139,13 @@ class Rebalancing:
 
     @property
     def _must_join(self) -> bool:
+        # mutant: subscription-during-join
         return self.membership.rejoin_needed or self.membership.is_lost or self._topics != self._joined_topics
 
     @property
     def _may_read_on(self) -> bool:
         """Whether records may be handed over during the step under way."""
-        joins = self._step is not None and self._step.kind is _Kind.JOIN
+        joins = self._step is not None and self._step.kind is _Kind.JOIN  # mutant: records-while-listening
         return joins and not self._is_eager and not self.membership.is_lost and bool(self._fetcher.states)
 
     def _begin(self, kind: _Kind, work: Coroutine[Any, Any, Joined | None]) -> _Step:
@@ -188,6 +189,7 @@ class Rebalancing:
     async def _prepare(self) -> None:
         await self._note_loss()
         owned = frozenset(self._fetcher.states)
+        # mutant: unsubscribed-revoked
         await self._give_up(owned if self._is_eager else frozenset(p for p in owned if p.topic not in self._topics))
 
     async def _join(self) -> Joined:

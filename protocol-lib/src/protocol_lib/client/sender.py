@@ -101,7 +101,7 @@ class Sender:
         self.broken = KafkaError(f"the producer is broken: {fault!r}")
         self.broken.__cause__ = fault
         for batch in list(self._accumulator.incomplete):
-            self._fail(batch, self.broken)
+            self._fail(batch, self.broken)  # mutant: failed-batch-memory
 
     def _send_what_is_due(self, now: float) -> float | None:
         """Return after how many seconds there may be more to do, None for not by itself."""
@@ -296,6 +296,7 @@ class Sender:
             for batch in batches:
                 self._succeeded(batch, -1, -1)
             return
+        # mutant: topic-ids-of-request
         answers = {
             TopicPartition(topic.name if names is None else names.get(topic.topic_id, ""), answer.index): answer
             for topic in response.responses
@@ -338,7 +339,7 @@ class Sender:
             self._give_up(queue, batch, fault)
             return
         if lost and queue.is_oldest(batch):
-            queue.is_missing = True
+            queue.is_missing = True  # mutant: missing-batch-renumbered
         queue.put_back(batch)
         batch.not_before = self._loop.time() + self._cluster.settings.retry_backoff_ms / 1000
         if code is not None and code.means_stale_metadata:

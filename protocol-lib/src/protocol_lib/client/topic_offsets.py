@@ -56,7 +56,7 @@ async def list_offsets(
             try:
                 by_node[cluster.leader(topic_partition)][topic_partition] = timestamp
             except KafkaError as error:
-                fault = error
+                fault = error  # mutant: partial-look-up
         for node_id, of_node in by_node.items():
             response: ListOffsetsResponse = await cluster.request(node_id, _request(of_node, isolation_level))
             for topic_answer in response.topics:

@@ -133,7 +133,7 @@ def _cannot_start(reason: str) -> int:
     """
     with contextlib.suppress(OSError):
         if os.environ.get("MILLRACE_STOP_ON_STDIN") == "true" and stat.S_ISSOCK(os.fstat(0).st_mode):
-            os.write(0, reason.encode()[:START_FAULT_BYTES_MAX])
+            os.write(0, reason.encode()[:START_FAULT_BYTES_MAX])  # mutant: start-fault-reported
             return START_ERROR_STATUS
     log.error("cannot start", reason=reason)
     return START_ERROR_STATUS

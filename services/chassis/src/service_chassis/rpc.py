@@ -140,6 +140,7 @@ class _ContractCheck(grpc.GenericRpcHandler):
         agent = next((value for key, value in handler_call_details.invocation_metadata if key == "user-agent"), "")
         words = agent.split(" ") if isinstance(agent, str) else []
         theirs = _word_after(_CONTRACT, words)
+        # mutant: release-checked
         if theirs == self._contract or handler_call_details.method.startswith("/grpc.health."):
             return None
         sentence = (

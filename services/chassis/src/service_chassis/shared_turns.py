@@ -122,7 +122,7 @@ class SharedTurns:
                 self._failed(error)
             finally:
                 self._is_open = False
-            if self._watch() >= end:
+            if self._watch() >= end:  # mutant: shared-turn-ends
                 return
 
     def _next_step(self) -> Callable[[], None] | asyncio.Future[None]:

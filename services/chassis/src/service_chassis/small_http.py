@@ -190,7 +190,7 @@ class SmallHttpServer:
                     self._pause()
                 return
             if len(self._connections) >= CONNECTIONS_MAX:
-                self._make_room()
+                self._make_room()  # mutant: probe-gets-place
             accepted.setblocking(False)
             connection = _Connection(accepted, time.monotonic() + REQUEST_TIMEOUT_S, has_spare)
             self._connections[accepted] = connection
@@ -202,7 +202,7 @@ class SmallHttpServer:
 
     def _pause(self) -> None:
         self._selector.unregister(self._listener)
-        self._resume_at = time.monotonic() + PAUSE_S
+        self._resume_at = time.monotonic() + PAUSE_S  # mutant: accept-pause
 
     def _take_spare(self) -> None:
         with contextlib.suppress(OSError):

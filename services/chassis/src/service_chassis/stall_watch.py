@@ -183,7 +183,7 @@ def _read(path: str) -> bytes:
 def _blocked_s(before: _Times, now: _Times) -> float:
     """Return the time between the two that the loop's thread spent working or asleep, not waiting for its turn."""
     running = now.running - before.running
-    if now.wanted:
+    if now.wanted:  # mutant: processor-wait-excused
         return running
     asleep = (now.at - before.until) - running - (now.queued - before.queued)
     asleep -= now.others_running - before.others_running + now.others_queued - before.others_queued

@@ -43,7 +43,7 @@ class StopSignals:
     def received(self, number: int) -> StopRequest:
         """Count a signal and return its meaning."""
         now = self._clock()
-        if self._count and (number == signal.SIGHUP or now - self._counted_at < GAP_S):
+        if self._count and (number == signal.SIGHUP or now - self._counted_at < GAP_S):  # mutant: signals-counted-once
             return StopRequest.NOTHING
         self._count += 1
         self._counted_at = now

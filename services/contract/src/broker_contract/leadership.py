@@ -50,7 +50,7 @@ def _leaders(nodes: tuple[int, ...], topic: str, count: int) -> tuple[int, ...]:
     ):
         if leaders[partition] == NO_NODE and room[node]:
             leaders[partition] = node
-            room[node] -= 1
+            room[node] -= 1  # mutant: leadership-even
     return tuple(leaders)
 
 

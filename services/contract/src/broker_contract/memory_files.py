@@ -76,7 +76,7 @@ def see(name: str, content_bytes_max: int) -> memoryview | None:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode) or not CONTENT_AT < status.st_size <= CONTENT_AT + content_bytes_max:
             return None
-        if fcntl.fcntl(descriptor, fcntl.F_GET_SEALS) & _SEALS != _SEALS:
+        if fcntl.fcntl(descriptor, fcntl.F_GET_SEALS) & _SEALS != _SEALS:  # mutant: memory-sealed
             return None
         if os.pread(descriptor, _TOKEN_BYTES, 0).hex() != token:
             return None

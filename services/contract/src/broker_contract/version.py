@@ -25,6 +25,7 @@ __all__ = ["CONTRACT_VERSION"]
 
 #: The number of the frames' layout (frames.py) and of the meaning of fields.
 _LAYOUT: Final = 2
+# mutant: contract-version-whole
 _MESSAGES: Final = b"".join(
     each.DESCRIPTOR.serialized_pb
     for each in (

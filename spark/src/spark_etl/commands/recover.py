@@ -59,7 +59,7 @@ def recover(session: SparkSession, pipeline: Pipeline) -> dict[str, object]:
             documents.write("identity", document_of(last["cluster"], {**left, **last["topic_ids"]}, again, left))
         if stateful:
             documents.write("start", {"offsets": last["end"], "after": last["query"]})
-            documents.write(unfinished.NOTE, unfinished.note(last))
+            documents.write(unfinished.NOTE, unfinished.note(last))  # mutant: recovered-batch-noted
         else:
             place = BatchPlace.of(config.name, str(last["query"]), int(last["batch"]))
             committed = datetime.fromtimestamp(int(last["committed_ms"]) / 1000, UTC)

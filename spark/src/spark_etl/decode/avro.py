@@ -50,6 +50,7 @@ class Avro:
     def findings(self) -> list[Finding]:
         avro = f"{self._prefix}avro"
         nonce = F.unhex(F.lit(self._nonce))
+        # mutant: avro-rest-refused
         unread = F.col(f"{avro}.record").isNull() | ~F.coalesce(F.col(f"{avro}.nonce") == nonce, F.lit(False))
         magic = F.expr("substring(_raw_value, 1, 1) = X'00' AND octet_length(_raw_value) > 5")
         schema_id = F.conv(F.hex(F.expr("substring(_raw_value, 2, 4)")), 16, 10)

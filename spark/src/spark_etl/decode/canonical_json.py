@@ -42,13 +42,14 @@ def is_canonical(text: Column, read: Column, schema: RecordSchema) -> Column:
     dense = F.replace(F.replace(text, F.lit('": '), F.lit('":')), F.lit(', "'), F.lit(',"'))
     if any(field.nested for field in schema.fields):
         same = F.when(text == written, F.lit(True)).otherwise(dense == written)
+        # mutant: nested-null-checked
         for word in ("null", "-0.0"):  # the second is 0.0 inside a nested field: VARIANT has decimals
             same = same & ~F.contains(text, F.lit(word))
     else:
         absent = [read[field.name].isNull() for field in schema.fields if field.required and field.nullable]
         # One flat function: a chain of a thousand `and`s is too deep for Spark.
         none_absent = ~F.greatest(F.lit(False), F.lit(False), *absent)
-        without_null = (dense == F.to_json(read)) & none_absent
+        without_null = (dense == F.to_json(read)) & none_absent  # mutant: absent-field-refused
         # `when`, not `or`: Spark would compute `dense`, which is used twice, for every text.
         same = F.when(text == written, F.lit(True)).otherwise((dense == written) | without_null)
     return F.coalesce(same, F.lit(False))

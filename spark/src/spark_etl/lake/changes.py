@@ -74,7 +74,7 @@ def same_key(keys: Sequence[str]) -> str:
 def with_actions(builder: Any, names: Sequence[str], created_again: Sequence[str]) -> Any:
     """Add to a MERGE: remove, change or insert the row of a key. `created_again`: topics whose offsets began again."""
     again = "".join(f" AND s._topic <> '{topic}'" for topic in created_again)
-    newer = f"NOT coalesce({_LATER}{again}, false)"
+    newer = f"NOT coalesce({_LATER}{again}, false)"  # mutant: newer-topic-wins
     values = {f"`{name}`": f"s.`{name}`" for name in names}
     builder = builder.whenMatched(f"s.{DELETED} AND {newer}").delete()
     builder = builder.whenMatched(f"NOT s.{DELETED} AND {newer}").updateExpr(values)
@@ -135,7 +135,7 @@ def _opened_envelope(rows: DataFrame, config: DeltaSinkConfig, schema: StructTyp
     root = "" if "op" in rows.columns else "payload."
     op = F.col(f"{root}op")
     tombstone = F.coalesce(F.col(DELETED), F.lit(False)) if DELETED in rows.columns else F.lit(False)
-    deleted = tombstone | F.coalesce(op == "d", F.lit(False))
+    deleted = tombstone | F.coalesce(op == "d", F.lit(False))  # mutant: op-demanded
     objects = _objects(envelope)
     after, before = objects["after"], objects.get("before", StructType())
     images = dict(zip(after.names, columns.fitted_parts(f"{root}after", after, schema), strict=True))

@@ -59,7 +59,7 @@ def _merged_type(table: DataType, rows: DataType, name: str) -> DataType:
         case MapType(), MapType():
             value = _merged_type(table.valueType, rows.valueType, f"{name}.value")
             return MapType(_merged_type(table.keyType, rows.keyType, f"{name}.key"), value, table.valueContainsNull)
-    if table != rows:
+    if table != rows:  # mutant: column-types-kept
         raise ConfigError(f"column {name}: {table.simpleString()} in the table, {rows.simpleString()} in the pipeline")
     return table
 

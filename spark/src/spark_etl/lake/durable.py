@@ -20,7 +20,7 @@ _PARQUET_END = b"PAR1"
 def sync_files(root: Path, names: Iterable[str]) -> None:
     """Sync data files by their names below `root`, and every folder on the way."""
     folders: set[Path] = {root}
-    for name in names:
+    for name in names:  # mutant: folders-after-files
         path = root / name
         _sync_with_checksum(path)
         folders.update(parent for parent in path.parents if parent.is_relative_to(root))
@@ -52,7 +52,7 @@ def sync_log(root: Path, first: int, last: int) -> None:
     log = root / LOG
     for version in range(first, last + 1):
         for suffix in ("json", "crc"):
-            _sync_with_checksum(log / f"{version:020d}.{suffix}")
+            _sync_with_checksum(log / f"{version:020d}.{suffix}")  # mutant: table-log-synced
     hint = _hint(log)
     if first <= hint <= last:
         for path in log.glob(f"{hint:020d}.checkpoint*"):
@@ -88,7 +88,7 @@ def repair(root: Path) -> list[str]:
         _checksum(path).unlink(missing_ok=True)
     removed: list[str] = []
     _check_filled(root, entries[:-1], _hint(log))
-    if not _whole_entry(newest):
+    if not _whole_entry(newest):  # mutant: cut-entry-removed
         removed += _remove(newest, summary)
     elif not _whole_json(summary):
         removed += _remove(summary)
@@ -127,7 +127,7 @@ def _whole_entry(path: Path) -> bool:
         return False
     if not lines or not all(isinstance(line, dict) for line in lines):
         return False
-    return content.endswith(b"\n") or not any(map(_by_spark, lines))
+    return content.endswith(b"\n") or not any(map(_by_spark, lines))  # mutant: foreign-commit-kept
 
 
 def _by_spark(line: Mapping[str, Any]) -> bool:

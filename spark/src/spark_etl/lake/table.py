@@ -190,7 +190,7 @@ class LakeTable:
         Ask after the transaction has begun: its commit fails after a later change.
         """
         table, schema = self.delta.described()
-        if table != self._id:
+        if table != self._id:  # mutant: same-table
             raise OutputError(f"{self.location}: another table has come into its place during the run")
         if schema != self._schema:
             if self.check(self._wanted) != schema:

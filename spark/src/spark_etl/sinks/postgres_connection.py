@@ -153,7 +153,7 @@ def failure(error: BaseException) -> EtlError | None:
     text = f"PostgreSQL: {' '.join(str(thrown.getMessage()).split())}"
     if not root.equals(thrown):
         text = f"{text} ({root.getClass().getSimpleName()}: {' '.join(str(root.getMessage()).split())})"
-    if not str(thrown.getSQLState() or "").startswith(_TRANSIENT):
+    if not str(thrown.getSQLState() or "").startswith(_TRANSIENT):  # mutant: transient-failure-retried
         return OutputError(text)
     passing = RunError(text)
     passing.transient = True

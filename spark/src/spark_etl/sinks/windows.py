@@ -63,6 +63,7 @@ class WindowTopic:
             place = BatchPlace.of(self._pipeline, query_id[0], batch_id)
             if batches.is_finished(place):
                 return
+            # mutant: window-versions-continue
             records = window_records(batch, self._config, self._pipeline, first + batch_id)
             self._writer.write(records, batches.begun(place))
             batches.finished(place)

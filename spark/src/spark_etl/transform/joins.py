@@ -37,7 +37,7 @@ def joined(session: SparkSession, frame: DataFrame, join: Join, aside: Column) -
     )
     _check_types(frame, selected, join, keys)
     _check_unique(selected, join, keys)
-    selected = _once(selected, join, keys)
+    selected = _once(selected, join, keys)  # mutant: one-row-a-key
     same = ~aside
     for key, ours in zip(keys, join.on, strict=True):
         same = same & (F.col(ours) == F.col(key))

@@ -79,7 +79,7 @@ class _Rewriter:
                 return self._project(node, self.rewritten(node.child(), named))
             case "Filter":
                 aside = self._parser.parseExpression(self._aside)
-                condition = self._expressions.Or(aside, node.condition())
+                condition = self._expressions.Or(aside, node.condition())  # mutant: refused-rows-kept
                 return self._plans.Filter(condition, self.rewritten(node.child(), named))
             case "SubqueryAlias":
                 return node.withNewChildren(self._seq([self.rewritten(node.child(), named)]))

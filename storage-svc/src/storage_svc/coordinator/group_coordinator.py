@@ -197,7 +197,7 @@ class GroupCoordinator:
         except CallsEndedError:
             return JoinAnswer(error=ErrorCode.NOT_COORDINATOR, member_id=join.member_id)
         except asyncio.CancelledError:
-            if not join.member_id and join.instance_id is None:
+            if not join.member_id and join.instance_id is None:  # mutant: memberless-join-undone
                 # A client that never got its id joins as another member; until its session ends this one would hold up
                 # the rebalance, and be assigned partitions.
                 self._performer.send(hosted, Leave(request=0, members=[Leaver(join.new_member_id)]))

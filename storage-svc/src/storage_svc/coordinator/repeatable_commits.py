@@ -101,6 +101,7 @@ class RepeatableCommit:
         """Return whether the whole commit would be accepted, for all its partitions. Its member's session has started
         again then."""
         hosted, group, commit = self._hosted, self._group, self._commit
+        # mutant: short-commit-topics
         if (
             hosted.group is not group
             or self._hosts.by_id.get(group.group_id) is not hosted
@@ -112,6 +113,7 @@ class RepeatableCommit:
             return True
         if group.state is GroupState.EMPTY:
             return commit.generation_id < 0
+        # mutant: short-commit-generation
         return (
             group.state is GroupState.STABLE
             and self._session is not None

@@ -111,6 +111,7 @@ class TransactionalOffsets:
         self, request: CommitRequest, of: OfTransaction, errors: Sequence[ErrorCode], done: Done, code: ErrorCode
     ) -> None:
         """Go on: the partition is in the transaction, or the coordinator has answered with this code."""
+        # mutant: offsets-in-transaction-checked
         error = (
             self._group_fault(request.group_id)
             or _client_code(code, of.version)

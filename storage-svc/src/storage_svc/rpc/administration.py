@@ -70,7 +70,7 @@ class AdministrationService:
         found: list[_Found] = []
         for number, each in enumerate(self._segments(request.topic, start), 1):
             found.append(each)
-            if len(found) > limit:
+            if len(found) > limit:  # mutant: segments-paged
                 break
             if not number % _STEP:
                 await asyncio.sleep(0)

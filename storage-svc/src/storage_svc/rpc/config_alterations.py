@@ -141,7 +141,7 @@ class BrokerAlterations:
         if not validate_only and configs != own:
             self._settings.configure(broker, configs)
             log.info("altered broker configs", broker=broker or "all", configs=configs)
-            await self._apply()
+            await self._apply()  # mutant: broker-configs-applied
         return pb.AlteredResource()
 
 

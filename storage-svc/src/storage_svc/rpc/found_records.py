@@ -47,7 +47,7 @@ def offset_error(log: PartitionLog, offset: int) -> int:
 def aborted_max(left: int) -> int:
     """Return the number of aborted transactions that a partition's answer may list, with these bytes left of the
     limit of the whole answer."""
-    return max(ABORTED_MIN, left // ABORTED_BYTES)
+    return max(ABORTED_MIN, left // ABORTED_BYTES)  # mutant: aborted-list-bounded
 
 
 def spent(found: Found) -> int:

@@ -132,17 +132,17 @@ class _Exchange:
             self._keep_sessions()
 
     def _look_for_standstill(self) -> None:
-        if not self._repeats:
+        if not self._repeats:  # mutant: quiet-gateway
             self._look = None
             return
         now = self._loop.time()
         self._look = self._loop.call_at(now + LOOK_S, self._look_for_standstill)
         silent_s = now - self._received_at
-        if self._pulses and STILL_S < silent_s < STILL_MAX_S:
+        if self._pulses and STILL_S < silent_s < STILL_MAX_S:  # mutant: dead-gateway
             if not self._stands_still:
                 _log.warning("a gateway stands still", promises=len(self._repeats))
             self._stands_still = True
-            self._keep_sessions()
+            self._keep_sessions()  # mutant: sessions-over-standstill
 
     def _keep_sessions(self) -> None:
         for repeat in self._repeats.values():
@@ -234,7 +234,7 @@ class _Exchange:
         for call_id in call_ids:
             repeat = self._repeats.get(call_id)
             if repeat is not None:
-                repeat.start_session(REPEATS_LATE_MS)
+                repeat.start_session(REPEATS_LATE_MS)  # mutant: promised-session-late
         self._reports += 1
         self._wake.set()
 
@@ -258,6 +258,7 @@ class _Exchange:
         for answer in answers:
             repeat = self._repeats.get(answer.call_id)
             # It may have ended already.
+            # mutant: promise-still-held
             answer.may_repeat = answer.call_id in self._commits if repeat is None else repeat.is_promised
         message = pb.GroupAnswers(
             answers=answers,

@@ -197,7 +197,7 @@ class GroupsService:
         turns = shared_turns(asyncio.get_running_loop())
         groups = self._coordinator.groups
         for number, group_id in enumerate(sorted(groups), 1):
-            if not number % _LISTED_PIECE:
+            if not number % _LISTED_PIECE:  # mutant: groups-in-turns
                 await turns.next()
             hosted = groups.get(group_id)
             if hosted is None:  # deleted since

@@ -130,7 +130,7 @@ class OffsetsService:
         """Return the first or last offset of a log, valid for longer if gateways can see when it is not any more."""
         found = pb.ListOffsetsResponse.Found(timestamp=-1, offset=offset, leader_epoch=leader_epoch)
         revisions = self._directory.revisions
-        if revisions.name and log.high_watermark == log.log_end_offset:
+        if revisions.name and log.high_watermark == log.log_end_offset:  # mutant: kept-offsets-synced
             slot, revision = log.current_revision()
             found.valid.revisions, found.valid.slot, found.valid.revision = revisions.name, slot, revision
         return found
@@ -180,7 +180,7 @@ class OffsetsService:
             beginning = asyncio.create_task(self._begin_logs(starts))
             self._beginning.add(beginning)
             beginning.add_done_callback(self._beginning.discard)
-            if not await asyncio.shield(beginning):
+            if not await asyncio.shield(beginning):  # mutant: deletion-outlives-caller
                 answers = [
                     (None, ErrorCode.KAFKA_STORAGE_ERROR if log is not None else error) for log, error in answers
                 ]
@@ -200,7 +200,7 @@ class OffsetsService:
 
         A task of its caller, which may be cancelled: stored offsets would otherwise apply at the next start.
         """
-        stored = await self._directory.checkpoints.store_log_starts(starts)
+        stored = await self._directory.checkpoints.store_log_starts(starts)  # mutant: deletion-stored-first
         for log, start in starts.items() if stored else ():
             self._drop_segments(log, start)
         return stored

@@ -93,7 +93,7 @@ class SlowAppends:
         The outcome is 7 REQUEST_TIMED_OUT if the disk alone takes longer than `timeout_s`, and than a second.
         """
         if isinstance(view.obj, mmap.mmap):
-            view = memoryview(view.tobytes())
+            view = memoryview(view.tobytes())  # mutant: slow-append-copies
         slow = _Slow(log, view, timeout_s, request)
         slow.needs_look = needs_look
         self._by_outcome[id(slow.outcome)] = slow
@@ -133,6 +133,7 @@ class SlowAppends:
             slow = queue[0]
             try:
                 if slow.request is not None:
+                    # mutant: verified-after-wait
                     appended = self._stage_verified(slow.request, log, slow.view, now_ms, slow.admitted)
                 else:
                     appended = writer.stage(slow.view, Origin.CLIENT, now_ms, slow.admitted, may_wait=True)

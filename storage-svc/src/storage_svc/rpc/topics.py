@@ -120,7 +120,7 @@ class TopicsService:
         turns = shared_turns(asyncio.get_running_loop())
         answer = pb.DescribeTopicsResponse()
         described = 0
-        await turns.first()
+        await turns.first()  # mutant: topics-in-turns
         for name in self._registry.names():
             topic = self._registry.get(name)
             if topic is None:  # deleted since

@@ -104,7 +104,7 @@ class TransactionalAppends:
             return False
         transactional_id = request.transactional_id or ""
         queue = self._queues.get(transactional_id)
-        if queue is not None:
+        if queue is not None:  # mutant: producer-order
             queue.calls.append((_lasting(request), done))
             return True
         producers = {(header[9], header[10]) for _, header in _transactional(request)}
@@ -199,7 +199,7 @@ class TransactionalAppends:
         if appended is not MUST_VERIFY:
             return appended
         header = unpack_header(view)
-        if (refusal := self._fault(request, log, header)) is not None:
+        if (refusal := self._fault(request, log, header)) is not None:  # mutant: transaction-known
             return Appended.refused(refusal)
         appended = writer.stage(view, Origin.CLIENT, now_ms, admitted, may_wait=True, verified=True)
         if not appended.error_code and self._refused:

@@ -172,7 +172,7 @@ class WaitingReads:
             log.readable.watch(parked, partial(parked.touched, log))
         parked.timer = self._loop.call_later(request.max_wait_ms / 1000, self._answer, parked)
         self._parked[parked] = None
-        if len(found) > PIECE:
+        if len(found) > PIECE:  # mutant: moved-log-read-again
             for log, indexes in parked.logs.items():
                 result = found[indexes[0]][0]
                 if (log.high_watermark, log.last_stable_offset) != (result.high_watermark, result.last_stable_offset):
@@ -200,6 +200,7 @@ class WaitingReads:
         """Answer a read of one partition if it is due. `alike` holds the looks of this turn, by request."""
         request = parked.request
         (wanted,) = request.partitions
+        # mutant: look-of-same-read
         key = (
             *(wanted.topic_partition, wanted.fetch_offset, wanted.max_bytes, wanted.leader_epoch),
             *(request.version, request.min_bytes, request.max_bytes, request.isolation_level, request.by_reference),
@@ -331,10 +332,10 @@ class WaitingReads:
 
         A cold read of many segments is answered with the first of them. Its client asks for the others again.
         """
-        if request.max_wait_ms > 0 or not self._are_cold(found):
+        if request.max_wait_ms > 0 or not self._are_cold(found):  # mutant: cold-read-off-loop
             done(self._response(request, found))
             return _nothing
-        some = first_of(found, self._cold.segments_max)
+        some = first_of(found, self._cold.segments_max)  # mutant: cold-segments-bounded
 
         def read(outcome: Outcome) -> None:
             for number, each in enumerate(some):
@@ -379,7 +380,7 @@ class WaitingReads:
 
     def _may_inline(self, size: int) -> bool:
         """Return whether an answer of a read that may wait holds these records by value, and count them."""
-        if size > min(INLINE_BYTES_MAX, self._inline_left):
+        if size > min(INLINE_BYTES_MAX, self._inline_left):  # mutant: inline-bytes-shared
             return False
         if self._inline_left == INLINE_BYTES_A_TURN:
             self._loop.call_soon(self._begin_turn)

@@ -211,9 +211,9 @@ class BrokerSettings:
         rows: dict[str, dict[str, str]] = {EVERY_BROKER: dict(configs)}
         if broker != EVERY_BROKER:
             rows = {SHARED: _those(configs, STORAGE_CONFIGS), broker: _those(configs, GATEWAY_CONFIGS)}
-        self._catalog.set_broker_configs(rows)
+        self._catalog.set_broker_configs(rows)  # mutant: broker-configs-stored
         self._altered |= rows
-        self._topic_defaults = {}
+        self._topic_defaults = {}  # mutant: topic-defaults-renewed
         self.version += 1
 
 

@@ -76,7 +76,7 @@ class Leases:
 
     def remove(self, name: str) -> None:
         """End the lease of a gateway that stops, unless another process of its name is alive: it has a stream, too."""
-        if self._streams[name] <= 1:
+        if self._streams[name] <= 1:  # mutant: lease-of-last-stream
             self._leases.pop(name, None)
 
     def stream_began(self, name: str) -> None:

@@ -184,6 +184,7 @@ class TopicRegistry(Generic[ConfigT]):
             log.warning("wrote the topic id of a directory", topic=topic.name, partition=index, found=_spelled(found))
             self._logs.identify(topic.name, index, topic.id)
         else:
+            # mutant: folder-of-its-topic
             partition.withhold(
                 f"directory {topic.name}-{index} belongs to topic id {_spelled(found)}, the catalog knows {topic.name}"
                 f" as {_spelled(topic.id)}: move one of them away"
@@ -339,7 +340,7 @@ class TopicRegistry(Generic[ConfigT]):
 
     def _begin(self, name: str, partition_count: int, configs: Mapping[str, str]) -> Topic:
         topic = Topic(name, new_topic_id(), partition_count, dict(configs))
-        self._catalog.begin_topic(topic.id, name)
+        self._catalog.begin_topic(topic.id, name)  # mutant: topic-begun-first
         return topic
 
     def _complete(self, topic: Topic) -> None:

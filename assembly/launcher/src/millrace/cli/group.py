@@ -77,7 +77,7 @@ def seek(
         if not asked:
             raise CliError(f"group {name} has no offsets; name topics with --topic")
         new = await _offsets(admin, asked, wanted)
-        if execute:
+        if execute:  # mutant: cli-offsets-dry-run
             await admin.groups.alter_offsets(name, new)
         return [
             {

@@ -124,6 +124,7 @@ async def consume_records(address: str | None, given: Consumption, shown: Callab
             ends = await _assign(consumer, address, given)
         await _write(consumer, given, ends, shown)
     except OSError:
+        # mutant: unwritten-not-committed
         await consumer.close(commit=False)  # records of the last poll are not written
         raise
     finally:

@@ -29,7 +29,7 @@ class RestClient:
 
     def __init__(self, address: str | None) -> None:
         profile = profiles.current()
-        given = profile.rest if address is None else address
+        given = profile.rest if address is None else address  # mutant: empty-address-kept
         url, port = _split(given)
         self.address = given
         self._base = url.path.rstrip("/")

@@ -143,7 +143,7 @@ def delete(
     with RestClient(rest) as client:
         found = {name: client.call("GET", "topics", name)["partitions_count"] for name in names}
         for name, partitions in found.items():
-            if yes:
+            if yes:  # mutant: cli-deletion-confirmed
                 client.call("DELETE", "topics", name)
             print(f"{'deleted' if yes else 'would delete'}: {name}, {partitions} partition{'s' * (partitions != 1)}")
     if not yes:

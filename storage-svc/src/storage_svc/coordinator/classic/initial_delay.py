@@ -38,7 +38,7 @@ class InitialDelay:
         if not self._remaining_ms or not self._has_newcomer:
             return None
         wait_ms = min(self._delay_ms, self._remaining_ms)
-        self._remaining_ms -= wait_ms
+        self._remaining_ms -= wait_ms  # mutant: initial-delay-bounded
         self._has_newcomer = False
         return wait_ms
 

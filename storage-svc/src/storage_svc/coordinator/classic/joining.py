@@ -147,12 +147,12 @@ def on_replacement_stored(step: Step, write: Replacement, error: ErrorCode) -> N
     request = member.join_request
     group.members.park(member, None)
     if error:
-        step.replace(member, write.previous)
+        step.replace(member, write.previous)  # mutant: static-id-taken-back
         step.answer(request, JoinAnswer(error=error))
         return
     step.start_session(member)
     if write.supports_skipping_assignment:
-        step.answer_join(request, member, skip=member.member_id == group.members.leader_id)
+        step.answer_join(request, member, skip=member.member_id == group.members.leader_id)  # mutant: skip-assignment
     else:
         # Before KIP-814 no answer could make a leader skip the assignment: it sees its old id as the leader's.
         step.answer_join(request, member, leader=write.previous_leader)

@@ -104,7 +104,7 @@ def _commit_error(step: Step, commit: Commit) -> ErrorCode:
     error = group.call_error(commit.member_id, commit.instance_id, commit.generation_id)
     if error or commit.is_transactional:
         return error
-    if group.state is _COMPLETING:
+    if group.state is _COMPLETING:  # mutant: no-commit-while-completing
         return ErrorCode.REBALANCE_IN_PROGRESS
     step.start_session(group.members[commit.member_id])
     return ErrorCode.NONE

@@ -59,7 +59,7 @@ def on_assignments_stored(step: Step, write: Assignments, error: ErrorCode) -> N
     group = step.group
     if group.state is not GroupState.COMPLETING_REBALANCE or group.generation_id != write.generation_id:
         return  # A new rebalance has begun.
-    if error:
+    if error:  # mutant: unstored-assignment-refused
         step.refuse_parked_syncs(error)
         step.prepare_rebalance(RebalanceReason.WRITE_FAILED)
         return

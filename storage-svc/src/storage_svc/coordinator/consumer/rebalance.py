@@ -117,4 +117,5 @@ def fence(step: Step, members: Iterable[ConsumerMember]) -> None:
         step.draft.remove(member_id)
         step.cancel_timers(member_id)
     step.draft.forget_unused_patterns()
+    # mutant: rebalance-reason
     bump(step, RebalanceReason.MEMBER_FAILED if step.expelled_by else RebalanceReason.MEMBER_LEFT)

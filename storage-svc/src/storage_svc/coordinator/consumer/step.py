@@ -83,7 +83,7 @@ class Step:
 
     def note_hashed(self, version: int) -> None:
         """Remember that the group's topics were hashed as of this version."""
-        self._hashed_version = version
+        self._hashed_version = version  # mutant: hashed-topics-after-write
 
     def note_resolved(self, version: int) -> None:
         """Remember that the group's patterns were matched as of this version of the topics."""

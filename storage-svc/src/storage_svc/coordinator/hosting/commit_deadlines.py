@@ -50,6 +50,6 @@ class CommitDeadlines:
         now = self._loop.time()
         self._timer = None
         while self._waiting and (self._waiting[0].done is None or self._waiting[0].deadline <= now):
-            self._waiting.popleft().answer(ErrorCode.REQUEST_TIMED_OUT)
+            self._waiting.popleft().answer(ErrorCode.REQUEST_TIMED_OUT)  # mutant: commit-deadline-answered
         if self._waiting and self._timer is None:
             self._timer = self._loop.call_at(self._waiting[0].deadline, self._due)

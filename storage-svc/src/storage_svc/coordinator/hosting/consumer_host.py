@@ -82,7 +82,7 @@ class ConsumerHost:
         self._own_settings = {group_id: self._settings.with_configs(own) for group_id, own in self._own.items()}
 
     def _settings_of(self, group_id: str) -> ConsumerGroupSettings:
-        return self._own_settings.get(group_id, self._settings)
+        return self._own_settings.get(group_id, self._settings)  # mutant: group-configs-at-once
 
     def _environment(self, group_id: str) -> Environment:
         return Environment(self._topics, self._settings_of(group_id), self._classic_limits, self._now_ms())

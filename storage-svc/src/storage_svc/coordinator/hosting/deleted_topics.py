@@ -57,7 +57,7 @@ class DeletedTopics:
     def is_current(self, key: TopicPartition, offset: OffsetCommitValue) -> bool:
         """Return whether the offset is of the topic that has its name now."""
         topic = self._topics.get(key[0])
-        return topic is not None and topic.id == offset.topic_id
+        return topic is not None and topic.id == offset.topic_id  # mutant: offsets-of-topic-id
 
     def sweep(self) -> None:
         """Begin to write the tombstones of stale offsets."""

@@ -26,7 +26,7 @@ class HostedGroup:
 
     def changed(self) -> None:
         """End the promises that do not hold any more. Called when the group changes, or whether it is served."""
-        if self.promised:
+        if self.promised:  # mutant: promises-revoked
             for repeat in [each for each in self.promised if not each.holds()]:
                 self.promised.pop(repeat)()
 

@@ -103,7 +103,7 @@ class Performer:
         except Exception:
             log.exception("timer failed", group=group_id, timer=timer.kind.value, member=timer.member_id)
             is_done = False
-        if not is_done:
+        if not is_done:  # mutant: timer-survives-refusal
             self._retry(key)
 
     def _retry(self, key: tuple[str, Timer]) -> None:
@@ -124,6 +124,7 @@ class Performer:
         write = hosted.write
         if outcome.records:
             write = self._write(hosted, outcome.records)
+            # mutant: refused-change-undone
             if write.error and outcome.stored is None:  # refused: everything is as before
                 self._answer(outcome.answers, write)
                 return False
@@ -181,7 +182,7 @@ class Performer:
     def _answer(self, answers: Sequence[Answer], write: GroupWrite | None) -> None:
         """Answer once `write`, the newest of the group, is durable: a crash undoes no state that a client knows of."""
         for answer in answers:
-            if write is None or answer.failed is None:
+            if write is None or answer.failed is None:  # mutant: answer-after-records
                 self.calls.answer(answer.request, answer.value)
             else:
                 write.when_ended(partial(_answer_stored, self.calls.detach(answer.request), answer))

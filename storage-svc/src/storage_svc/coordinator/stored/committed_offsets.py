@@ -56,7 +56,7 @@ class CommittedOffsets:
             self.durable.update(offsets)
             if self._open:
                 for key in offsets:
-                    self._open.outdate((self._group_id, key), number)
+                    self._open.outdate((self._group_id, key), number)  # mutant: later-offset-wins
 
     def begin_open(self, producer_id: int, offsets: Mapping[TopicPartition, OffsetCommitValue]) -> Callable[[], None]:
         """Hold back a transaction's commit that is about to be appended; return the way to take it back."""

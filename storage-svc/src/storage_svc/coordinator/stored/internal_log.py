@@ -222,7 +222,7 @@ class InternalLog:
 
         Without a log nothing needs a marker, unless writes wait until it is made.
         """
-        if self._target(partition) is None and not self._waiting.holds(partition):
+        if self._target(partition) is None and not self._waiting.holds(partition):  # mutant: end-after-waiting-offsets
             done(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             return
         if partition in self._gathered:
@@ -272,6 +272,7 @@ class InternalLog:
             )
             done(ErrorCode.MESSAGE_TOO_LARGE)
             return
+        # mutant: coordinator-roll-waits
         self._append_by(target, partial(target.append, batch, origin=Origin.COORDINATOR, may_wait=True), done)
 
     def _append_by(self, target: PartitionLog, append: Callable[[], Appended], done: Done) -> None:

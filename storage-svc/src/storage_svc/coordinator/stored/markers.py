@@ -31,7 +31,7 @@ def write_marker(log: PartitionLog, marker: Marker) -> Appended:
     """
     coordinator_epoch = marker.coordinator_epoch
     if marker.is_own and (producer := log.producers.producers.get(marker.producer_id)) is not None:
-        coordinator_epoch = max(coordinator_epoch, producer.coordinator_epoch)
+        coordinator_epoch = max(coordinator_epoch, producer.coordinator_epoch)  # mutant: coordinator-epoch-kept
     return log.transactions.end(
         marker.producer_id,
         marker.producer_epoch,

@@ -56,7 +56,7 @@ class LoadedPartition:
                 committed = group, (topic, partition)
                 if value is None:
                     self._drop(committed)
-                    self.opened.drop(committed)
+                    self.opened.drop(committed)  # mutant: tombstone-drops-open
                 elif producer_id >= 0:
                     self.opened.add(producer_id, committed, offset, read_value(OffsetCommitValue, value))
                 else:

@@ -150,14 +150,14 @@ class OpenCommits:
         ended: dict[Committed, OffsetCommitValue | None] = {}
         for committed, (order, value) in list(self._of_producers.get(producer_id, {}).items()):
             self._remove(producer_id, committed)
-            ended[committed] = value if commit else None
+            ended[committed] = value if commit else None  # mutant: aborted-offsets-dropped
             if ended[committed] is not None:
                 self.outdate(committed, order)
         return ended
 
     def _remove(self, producer_id: int, committed: Committed) -> None:
         waiting = self._of_producers[producer_id]
-        self._memory.used -= _size_of(committed, waiting.pop(committed))
+        self._memory.used -= _size_of(committed, waiting.pop(committed))  # mutant: ended-offsets-uncounted
         if not waiting:
             del self._of_producers[producer_id]
         group, partition = committed

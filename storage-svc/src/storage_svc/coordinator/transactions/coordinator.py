@@ -146,7 +146,7 @@ class TransactionCoordinator:
         for piece in _pieces(list(loaded.transactions)):
             for transactional_id in piece:
                 self._set(transactional_id, Entry(loaded.transactions[transactional_id]))
-                self._send(transactional_id, Recover())
+                self._send(transactional_id, Recover())  # mutant: prepared-recovered
             await asyncio.sleep(0)
 
     def _on_offline(self, partition: int, reason: str) -> None:
@@ -243,6 +243,7 @@ class TransactionCoordinator:
         if not transactional_id or len(transactional_id.encode(errors="surrogatepass")) > STRING_BYTES_MAX:
             return ErrorCode.INVALID_REQUEST
         # The hash of a long id takes milliseconds.
+        # mutant: hash-when-loaded
         return self._partitions.error(self._log.partition_of(transactional_id)) if self._partitions else ErrorCode.NONE
 
     async def _answered(self, transactional_id: str, event: Event) -> Answer:
@@ -345,7 +346,7 @@ class TransactionCoordinator:
             self._ask(transactional_id, event, partial(_call_all, callers))
 
     def _set(self, transactional_id: str, entry: Entry | None) -> None:
-        self._partition_count += _held(entry) - _held(self._entries.get(transactional_id))
+        self._partition_count += _held(entry) - _held(self._entries.get(transactional_id))  # mutant: partitions-bounded
         if entry is None:
             self._entries.pop(transactional_id, None)
         else:
@@ -378,7 +379,7 @@ class TransactionCoordinator:
                 except Exception:  # of one; the others must be swept
                     log.exception("sweep failed", transactional_id=each)
             await asyncio.sleep(0)  # their records are appended when this turn is over
-            await self._log.durable()
+            await self._log.durable()  # mutant: aborts-in-turn
 
 
 def _pieces(items: Sequence[str]) -> Iterator[Sequence[str]]:

@@ -63,7 +63,7 @@ def _end_of_version_2(entry: Entry, end: EndTransaction, now_ms: int, new_produc
     if stored.producer_id != end.producer_id and not replaced:
         return Outcome(entry, answer=_UNMAPPED)
     is_retry = stored.state in COMPLETE and (replaced or stored.producer_epoch == end.producer_epoch + 1)
-    if not is_retry and stored.producer_epoch != end.producer_epoch:
+    if not is_retry and stored.producer_epoch != end.producer_epoch:  # mutant: late-end-refused
         return Outcome(entry, answer=_FENCED)
     if is_retry:
         same = _S.COMPLETE_COMMIT if end.commit else _S.COMPLETE_ABORT

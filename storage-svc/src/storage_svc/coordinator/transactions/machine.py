@@ -99,6 +99,7 @@ def fault(entry: Entry | None, producer_id: int, producer_epoch: int, partition:
         return ErrorCode.INVALID_PRODUCER_ID_MAPPING
     if stored.producer_epoch != producer_epoch:
         return ErrorCode.PRODUCER_FENCED
+    # mutant: nothing-after-prepare
     if stored.state in PREPARED or (entry.pending is not None and entry.pending.state in PREPARED):
         return ErrorCode.CONCURRENT_TRANSACTIONS
     if stored.state is _S.ONGOING and partition in stored.partitions:

@@ -130,7 +130,7 @@ class Transaction:
         """
         epoch, last = self.producer_epoch, self.last_producer_epoch
         if client_version >= EPOCH_BUMP_VERSION:
-            epoch, last = min(epoch + 1, EPOCH_MAX), epoch
+            epoch, last = min(epoch + 1, EPOCH_MAX), epoch  # mutant: epoch-bumped
         return self._become(
             _S.PREPARE_COMMIT if commit else _S.PREPARE_ABORT,
             producer_epoch=epoch,

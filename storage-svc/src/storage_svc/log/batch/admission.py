@@ -115,7 +115,7 @@ def admit(
         return Refusal(ErrorCode.INVALID_RECORD, f"the base offset of a produced batch is 0, not {base}")
     if size > rules.bytes_max:
         return Refusal(ErrorCode.MESSAGE_TOO_LARGE, f"batch of {size} bytes, max.message.bytes is {rules.bytes_max}")
-    if crc32c(view[CRC_START:]) != crc:
+    if crc32c(view[CRC_START:]) != crc:  # mutant: produce-crc
         return Refusal(ErrorCode.CORRUPT_MESSAGE, "the batch's CRC does not match its bytes")
     if attributes & CODEC_MASK > _CODEC_MAX:
         return Refusal(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"unknown compression codec {attributes & CODEC_MASK}")
@@ -173,7 +173,7 @@ def _overcount(header: RawHeader, rules: Rules) -> Refusal | None:
     room = length + LOG_OVERHEAD - HEADER_SIZE
     if attributes & CODEC_MASK and room:
         room = decompressed_bytes_max(rules)
-    if count * _RECORD_BYTES_MIN <= room:
+    if count * _RECORD_BYTES_MIN <= room:  # mutant: record-count-bounded
         return None
     return Refusal(ErrorCode.INVALID_RECORD, f"{count} records announced in {room} bytes")
 

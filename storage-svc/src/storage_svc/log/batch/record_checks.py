@@ -70,7 +70,7 @@ def is_slow(view: memoryview, header: RawHeader, rules: Rules) -> bool:
     try:
         decompress(codec, view[HEADER_SIZE:], most)
     except DecompressedTooLarge:
-        return True
+        return True  # mutant: slow-to-open
     except DecodeError:  # opening it ends there as well
         return False
     return False

@@ -55,6 +55,7 @@ def cleanable(log: PartitionLog, now_ms: int) -> Cleanable:
     first_dirty = segments.index_of(dirty_from)
     dirty = segments.older_segments()[first_dirty:]
     # After the recovery point a power cut may still take a record back; the record it superseded must not be gone.
+    # mutant: compaction-below-recovery-point
     limit = min(log.last_stable_offset, segments.active.base_offset, log.recovery_point)
     if (lag_ms := log.config.min_compaction_lag_ms) > 0:
         limit = min([limit, *(segment.base_offset for segment in dirty if _youngest(log, segment) > now_ms - lag_ms)])

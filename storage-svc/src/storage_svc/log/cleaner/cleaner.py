@@ -130,6 +130,7 @@ class Cleaner:
             return
         self._settings = settings
         self._woken.set()
+        # mutant: cleaning-settings-current
         if self._cleaned is not None and (self._restarting is None or self._restarting.done()):
             self._restarting = asyncio.get_running_loop().create_task(self._restart())
 

@@ -140,7 +140,7 @@ class BatchFilter:
         found = self._mapped.find(header)
         if found is not None:
             superseded, has_tombstones = found
-            if len(superseded) == header.records_count:
+            if len(superseded) == header.records_count:  # mutant: superseded-whole-batch
                 return self._emptied(header)
             if not superseded and not has_tombstones:
                 self.counts.records_kept += header.records_count
@@ -151,7 +151,7 @@ class BatchFilter:
             superseded = self._key_map.superseded(scanned.keys, header.base_offset, scanned.offset_deltas)
         dropped = set(superseded)
         has_horizon = bool(header.attributes & DELETE_HORIZON)
-        if scanned.tombstones and has_horizon and header.base_timestamp <= self._now_ms:
+        if scanned.tombstones and has_horizon and header.base_timestamp <= self._now_ms:  # mutant: tombstone-horizon
             dropped.update(scanned.tombstones)
         if dropped and header.last_offset >= self._mapped_end:
             dropped = {n for n in dropped if header.base_offset + scanned.offset_deltas[n] < self._mapped_end}
@@ -194,6 +194,7 @@ class BatchFilter:
 
     def _emptied(self, header: Header) -> bytes:
         """Return the remainder of a batch all of whose records go."""
+        # mutant: last-batch-of-producer-kept
         if header.last_offset + 1 != self._high_watermark and not self._is_last_of_producer(header):
             return b""
         # As Kafka writes it: without codec and horizon, and with a base timestamp that says nothing.

@@ -62,7 +62,7 @@ class CleanedOutput:
         self._begin_sync()
 
     def _begin_sync(self) -> None:
-        self._sync = self._syncs.submit(self._files.sync, self.segment.descriptor)
+        self._sync = self._syncs.submit(self._files.sync, self.segment.descriptor)  # mutant: compacted-segment-synced
 
     def _end_sync(self) -> None:
         """Wait until the bytes that were written are on the disk."""

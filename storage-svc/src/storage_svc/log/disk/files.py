@@ -365,7 +365,7 @@ class Files:
         then on.
         """
         temporary = path + ".tmp"
-        self.write_file(temporary, data, sync=sync)
+        self.write_file(temporary, data, sync=sync)  # mutant: checkpoint-synced
         self.rename(temporary, path)
         if sync:
             self.sync_path(os.path.dirname(path))
@@ -378,7 +378,7 @@ class Files:
         """
         descriptor = self.open(path, create=True)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)  # mutant: data-folder-locked
         except OSError as error:
             os.close(descriptor)
             if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
@@ -390,5 +390,5 @@ class Files:
     def unlock(self, descriptor: int) -> None:
         """Give up the lock and close its descriptor. A fork of the process that still has a copy does not keep it."""
         with contextlib.suppress(OSError):
-            fcntl.flock(descriptor, fcntl.LOCK_UN)
+            fcntl.flock(descriptor, fcntl.LOCK_UN)  # mutant: fork-unlocks-folder
         self.close(descriptor)

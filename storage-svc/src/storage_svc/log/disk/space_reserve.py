@@ -45,7 +45,7 @@ class SpaceReserve:
         try:
             if not self._files.exists(self._path):
                 return False
-            self._files.unlink(self._path)
+            self._files.unlink(self._path)  # mutant: space-given-back
         except StorageFailure as error:
             _log.warning("reserve of space not freed", path=self._path, reason=str(error))
             return False

@@ -111,6 +111,7 @@ class SyncQueue:
                 raise OSError(code, os.strerror(code))
             for event in self._events[: max(0, count)]:
                 if event.result < 0:
+                    # mutant: queued-sync-result
                     outcomes[event.data] = OSError(-event.result, os.strerror(-event.result))
             taken -= max(0, count)
         return outcomes

@@ -112,7 +112,7 @@ class CheckpointStore:
         contents = self._contents()
         wanted = contents if name is None else {name: contents[name]}
         self._storing = self._threads.run(self._store, self._next_number(), wanted)
-        return await asyncio.shield(self._storing)
+        return await asyncio.shield(self._storing)  # mutant: checkpoint-write-shielded
 
     async def store_log_starts(self, starts: Mapping[PartitionLog, int]) -> bool:
         """Store these later starts of logs, which nobody knows yet; return whether that worked."""
@@ -132,7 +132,7 @@ class CheckpointStore:
             StorageFailure: a checkpoint that holds one of them could not be replaced.
         """
         unwanted = frozenset(keys)
-        if all(unwanted.isdisjoint(stored) for stored in self._stored.values()):
+        if all(unwanted.isdisjoint(stored) for stored in self._stored.values()):  # mutant: deleted-topic-offsets
             return
         contents = self._contents()
         stale = {name: contents[name] for name, stored in self._stored.items() if not unwanted.isdisjoint(stored)}

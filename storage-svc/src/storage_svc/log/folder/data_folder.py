@@ -155,9 +155,10 @@ class DataFolder:
         self.damaged_places = opened.damaged_places
         self._strays = opened.strays
         if not opened.clean:
+            # mutant: scrub-after-crash
             self.files.unlink(self._path(checkpoints.LAST_SCRUB))  # the scrub is due: recovery did not read everything
             # A partition's folder may have been made by a process that died before it had synced this one.
-            self.sync_folders()
+            self.sync_folders()  # mutant: data-folder-synced-after-crash
             self.sync_recovered()
         if all(log.offline is None for log in self.logs.values()):
             system_run.note(self.files, self.root)
@@ -352,7 +353,7 @@ class DataFolder:
             some = [self._withdraw((topic, index)) for index in partitions[first : first + _DELETED_AT_ONCE]]
             for log in some:
                 if log is not None:
-                    if log.compaction.running:
+                    if log.compaction.running:  # mutant: rename-after-compaction
                         await self.release_segments(log)
                     try:
                         self._deleted_folders.rename(log)

@@ -64,7 +64,7 @@ class DeletedFolders:
             raise
         self._in_the_way.pop(key, None)
         self._deletion.forget_files(log.folder)
-        log.move(renamed)
+        log.move(renamed)  # mutant: deleted-log-moved
         self._deletion.remove_folder(renamed, log.config.file_delete_delay_ms)
 
     def make_way(self, key: TopicPartition) -> None:

@@ -74,7 +74,7 @@ def identify(files: Files, root: str, cluster_id: str | None) -> str:
     path = f"{root}/{checkpoints.META_PROPERTIES}"
     properties = checkpoints.decode_properties(files.read_file(path) or b"")
     copied = copied_properties(files, root) or {}
-    found = copied.get("cluster.id", properties.get("cluster.id"))
+    found = copied.get("cluster.id", properties.get("cluster.id"))  # mutant: properties-copy-first
     if found is not None:
         if cluster_id not in (None, found):
             raise DataFolderError(f"data folder {root} belongs to cluster {found}, not to {cluster_id}")
@@ -85,7 +85,7 @@ def identify(files: Files, root: str, cluster_id: str | None) -> str:
             files.replace_file(path + _COPY_SUFFIX, _with_checksum(properties))
         return found
     cluster_id = cluster_id or checkpoints.uuid_text(uuid.uuid4().bytes)
-    _sync_above(files, root)
+    _sync_above(files, root)  # mutant: parent-folders-synced
     properties = {
         "version": "1",
         "cluster.id": cluster_id,
@@ -147,7 +147,7 @@ def open_logs(
     marker = f"{root}/{checkpoints.CLEAN_SHUTDOWN}"
     clean = files.exists(marker)
     if clean:  # a crash from here on is an unclean stop
-        files.unlink(marker)
+        files.unlink(marker)  # mutant: clean-marker-removed
         files.sync_path(root)
     unsynced_kept = system_run.goes_on(files, root)
     recovery_points = stored.read(checkpoints.RECOVERY_POINT)
@@ -259,7 +259,7 @@ def _run(files: Files, candidate: _Candidate) -> PartitionLog | None:
         return recovery.run(sizes)
     except Refused:
         raise
-    except StorageFailure as error:
+    except StorageFailure as error:  # mutant: unreadable-partition-skipped
         return recovery.unusable(str(error))
     except Exception as error:  # a bug that damage has met; the other partitions are served
         _log.exception("log not opened")

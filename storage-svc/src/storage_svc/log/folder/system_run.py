@@ -30,7 +30,7 @@ def goes_on(files: Files, root: str) -> bool:
     path = f"{root}/{NAME}"
     try:
         noted = files.read_file(path)
-        return bool(noted) and noted == _present(files, path)
+        return bool(noted) and noted == _present(files, path)  # mutant: same-system-run
     except StorageFailure as error:  # as after a power cut
         _log.warning("run of the system unknown", reason=str(error))
         return False

@@ -149,6 +149,7 @@ class BatchWriter:
             active.first_timestamp = max_timestamp
         try:
             rolls = active.must_roll(self._staged_size, size, last_offset, max_timestamp, state.config, now_ms)
+        # mutant: segment-opens-or-answers
         except StorageFailure as error:  # the segment was released, and cannot be opened again
             return Appended(ErrorCode.KAFKA_STORAGE_ERROR, error_message=str(error))
         if rolls:
@@ -179,7 +180,7 @@ class BatchWriter:
         self._actions.write_staged()
         if base_offset != self._next_offset:
             return _after_lost()
-        if may_wait and self._state.roll_syncs:
+        if may_wait and self._state.roll_syncs:  # mutant: roll-off-loop
             return MUST_WAIT
         try:
             self._actions.roll(now_ms)
@@ -196,7 +197,7 @@ class BatchWriter:
         """
         await self._look_back.search(unpack_header(view)[9], threads)
 
-    def _looked_back(self, view: memoryview) -> bool:
+    def _looked_back(self, view: memoryview) -> bool:  # mutant: producer-looked-back
         """Look in the log for older batches of the producer; return whether any were found."""
         try:
             return self._look_back.complete(unpack_header(view)[9])
@@ -249,7 +250,7 @@ class BatchWriter:
             self._failing = False
             _logger.info("appends work again", log=state.folder)
         # Before the sync, too: a producer with acks=1 learns of its records before it.
-        self._actions.invalidate_read_ahead()
+        self._actions.invalidate_read_ahead()  # mutant: kept-offsets-end-before-write
         position = segment.size
         for appended, batch_size, max_timestamp in staged:
             segment.note(position, batch_size, appended.last_offset, max_timestamp)
@@ -277,7 +278,7 @@ class BatchWriter:
         if segment.uncut:  # before the next write
             return error
         try:
-            segment.sync(self._state.files)
+            segment.sync(self._state.files)  # mutant: refused-cut-synced
         except StorageFailure as failure:
             return failure
         return error
@@ -287,7 +288,7 @@ class BatchWriter:
         state = self._state
         self._next_offset = state.log_end_offset
         self._of_producers = False
-        self._producers.take_back()
+        self._producers.take_back()  # mutant: unwritten-batch-forgotten
         if not self._failing:
             self._failing = True
             _logger.error("appends fail", log=state.folder, reason=str(error))

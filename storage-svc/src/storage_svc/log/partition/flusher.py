@@ -178,14 +178,14 @@ class Flusher:
             if descriptors is None:
                 left.append(target)
             else:
-                queued += [(target, descriptor) for descriptor in descriptors]
+                queued += [(target, descriptor) for descriptor in descriptors]  # mutant: joint-sync-covers-all
         try:
             outcomes = self._files.sync_queued(self._queue, [descriptor for _, descriptor in queued])
         except Exception as error:  # nothing is known of any; the thread must live on
             self._has_queue = False
             outcomes = [StorageFailure(f"{type(error).__name__}: {error}")] * len(queued)
         for (target, _), failure in zip(queued, outcomes, strict=True):
-            target.failure = target.failure or failure
+            target.failure = target.failure or failure  # mutant: joint-sync-failure-kept
         return left
 
     def _sync_some(self, targets: Iterable[SyncTarget]) -> None:

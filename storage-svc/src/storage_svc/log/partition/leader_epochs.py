@@ -44,7 +44,7 @@ class LeaderEpochs:
 
     def begins_after(self, offset: int, epoch: int) -> bool:
         """Return whether a batch of this epoch at this offset is older than the list, which begins at the log start."""
-        if offset >= self._log_start or not self._entries:
+        if offset >= self._log_start or not self._entries:  # mutant: epochs-from-log-start
             return False
         first_epoch, start = self._entries[0]
         return offset < start and epoch <= first_epoch

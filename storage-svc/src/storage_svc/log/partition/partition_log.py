@@ -173,7 +173,7 @@ class PartitionLog(LogState):
         self.appended_batches += batches
         self.appended_records += records
         self.appended_bytes += size
-        if self.policy is _GROUP:
+        if self.policy is _GROUP:  # mutant: answer-after-sync
             self.request_sync()
         else:
             unsynced, config = self.unsynced, self.config
@@ -184,7 +184,7 @@ class PartitionLog(LogState):
                 self.request_sync()
             elif unsynced.paths:
                 self._environment.mark(self)
-            if self.readable.offset < self.promised_end:
+            if self.readable.offset < self.promised_end:  # mutant: promised-before-os-policy
                 self.request_sync()
             else:
                 active = self.segments.active
@@ -217,18 +217,18 @@ class PartitionLog(LogState):
             if not self._environment.open_segments.release_some():
                 raise
             segment = Segment.create(*begun)
-        to_sync = [self.folder]
+        to_sync = [self.folder]  # mutant: new-segment-folder-synced
         try:
             old.finish()
             # The sync of the segment covers its indexes: if they lost their ends, they may agree by chance.
-            to_sync += old.index_paths()
+            to_sync += old.index_paths()  # mutant: finished-indexes-synced
             to_sync += self.snapshots.store(self.producers, self.log_end_offset)
         except StorageFailure as error:  # both are rebuilt from the log when they are needed
             _log.warning("index or producer snapshot not written", segment=old.relative_path, reason=str(error))
         self.segments.add(segment)
         if self.high_watermark == self.log_end_offset:
             self.readable.relocate(segment, 0)
-        self.unsynced.add_segments(old)
+        self.unsynced.add_segments(old)  # mutant: rolled-segment-synced
         self.unsynced.add_paths(*to_sync)
         self._environment.mark(self)
 
@@ -252,6 +252,7 @@ class PartitionLog(LogState):
             return None
         if (target := self.unsynced.take(self.segments.active, self.log_end_offset)) is not None:
             has_active = target.recovery_point == target.end_offset
+            # mutant: unflushed-bytes
             target.written = self.appended_bytes - (0 if has_active else self.segments.active.size)
         return target
 
@@ -261,12 +262,13 @@ class PartitionLog(LogState):
             segment.unpin()
         if self.deleted:
             return
+        # mutant: refusal-is-no-failure
         if isinstance(target.failure, Refused) and self.offline is None:  # it was not begun: nothing is lost
             self.unsynced.put_back(target)
             self._environment.mark_later(self, _SYNC_AGAIN_MS)
             return
         if target.failure is not None:
-            self.take_offline(f"sync failed: {target.failure}")
+            self.take_offline(f"sync failed: {target.failure}")  # mutant: offline-after-failed-sync
         if self.offline is not None:  # a later sync that succeeds says nothing of the pages that failed before
             return
         if target.paths:
@@ -435,7 +437,7 @@ class PartitionLog(LogState):
         self._refuse_deleted()
         if offset > self.log_start_offset:
             self.log_start_offset = offset
-            self.invalidate_read_ahead()
+            self.invalidate_read_ahead()  # mutant: read-ahead-ends-at-deletion
             if self.epochs.advance(offset):
                 try:
                     self.epochs.store(sync=False)

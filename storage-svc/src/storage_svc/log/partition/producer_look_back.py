@@ -61,7 +61,7 @@ class ProducerLookBack:
         while self.lacks(producer_id):
             step = self._step()
             try:
-                found = await threads.run(self._read, step)
+                found = await threads.run(self._read, step)  # mutant: look-back-off-loop
             finally:
                 step.segment.unpin()
             self._note(step, found)

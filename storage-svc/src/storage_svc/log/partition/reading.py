@@ -81,7 +81,7 @@ def awaited_bytes(
     if not found:
         return 0
     segment, position, _ = found[0]
-    return min(last_position - position, max_bytes) if segment is last else None
+    return min(last_position - position, max_bytes) if segment is last else None  # mutant: wait-within-limit
 
 
 def next_offset(state: LogState, spans: list[Span]) -> int | None:

@@ -29,7 +29,7 @@ async def retain(log: PartitionLog, now_ms: int, threads: Threads) -> None:
         StorageFailure: the disk refused; the next call finds the remaining segments again.
     """
     if _due(log, now_ms) and (path := log.snapshots.to_sync(log.segments.bases)) is not None:
-        await threads.run(log.files.sync_path, path)
+        await threads.run(log.files.sync_path, path)  # mutant: retention-off-loop
         if log.deleted:
             return
         log.snapshots.note_one_synced(path)
@@ -65,6 +65,7 @@ def _due(log: PartitionLog, now_ms: int) -> list[DeletionReason]:
     reasons = [DeletionReason.LOG_START] * _below_start(log)
     if "delete" in log.config.cleanup_policy:
         reasons += [DeletionReason.SIZE] * (_too_much(log, len(reasons)) - len(reasons))
+        # mutant: deletion-reason
         reasons += [DeletionReason.TIME] * (_too_old(log, len(reasons), now_ms) - len(reasons))
     if len(reasons) < len(log.segments):
         return reasons
@@ -117,6 +118,7 @@ def _too_old(log: PartitionLog, count: int, now_ms: int) -> int:
 
 def _may_go(log: PartitionLog, index: int) -> bool:
     """Return whether there is a segment of this index, readable and, if it is the active one, not empty."""
+    # mutant: retention-below-high-watermark
     if index >= len(log.segments) or log.segments.end_of(index, log.log_end_offset) > log.high_watermark:
         return False
     return index + 1 < len(log.segments) or log.segments.active.size > 0

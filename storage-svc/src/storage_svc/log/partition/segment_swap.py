@@ -121,7 +121,7 @@ def swap(log: PartitionLog, group: CleanedGroup, now_ms: int) -> Steps:
         yield log.folder
         if not log.deleted:
             # The `.log` first: as long as it is a `.swap`, a start takes files under their proper names for old ones.
-            _rename_files(log, new, _OWN, log_first=True)
+            _rename_files(log, new, _OWN, log_first=True)  # mutant: log-renamed-first
             yield log.folder
     except StorageFailure as error:
         log.take_offline(f"segment swap failed: {error}")

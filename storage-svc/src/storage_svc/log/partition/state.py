@@ -101,7 +101,7 @@ class LogState:
         undecided = self.producers.transactions.first_undecided(high_watermark)
         if undecided is None or undecided >= high_watermark:
             return high_watermark
-        return max(undecided, self.log_start_offset)
+        return max(undecided, self.log_start_offset)  # mutant: last-stable-offset
 
     @property
     def roll_syncs(self) -> bool:
@@ -112,6 +112,7 @@ class LogState:
 
         Batches that `os` wrote before the policy was changed may leave such a hole until the next sync, as under `os`.
         """
+        # mutant: roll-after-sync
         return self.policy is FlushPolicy.GROUP and self.readable.offset < self.log_end_offset
 
     @property

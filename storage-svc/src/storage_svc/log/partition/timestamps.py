@@ -51,7 +51,7 @@ class Search(TimeSlices):
         """
         super().__init__()
         segment.open()
-        segment.pin()
+        segment.pin()  # mutant: look-up-pins-segment
         self._files = log.files
         self._segment = segment
         self._descriptor = segment.descriptor
@@ -83,7 +83,7 @@ class Search(TimeSlices):
         return None
 
     def _record_in(self, batch: bytes, leader_epoch: int) -> FoundRecord | None:
-        if not intact(memoryview(batch)):
+        if not intact(memoryview(batch)):  # mutant: look-up-checks-batch
             raise DecodeError("the batch does not match its CRC")
         for record in records_of(batch):
             if record.timestamp >= self.timestamp and record.offset >= self._offset_min:
@@ -114,7 +114,7 @@ def largest_readable(log: PartitionLog, segment: Segment) -> tuple[int, int]:
         StorageFailure: the disk did not answer.
     """
     largest, offset = segment.largest_timestamp()
-    if largest < 0 or offset < log.high_watermark:
+    if largest < 0 or offset < log.high_watermark:  # mutant: timestamp-readable
         return largest, offset
     return log.readable.largest if segment is log.readable.segment else (-1, -1)
 

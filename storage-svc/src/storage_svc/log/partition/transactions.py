@@ -136,7 +136,7 @@ class Transactions:
             return [], []
         spans = find_spans(self._state, offset, max_bytes, segment, position, min_one=min_one)
         found, end = self._aborted(offset, spans, most)
-        if end is not None:
+        if end is not None:  # mutant: read-up-to-listed-aborts
             spans = find_spans(self._state, offset, max_bytes, *self._place(end), min_one=True)
         return spans, found
 

@@ -61,9 +61,9 @@ class SyncTarget:
                 with suppress(NotThere):  # an index of a segment that has been deleted since needs none
                     files.sync_path(path)
             for segment in self.segments:
-                segment.sync(files)
+                segment.sync(files)  # mutant: segment-synced
         except StorageFailure as error:
-            self.failure = error
+            self.failure = error  # mutant: sync-failure-kept
         except Exception as error:  # a bug; the thread must live on, or nobody's records would ever be acknowledged
             self.failure = StorageFailure(f"{type(error).__name__}: {error}")
 

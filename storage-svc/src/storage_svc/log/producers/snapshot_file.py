@@ -61,6 +61,7 @@ def decode_snapshot(data: bytes) -> list[SnapshotEntry]:
         version, crc, count = _HEAD.unpack_from(data)
     except StructError as error:
         raise UnreadableSnapshot("shorter than its head") from error
+    # mutant: snapshot-crc
     if version != _VERSION or crc32c(data[_CRC_END:]) != crc or len(data) != _HEAD.size + count * _ENTRY.size:
         raise UnreadableSnapshot(f"version {version}, {count} entries, {len(data)} bytes, or its CRC")
     return [SnapshotEntry._make(entry) for entry in _ENTRY.iter_unpack(memoryview(data)[_HEAD.size :])]

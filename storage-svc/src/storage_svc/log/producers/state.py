@@ -123,6 +123,7 @@ class ProducerState:
         producer = self.producers.get(producer_id)
         if producer is not None and epoch < producer.epoch:
             return ErrorCode.INVALID_PRODUCER_EPOCH
+        # mutant: transaction-before-sequence
         if transactional and not verified and not self.is_open(producer_id, epoch):
             return UNVERIFIED
         if producer is not None:
@@ -142,7 +143,7 @@ class ProducerState:
         last_sequence = (first_sequence + delta) & _SEQUENCE_MASK
         for batch in producer.batches:
             if batch.last_sequence == last_sequence and batch.offset_delta == delta:
-                return batch
+                return batch  # mutant: duplicate-found
         return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
     def check_epoch(self, producer_id: int, epoch: int) -> int:
@@ -213,6 +214,7 @@ class ProducerState:
         if producer is None:
             return NO_ERROR
         is_late = epoch == producer.epoch and transaction_version >= _NEWER_EPOCH_VERSION
+        # mutant: late-marker-ignored
         if epoch < producer.epoch or (is_late and producer.transaction_first_offset >= 0 and epoch < _EPOCH_MAX):
             return ErrorCode.INVALID_PRODUCER_EPOCH
         return ErrorCode.TRANSACTION_COORDINATOR_FENCED if coordinator_epoch < producer.coordinator_epoch else NO_ERROR

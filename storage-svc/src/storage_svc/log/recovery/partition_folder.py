@@ -183,7 +183,7 @@ def _remove_unfinished(files: Files, folder: str, names: set[str]) -> set[str]:
     in_place = sorted(_offset(name) for name in names if _is_data(name, LOG_SUFFIX))
     for name in sorted(swaps):
         base = _offset(name)
-        if cleaned and base >= min(cleaned) and _is_covered(files, folder, in_place, base):
+        if cleaned and base >= min(cleaned) and _is_covered(files, folder, in_place, base):  # mutant: swap-finished
             files.unlink(f"{folder}/{name}")
             swaps.discard(name)
     for name in names:

@@ -76,7 +76,7 @@ def set_aside_holes(files: Files, segment: Segment, holes: Sequence[Hole]) -> No
         try:
             for position in range(hole.start, hole.end, _STEP):
                 piece = segment.read(position, min(_STEP, hole.end - position))
-                files.append(descriptor, [piece], position - hole.start, len(piece))
+                files.append(descriptor, [piece], position - hole.start, len(piece))  # mutant: damage-copied
             files.sync(descriptor)
         except StorageFailure:
             files.unlink(temporary)
@@ -156,7 +156,7 @@ def write_sound(
     size = _copy(files, segment, holes, moved, segment.size)
     aborted = list(segment.transaction_index)
     sound = Segment(files, segment.folder, segment.base_offset, config, modified_ms, suffix=CLEANED_SUFFIX)
-    if aborted:
+    if aborted:  # mutant: aborted-kept-by-repair
         sound.transaction_index.replace(aborted)
     sound.open()
     sound.rebuild()
@@ -182,7 +182,7 @@ def _copy(files: Files, segment: Segment, holes: Sequence[Hole], moved: Sequence
             before = sum(hole.end - hole.start for hole in holes if hole.start < position)
             prefix = pack_prefix(header.base_offset, header.batch_length, header.leader_epoch)
             files.append(descriptor, [prefix], position - before, len(prefix))
-        files.sync(descriptor)
+        files.sync(descriptor)  # mutant: repair-synced
     finally:
         files.close(descriptor)
     return written

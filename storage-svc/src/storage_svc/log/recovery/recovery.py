@@ -203,7 +203,7 @@ class Recovery:
         if self._end_offset < self._known.high_watermark:
             # Records that consumers may have seen are gone: a new epoch tells them.
             _log.error("readable records lost", log=self._folder, end_offset=self._end_offset, **_was(self._known))
-            log.begin_leader_epoch(log.leader_epoch + 1)
+            log.begin_leader_epoch(log.leader_epoch + 1)  # mutant: epoch-after-loss
             self._epochs.assign(log.leader_epoch, self._end_offset)
         if self._epochs.entries != stored:
             try:
@@ -279,7 +279,7 @@ class Recovery:
         if not segments:
             return segments
         start, synced_to, self._edges = 0, 0, None
-        if self._topic not in INTERNAL_TOPICS:
+        if self._topic not in INTERNAL_TOPICS:  # mutant: internal-log-checked-whole
             synced_to = self._known.recovery_point
             start = max((at for at, each in enumerate(segments) if each.base_offset <= synced_to), default=0)
         self._read_from = segments[start].base_offset

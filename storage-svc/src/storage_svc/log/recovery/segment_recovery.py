@@ -150,7 +150,7 @@ class SegmentRecovery:
         self.epochs_wrong = self.epochs_wrong or scan.epochs_wrong
         return scan
 
-    def _is_torn(self, window: SegmentWindow, hole: Hole) -> bool:
+    def _is_torn(self, window: SegmentWindow, hole: Hole) -> bool:  # mutant: damage-is-not-torn
         if hole.first_offset < self._durable_offset:
             return False
         if hole.next_offset is None:
@@ -159,6 +159,7 @@ class SegmentRecovery:
                 return not any(segment.size for segment in self._later)
             if following is None or following.base_offset < hole.first_offset:
                 return True
+        # mutant: never-written-sectors
         self._cuts_good = not self._unsynced_kept and window.never_written(hole.start, hole.end)
         return self._cuts_good
 
@@ -174,7 +175,7 @@ class SegmentRecovery:
             - sum(hole.end - hole.start for hole in scan.holes if hole.start >= scan.end_position)
         )
         copied = list(scan.holes)
-        if torn and self._cuts_good:
+        if torn and self._cuts_good:  # mutant: cut-keeps-copy
             copied.append(Hole(segment.size - torn, segment.size, self.end_offset, None))
         if copied:
             try:
@@ -186,13 +187,14 @@ class SegmentRecovery:
                 reason = f"is damaged at position {start}, offset {self.end_offset}; it cannot be copied aside: {error}"
                 self._leave_alone(segment, start, reason)
                 return False
+        # mutant: cut-length
         end = scan.end_position - sum(hole.end - hole.start for hole in scan.holes if hole.start < scan.end_position)
         if segment.size != end:
             self._files.truncate(segment.descriptor, end)
             segment.size = end
             # Or a second power cut could restore the end after sectors that were written again since. Good batches
             # would follow the torn one, with no sector between them that was never written.
-            self._files.sync(segment.descriptor)
+            self._files.sync(segment.descriptor)  # mutant: cut-synced
         if torn:
             _log.warning(
                 "torn segment cut",

@@ -198,7 +198,7 @@ class SegmentScan:
         # The last batch. A follower of Apache Kafka has gaps, and its folder is likelier than a damaged offset. A mark
         # that is exactly where the log would end without the gap contradicts the offset.
         is_marked = expected + header.last_offset_delta + 1 == self._durable_to
-        if possible and not (self._gapless and is_marked):
+        if possible and not (self._gapless and is_marked):  # mutant: marked-batch-in-place
             return base_offset
         return expected if self._gapless else None
 

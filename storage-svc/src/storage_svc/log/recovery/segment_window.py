@@ -70,6 +70,7 @@ class SegmentWindow:
             return None
         if at + size > len(self._bytes):
             at = self._move_to(position, size)
+        # mutant: recovery-crc
         return Header._make(fields) if crc32c(self._bytes[at + CRC_START : at + size]) == fields[4] else None
 
     def _good_message(self, position: int) -> Header | None:
@@ -134,7 +135,9 @@ class SegmentWindow:
         boundary = -(-start // _SECTOR) * _SECTOR
         # Up to the sector's end, though another batch may begin in it: if the start of a sector is missing, so is the
         # rest.
+        # mutant: zeros-up-to-boundary
         if boundary - start >= _ZEROS_MIN and not any(self.view(start, boundary - start)):
             return True
         # The last sector may go beyond the end: a good batch there begins with zeros too.
+        # mutant: hole-ends-in-sector
         return any(self.view(at, _SECTOR) == _NO_SECTOR for at in range(boundary, end, _SECTOR))

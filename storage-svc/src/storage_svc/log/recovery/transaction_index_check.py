@@ -63,6 +63,7 @@ class TransactionIndexCheck:
             segment.release()
 
     def _is_true(self, segment: Segment, sealed: bool | None) -> bool:
+        # mutant: transaction-index-seal
         return (
             sealed
             if sealed is not None

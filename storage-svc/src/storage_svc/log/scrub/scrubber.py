@@ -274,7 +274,7 @@ class Scrubber:
                 return None
             segment.size = size
             if found.holes:
-                set_aside_holes(self._files, segment, found.holes)
+                set_aside_holes(self._files, segment, found.holes)  # mutant: scrub-copies-damage
             try:
                 return write_sound(self._files, segment, found.holes, found.moved, log.config)
             except StorageFailure:

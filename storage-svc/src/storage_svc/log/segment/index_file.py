@@ -173,7 +173,7 @@ class IndexFile:
         A file system is slow to make files after thousands of deletions: none is deleted.
         """
         self.release()
-        self._stale = True
+        self._stale = True  # mutant: foreign-index-dropped
 
     def remove(self) -> None:
         """Forget every entry and delete the file."""

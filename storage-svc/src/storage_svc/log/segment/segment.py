@@ -279,7 +279,7 @@ class Segment:
             self._files.append(self.descriptor, parts, self.size, size)
         except StorageFailure:
             self.uncut = True
-            with suppress(Refused):
+            with suppress(Refused):  # mutant: half-batch-cut
                 self._cut()
             raise
 
@@ -407,7 +407,7 @@ class Segment:
 
     def release_unused(self) -> bool:
         """Write the entries that the index files lack, then release; return whether that was possible."""
-        if self._pins or self.uncut or self.awaits_sync:
+        if self._pins or self.uncut or self.awaits_sync:  # mutant: close-after-sync
             return False
         if self._growing and self._loaded:
             try:

@@ -124,7 +124,7 @@ def set_aside(files: Files, segment: Segment, renamed: list[str], *, snapshot: b
     """
     segment.gone = True
     segment.release()
-    paths = segment.paths()[::-1]
+    paths = segment.paths()[::-1]  # mutant: deletion-order
     if snapshot:
         paths.append(f"{segment.folder}/{file_stem(segment.base_offset)}{SNAPSHOT_SUFFIX}")
     for path in paths:
