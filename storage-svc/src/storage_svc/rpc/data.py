@@ -39,7 +39,6 @@ from service_chassis.histogram import Buckets
 from storage_svc.log.batch.admission import ZSTD_SINCE_VERSION, shape_refusal
 from storage_svc.log.errors import NotNow
 from storage_svc.log.folder.data_folder import DataFolder
-from storage_svc.log.partition.outcome import MUST_LOOK, MUST_WAIT
 from storage_svc.log.partition.partition_log import Appended, Origin, PartitionLog
 from storage_svc.rpc.slow_appends import SlowAppends
 from storage_svc.rpc.transactional_appends import TransactionalAppends
@@ -267,11 +266,10 @@ class DataService:
         outcomes: list[Appended] = []
         for number, batch in enumerate(batches):
             appended = stage(memoryview(batch), Origin.CLIENT, now_ms, may_wait=True)
-            if appended is MUST_WAIT or appended is MUST_LOOK:
-                timeout_s, needs_look = request.timeout_ms / 1000, appended is MUST_LOOK
-                outcomes.append(self._slow.add(log, memoryview(batch), timeout_s, needs_look=needs_look))
+            if not isinstance(appended, Appended):  # quicker than to ask for a Retry
+                outcomes.append(self._slow.add(log, memoryview(batch), request, appended))
                 rest = batches[number + 1 :]
-                return logs, outcomes + [self._slow.add(log, memoryview(b), timeout_s) for b in rest]
+                return logs, outcomes + [self._slow.add(log, memoryview(each), request) for each in rest]
             outcomes.append(appended)
         return logs, outcomes
 
@@ -317,16 +315,13 @@ class DataService:
                     ErrorCode.INVALID_REQUIRED_ACKS, error_message=f"acks is {request.acks}, not -1, 0 or 1"
                 )
         if self._slow.queues and log in self._slow.queues:
-            return self._slow.add(log, view, request.timeout_ms / 1000, request=request)
+            return self._slow.add(log, view, request)
         touched[log] = None
         if request.transactional_id is not None:
             appended = self._transactional.stage(request, log, view, now_ms)
         else:
             appended = log.writer.stage(view, Origin.CLIENT, now_ms, may_wait=True)
-        if appended is MUST_WAIT or appended is MUST_LOOK:
-            timeout_s, needs_look = request.timeout_ms / 1000, appended is MUST_LOOK
-            return self._slow.add(log, view, timeout_s, needs_look=needs_look, request=request)
-        return appended
+        return appended if isinstance(appended, Appended) else self._slow.add(log, view, request, appended)
 
     def _answer_durable(self, request: Append, done: AppendDone, logs: Logs, outcomes: list[Appended]) -> None:
         waiting: dict[PartitionLog, int] = {}

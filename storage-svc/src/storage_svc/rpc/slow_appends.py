@@ -1,11 +1,13 @@
 """Appends that wait: batches that would hold up the event loop if they were appended at once.
 
-Batches with many records to look at are looked at in a thread. A batch that begins a segment waits until the segment
-before it is durable, which takes as long as the disk does. A batch that does not follow its producer's last one waits
-until a thread has looked in the log for older ones. Later batches for the same partition wait in its queue, so
-that batches are appended in the order they came; other partitions go on. Batches that lie in a gateway's AppendArea
-are copied, because the gateway reuses that memory. An outcome that `add` returned is final when `on_settled` calls
-back.
+    a batch …                                          waits for …
+    with many records to check                         a thread that checks them
+    that begins a segment                              the sync of the segment before it
+    that does not follow its producer's last one       a thread that searches the log for older batches
+
+Later batches for the same partition wait in its queue, so batches are appended in the order of their arrival. Other
+partitions are not delayed. Batches in a gateway's AppendArea are copied, because the gateway reuses that memory. An
+outcome that `add` returned is final when `on_settled` calls back.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ import mmap
 from collections import deque
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Final
+from typing import Final, assert_never
 
 from broker_contract.data import Append
 from protocol_lib.errors import ErrorCode
@@ -24,13 +26,12 @@ from service_chassis import logs as service_logs
 from storage_svc.log.batch.rules import Refusal
 from storage_svc.log.disk.threads import Threads
 from storage_svc.log.errors import NotNow, StorageFailure
-from storage_svc.log.partition.outcome import MUST_LOOK, MUST_WAIT
-from storage_svc.log.partition.partition_log import Admitted, Appended, Origin, PartitionLog
+from storage_svc.log.partition.partition_log import Admitted, Appended, Origin, PartitionLog, Retry
 
 #: Least time, in seconds, that a batch waits for a sync: a client without acks -1 may have named no timeout.
 _DISK_S: Final = 1.0
-#: Batches whose records are looked at at the same time: each may take 30 MB.
-_LOOKING_AT_ONCE: Final = 2
+#: Batches whose records are checked at the same time: each may take 30 MB.
+_CHECKS_AT_ONCE: Final = 2
 
 _log = service_logs.get(__name__)
 
@@ -38,20 +39,19 @@ _log = service_logs.get(__name__)
 class _Slow:
     """A batch that waits, and its outcome, which the caller already has."""
 
-    __slots__ = ("admitted", "done", "log", "needs_look", "outcome", "request", "timeout_s", "timer", "view")
+    __slots__ = ("admitted", "done", "log", "needs_check", "outcome", "request", "timeout_s", "timer", "view")
 
-    def __init__(self, log: PartitionLog, view: memoryview, timeout_s: float, request: Append | None) -> None:
+    def __init__(self, log: PartitionLog, view: memoryview, request: Append) -> None:
         self.log = log
         self.view = view
-        #: The request, if it has a transactional id.
-        self.request = request if request is not None and request.transactional_id is not None else None
+        self.request = request
         self.outcome = Appended(ErrorCode.NONE)
         self.done: Callable[[], None] = _nothing
-        #: The result of looking at its records; None before.
+        #: The result of checking its records in a thread; None before.
         self.admitted: Admitted | None = None
-        #: Whether a thread must look at the records first.
-        self.needs_look = False
-        self.timeout_s = max(timeout_s, _DISK_S)
+        #: Whether a thread must check the records first.
+        self.needs_check = False
+        self.timeout_s = max(request.timeout_ms / 1000, _DISK_S)
         self.timer: asyncio.TimerHandle | None = None
 
 
@@ -62,18 +62,18 @@ class SlowAppends:
         self,
         loop: asyncio.AbstractEventLoop,
         clock: Callable[[], int],
-        stage_verified: Callable[[Append, PartitionLog, memoryview, int, Admitted | None], Appended],
+        stage_verified: Callable[[Append, PartitionLog, memoryview, int, Admitted | None], Appended | Retry],
     ) -> None:
         """Stage the batches of requests with a transactional id by `stage_verified`."""
         self._loop = loop
         self._clock = clock
         self._stage_verified = stage_verified
-        #: Waiting batches in order. A thread looks at the first of each queue, or it waits for a sync.
+        #: Waiting batches in order. The first of each queue waits for a thread or for a sync.
         self.queues: dict[PartitionLog, deque[_Slow]] = {}
         #: Logs whose queue waits for a sync.
         self._syncing: set[PartitionLog] = set()
         self._by_outcome: dict[int, _Slow] = {}
-        self._threads = Threads("records", _LOOKING_AT_ONCE)
+        self._threads = Threads("records", _CHECKS_AT_ONCE)
         self._searches = Threads("look-back", 1)
         self._searching: set[asyncio.Task[None]] = set()
         self._idle = asyncio.Event()
@@ -83,19 +83,18 @@ class SlowAppends:
         self,
         log: PartitionLog,
         view: memoryview,
-        timeout_s: float,
-        *,
-        needs_look: bool = False,
-        request: Append | None = None,
+        request: Append,
+        retry: Retry | None = None,
     ) -> Appended:
-        """Queue a batch, and return its outcome, which is final later.
+        """Queue a batch of the request, and return its outcome, which is final later.
 
-        The outcome is 7 REQUEST_TIMED_OUT if the disk alone takes longer than `timeout_s`, and than a second.
+        The outcome is 7 REQUEST_TIMED_OUT if the disk alone takes longer than the request's timeout, and than a second.
+        `retry` is the log's answer to the first attempt to stage the batch, if there was one.
         """
         if isinstance(view.obj, mmap.mmap):
             view = memoryview(view.tobytes())  # mutant: slow-append-copies
-        slow = _Slow(log, view, timeout_s, request)
-        slow.needs_look = needs_look
+        slow = _Slow(log, view, request)
+        slow.needs_check = retry is Retry.AFTER_CHECK
         self._by_outcome[id(slow.outcome)] = slow
         queue = self.queues.get(log)
         if queue is None:
@@ -125,38 +124,49 @@ class SlowAppends:
 
     def _append(self, log: PartitionLog) -> None:
         """Append the queue's batches from the first on, up to one that has to wait."""
-        queue = self.queues[log]
-        writer, now_ms = log.writer, self._clock()
-        writer.wants_look_back = False
+        queue, now_ms = self.queues[log], self._clock()
+        retry = Retry.AFTER_CHECK
         staged: list[tuple[_Slow, Appended]] = []
-        while queue and not queue[0].needs_look:
-            slow = queue[0]
-            try:
-                if slow.request is not None:
-                    # mutant: verified-after-wait
-                    appended = self._stage_verified(slow.request, log, slow.view, now_ms, slow.admitted)
-                else:
-                    appended = writer.stage(slow.view, Origin.CLIENT, now_ms, slow.admitted, may_wait=True)
-            except Exception as error:  # a bug; the other batches of the queue must be answered
-                _log.exception("an append failed", log=log.folder)
-                writer.drop_staged(NotNow(str(error)))
-                appended = Appended(ErrorCode.UNKNOWN_SERVER_ERROR, error_message=f"{type(error).__name__}: {error}")
-            if appended is MUST_LOOK:
-                slow.needs_look = True
-                break
-            if appended is MUST_WAIT:
+        while queue and not queue[0].needs_check:
+            appended = self._stage(queue[0], now_ms)
+            if isinstance(appended, Retry):
+                retry = appended
                 break
             staged.append((queue.popleft(), appended))
         log.write_staged()
-        if not queue:
-            del self.queues[log]
-        elif queue[0].needs_look:
-            self._look_at(queue[0])
-        elif writer.wants_look_back:
-            self._searching.add(self._loop.create_task(self._look_back(queue[0])))
+        if queue:
+            self._retry_later(queue[0], retry)
         else:
-            self._wait_for_sync(log)
+            del self.queues[log]
         self._settle(staged)
+
+    def _stage(self, slow: _Slow, now_ms: int) -> Appended | Retry:
+        writer = slow.log.writer
+        try:
+            if slow.request.transactional_id is not None:
+                # mutant: verified-after-wait
+                return self._stage_verified(slow.request, slow.log, slow.view, now_ms, slow.admitted)
+            return writer.stage(slow.view, Origin.CLIENT, now_ms, slow.admitted, may_wait=True)
+        except Exception as error:  # a bug; the other batches of the queue must be answered
+            _log.exception("an append failed", log=slow.log.folder)
+            writer.drop_staged(NotNow(str(error)))
+            return Appended(ErrorCode.UNKNOWN_SERVER_ERROR, error_message=f"{type(error).__name__}: {error}")
+
+    def _retry_later(self, slow: _Slow, retry: Retry) -> None:
+        """Wait for what the first batch of a queue needs, and then append the queue again."""
+        match retry:
+            case Retry.AFTER_CHECK:
+                slow.needs_check = True
+                future = self._threads.run(slow.log.writer.admit, slow.view, self._clock())
+                future.add_done_callback(lambda ended: self._checked(slow, ended))
+            case Retry.AFTER_LOOK_BACK:
+                self._searching.add(self._loop.create_task(self._look_back(slow)))
+            case Retry.AFTER_SYNC:
+                self._wait_for_sync(slow.log)
+            case Retry.AFTER_VERIFY:
+                raise AssertionError("only TransactionalAppends asks for it, and it verifies the batch")
+            case _:
+                assert_never(retry)
 
     def _settle(self, appended: list[tuple[_Slow, Appended]]) -> None:
         """Make the outcomes of these batches final, and call back."""
@@ -173,27 +183,23 @@ class SlowAppends:
             except Exception:  # of one caller; the others must be answered
                 _log.exception("answering an append failed", log=slow.log.folder)
 
-    # -- records that are looked at -----------------------------------------------------------------------------------
+    # -- records that a thread checks ---------------------------------------------------------------------------------
 
-    def _look_at(self, slow: _Slow) -> None:
-        future = self._threads.run(slow.log.writer.admit, slow.view, self._clock())
-        future.add_done_callback(lambda ended: self._looked_at(slow, ended))
-
-    def _looked_at(self, slow: _Slow, ended: asyncio.Future[Admitted]) -> None:
-        """Go on with a queue: the thread has looked at its first batch."""
-        slow.needs_look = False
+    def _checked(self, slow: _Slow, ended: asyncio.Future[Admitted]) -> None:
+        """Append a queue again: the thread has checked its first batch."""
+        slow.needs_check = False
         if ended.cancelled() or (error := ended.exception()) is not None:
             reason = "cancelled" if ended.cancelled() else str(error)
-            _log.error("records not looked at", log=slow.log.folder, reason=reason)
+            _log.error("records not checked", log=slow.log.folder, reason=reason)
             slow.admitted = Refusal(ErrorCode.UNKNOWN_SERVER_ERROR, "the records were not read")
         else:
             slow.admitted = ended.result()
         self._append(slow.log)
 
-    # -- producers whose batches are looked for in the log ------------------------------------------------------------
+    # -- producers whose batches are searched in the log --------------------------------------------------------------
 
     async def _look_back(self, slow: _Slow) -> None:
-        """Go on with a queue once the batches of its first one's producer were looked for."""
+        """Append a queue again once the log was searched for the batches of its first one's producer."""
         try:
             await slow.log.writer.look_back(slow.view, self._searches)
         except Exception as error:
@@ -217,10 +223,10 @@ class SlowAppends:
             log.on_durable(log.log_end_offset, partial(self._synced, log))
 
     def _synced(self, log: PartitionLog, _: int) -> None:
-        """Go on with a queue: its log is durable, or never will be; the log's writer then refuses batches."""
-        self._loop.call_soon(self._go_on, log)  # other callbacks of the same sync run first
+        """Append a queue again: its log is durable, or never will be; the log's writer then refuses batches."""
+        self._loop.call_soon(self._append_after_sync, log)  # other callbacks of the same sync run first
 
-    def _go_on(self, log: PartitionLog) -> None:
+    def _append_after_sync(self, log: PartitionLog) -> None:
         self._syncing.discard(log)
         if log in self.queues:
             self._append(log)
@@ -238,7 +244,8 @@ class SlowAppends:
         queue.remove(slow)
         if not queue:
             del self.queues[slow.log]
-        self._settle([(slow, MUST_WAIT)])
+        late = Appended(ErrorCode.REQUEST_TIMED_OUT, error_message="the log's end is not durable yet")
+        self._settle([(slow, late)])
 
     async def finish(self) -> None:
         """Wait until no batch waits any more."""
@@ -246,4 +253,4 @@ class SlowAppends:
 
 
 def _nothing() -> None:
-    """Do nothing: nobody waits for this outcome yet."""
+    """Do nothing: no call waits for this outcome yet."""

@@ -28,8 +28,7 @@ from protocol_lib.records.header import HEADER_SIZE, MAGIC, MAGIC_AT, TRANSACTIO
 from storage_svc.log.batch.header import RawHeader, unpack_header
 from storage_svc.log.batch.rules import Refusal
 from storage_svc.log.config import INTERNAL_TOPICS
-from storage_svc.log.partition.outcome import MUST_VERIFY
-from storage_svc.log.partition.partition_log import Admitted, Appended, Origin, PartitionLog
+from storage_svc.log.partition.partition_log import Admitted, Appended, Origin, PartitionLog, Retry
 from storage_svc.topic_partition import TopicPartition
 from storage_svc.transaction_seams import OngoingTransactions
 
@@ -192,17 +191,17 @@ class TransactionalAppends:
 
     def stage(
         self, request: Append, log: PartitionLog, view: memoryview, now_ms: int, admitted: Admitted | None = None
-    ) -> Appended:
-        """Stage a batch as `BatchWriter.stage` does, and verify it if it begins a transaction."""
+    ) -> Appended | Retry:
+        """Stage a batch as `BatchWriter.stage` does, and verify it if it begins a transaction: never AFTER_VERIFY."""
         writer = log.writer
-        appended = writer.stage(view, Origin.CLIENT, now_ms, admitted, may_wait=True)
-        if appended is not MUST_VERIFY:
+        appended = writer.stage(view, Origin.CLIENT, now_ms, admitted, may_wait=True, may_verify=True)
+        if appended is not Retry.AFTER_VERIFY:
             return appended
         header = unpack_header(view)
         if (refusal := self._fault(request, log, header)) is not None:  # mutant: transaction-known
             return Appended.refused(refusal)
         appended = writer.stage(view, Origin.CLIENT, now_ms, admitted, may_wait=True, verified=True)
-        if not appended.error_code and self._refused:
+        if self._refused and not isinstance(appended, Retry) and not appended.error_code:
             self._refused.pop((log.folder, header[9], header[10]), None)
         return appended
 

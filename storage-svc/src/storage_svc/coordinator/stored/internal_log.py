@@ -23,8 +23,7 @@ from storage_svc.coordinator.stored.waiting_writes import WaitingWrites
 from storage_svc.log.config import LogConfig
 from storage_svc.log.errors import LogError, NotNow
 from storage_svc.log.folder.data_folder import DataFolder
-from storage_svc.log.partition.outcome import MUST_WAIT
-from storage_svc.log.partition.partition_log import Appended, Origin, PartitionLog
+from storage_svc.log.partition.partition_log import Appended, Origin, PartitionLog, Retry
 from storage_svc.topics.catalog import CatalogError
 from storage_svc.topics.registry import TopicRegistry
 from storage_svc.transaction_seams import Marker
@@ -275,7 +274,7 @@ class InternalLog:
         # mutant: coordinator-roll-waits
         self._append_by(target, partial(target.append, batch, origin=Origin.COORDINATOR, may_wait=True), done)
 
-    def _append_by(self, target: PartitionLog, append: Callable[[], Appended], done: Done) -> None:
+    def _append_by(self, target: PartitionLog, append: Callable[[], Appended | Retry], done: Done) -> None:
         """Append now or, if the log must be durable first, before all that waits for the partition."""
         partition = target.partition
         try:
@@ -285,7 +284,7 @@ class InternalLog:
             target.writer.drop_staged(NotNow(str(error)))
             self._failed(target, ErrorCode.UNKNOWN_SERVER_ERROR, done)
             return
-        if appended is MUST_WAIT:
+        if isinstance(appended, Retry):  # of a coordinator it is AFTER_SYNC
             self._waiting.hold(partition, partial(self._append_by, target, append, done))
             target.on_durable(target.log_end_offset, lambda _: self._waiting.go_on(partition))
             return

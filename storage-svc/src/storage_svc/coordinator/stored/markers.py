@@ -13,8 +13,7 @@ from protocol_lib.errors import ErrorCode
 from service_chassis import logs as service_logs
 
 from storage_svc.log.errors import NotNow
-from storage_svc.log.partition.outcome import MUST_WAIT
-from storage_svc.log.partition.partition_log import Appended, PartitionLog
+from storage_svc.log.partition.partition_log import Appended, PartitionLog, Retry
 from storage_svc.topic_partition import TopicPartition
 from storage_svc.topics.names import OFFSETS_TOPIC
 from storage_svc.transaction_seams import Marker
@@ -24,8 +23,8 @@ Done = Callable[[ErrorCode], None]
 _log = service_logs.get(__name__)
 
 
-def write_marker(log: PartitionLog, marker: Marker) -> Appended:
-    """Write a marker to a log; the result may be MUST_WAIT.
+def write_marker(log: PartitionLog, marker: Marker) -> Appended | Retry:
+    """Write a marker to a log; the result may be AFTER_SYNC.
 
     One of our own coordinator has at least the coordinator epoch of the producer's last one.
     """
@@ -73,7 +72,7 @@ class LogMarkerWriter:
             log.writer.drop_staged(NotNow(str(error)))
             done(ErrorCode.UNKNOWN_SERVER_ERROR)
             return
-        if appended is MUST_WAIT:
+        if isinstance(appended, Retry):
             log.on_durable(log.log_end_offset, lambda _: self._again(log, marker, done))
         elif appended.error_code:
             done(ErrorCode(appended.error_code))

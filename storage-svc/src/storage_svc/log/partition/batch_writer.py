@@ -22,13 +22,11 @@ from storage_svc.log.disk.files import Buffer
 from storage_svc.log.disk.threads import Threads
 from storage_svc.log.errors import Refused, StorageFailure
 from storage_svc.log.partition.outcome import (
-    MUST_LOOK,
-    MUST_VERIFY,
-    MUST_WAIT,
     NOT_VERIFIED,
     Admitted,
     Appended,
     Origin,
+    Retry,
     prepare,
 )
 from storage_svc.log.partition.producer_look_back import ProducerLookBack
@@ -62,7 +60,6 @@ class BatchWriter:
         "_staged_repeats",
         "_staged_size",
         "_state",
-        "wants_look_back",
     )
 
     def __init__(self, state: LogState, actions: LogActions) -> None:
@@ -82,8 +79,6 @@ class BatchWriter:
         #: Whether any of them was added to the producer state.
         self._of_producers = False
         self._failing = False
-        #: Whether a batch must wait for `look_back`; its caller clears it.
-        self.wants_look_back = False
 
     def configure(self, config: LogConfig) -> None:
         """Judge batches by these settings from now on."""
@@ -103,14 +98,20 @@ class BatchWriter:
         admitted: Admitted | None = None,
         *,
         may_wait: bool = False,
+        may_verify: bool = False,
         verified: bool = False,
-    ) -> Appended:
+    ) -> Appended | Retry:
         """Check one batch and give it offsets. `write_staged` must follow before anything else happens to the log.
 
-        With `may_wait` the result may be MUST_WAIT: stage the batch again once the older ones are durable, or after
-        `look_back` if `wants_look_back` is set. It may be MUST_LOOK: stage it again with the result of `admit`, called
-        in a thread. It is MUST_VERIFY if the batch would begin a transaction, unless the caller has `verified` with
-        the transaction coordinator, since nothing else happened, that the transaction has this partition.
+        Args:
+            view: the batch.
+            origin: its source.
+            now_ms: the present time.
+            admitted: the result of `admit`, if it was called.
+            may_wait: return AFTER_SYNC, AFTER_CHECK or AFTER_LOOK_BACK instead of doing that work here.
+            may_verify: return AFTER_VERIFY instead of the refusal NOT_VERIFIED.
+            verified: the transaction coordinator has confirmed, in this step of the event loop, that the producer's
+                transaction has this partition.
         """
         state = self._state
         if self._internal and origin is Origin.CLIENT:
@@ -121,15 +122,14 @@ class BatchWriter:
         prepared = prepare(view, rules, producers, origin, now_ms, admitted, quickly=may_wait, verified=verified)
         if isinstance(prepared, Refusal):
             if prepared is TOO_SLOW:
-                return MUST_LOOK
+                return Retry.AFTER_CHECK
             if prepared.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and prepared is not admitted:
                 if may_wait and self._look_back.lacks(unpack_header(view)[9]):
-                    self.wants_look_back = True
-                    return MUST_WAIT
+                    return Retry.AFTER_LOOK_BACK
                 if self._looked_back(view):
                     prepared = prepare(view, rules, producers, origin, now_ms, admitted, verified=verified)
-            if prepared is NOT_VERIFIED:
-                return MUST_VERIFY
+            if may_verify and prepared is NOT_VERIFIED:
+                return Retry.AFTER_VERIFY
             if isinstance(prepared, Refusal):
                 return Appended.refused(prepared)
         if isinstance(prepared, ProducedBatch):
@@ -175,13 +175,13 @@ class BatchWriter:
         self._next_offset = last_offset + 1
         return appended
 
-    def _roll(self, base_offset: int, now_ms: int, may_wait: bool) -> Appended | None:
+    def _roll(self, base_offset: int, now_ms: int, may_wait: bool) -> Appended | Retry | None:
         """Write the staged batches and roll for the batch of this offset; return its outcome if it is not staged."""
         self._actions.write_staged()
         if base_offset != self._next_offset:
             return _after_lost()
         if may_wait and self._state.roll_syncs:  # mutant: roll-off-loop
-            return MUST_WAIT
+            return Retry.AFTER_SYNC
         try:
             self._actions.roll(now_ms)
         except StorageFailure as error:

@@ -1,4 +1,4 @@
-"""The words of an append: its origin, the outcome of a batch, and a batch ready to be written.
+"""The words of an append: the origin of a batch, its outcome, and the reason to stage it again.
 
 `Appended` is returned when a batch is staged. It is final when the write that carries it has returned: a failed write
 turns it into error 56. `prepare` does everything that needs no offset: checks, rewriting, sequences.
@@ -62,17 +62,22 @@ class Appended:
         return cls(refusal.error_code, error_message=refusal.message, record_errors=refusal.record_errors)
 
 
-#: A sign instead of an outcome: the batch begins a segment and an older one is not durable yet. Nothing was done.
-MUST_WAIT: Final = Appended(ErrorCode.REQUEST_TIMED_OUT, error_message="the log's end is not durable yet")
+class Retry(Enum):
+    """The reason why a batch was not staged yet. The log is unchanged, and the caller stages the batch again."""
 
-#: A sign instead of an outcome: the batch would begin a transaction that its caller has not verified. Nothing was done.
-_NOT_OPEN: Final = "the producer has no open transaction in this partition"
-MUST_VERIFY: Final = Appended(ErrorCode.INVALID_TXN_STATE, error_message=_NOT_OPEN)
-#: `prepare`'s refusal of such a batch.
-NOT_VERIFIED: Final = Refusal(ErrorCode.INVALID_TXN_STATE, _NOT_OPEN)
+    #: The batch begins a segment, and older batches are not durable yet: stage it again after the next sync.
+    AFTER_SYNC = "after sync"
+    #: The records take long to check: stage the batch again with the result of `BatchWriter.admit` from a thread.
+    AFTER_CHECK = "after check"
+    #: The producer's last batches are not in memory: stage the batch again after `BatchWriter.look_back`.
+    AFTER_LOOK_BACK = "after look-back"
+    #: The batch begins a transaction: stage it again, `verified`, once the transaction coordinator confirms that the
+    #: transaction has this partition.
+    AFTER_VERIFY = "after verify"
 
-#: A sign instead of an outcome: a thread must look at the batch first (`BatchWriter.admit`). Nothing was done.
-MUST_LOOK: Final = Appended(ErrorCode.UNKNOWN_SERVER_ERROR, error_message="the batch was not looked at")
+
+#: The refusal of a batch that would begin a transaction that its caller has not verified.
+NOT_VERIFIED: Final = Refusal(ErrorCode.INVALID_TXN_STATE, "the producer has no open transaction in this partition")
 
 Prepared = tuple[memoryview, RawHeader]
 #: The result of admission.py for a client's batch.
@@ -90,12 +95,15 @@ def prepare(
     quickly: bool = False,
     verified: bool = False,
 ) -> Prepared | ProducedBatch | Refusal:
-    """Return the batch to write with its header, the batch it repeats, or its refusal; `admitted` if that is known.
-    The refusal is TOO_SLOW only if it is to be done `quickly`, and NOT_VERIFIED only if the batch would begin a
-    transaction that is not `verified`.
+    """Return the batch to write with its header, the batch that it repeats, or its refusal.
 
     A coordinator's batches are of two kinds. Records carry a producer's id and epoch, but their sequences mean nothing.
     Markers are checked by the caller.
+
+    Args:
+        admitted: the result of `admit`, if the caller has it already.
+        quickly: refuse records that take long to check as TOO_SLOW.
+        verified: without it, a batch that would begin a transaction is refused as NOT_VERIFIED.
     """
     if origin is _CLIENT:
         if admitted is None:

@@ -32,7 +32,7 @@ from storage_svc.log.partition.batch_writer import BatchWriter
 from storage_svc.log.partition.environment import DeletionReason, LogEnvironment
 from storage_svc.log.partition.high_watermark import HighWatermark
 from storage_svc.log.partition.leader_epochs import LeaderEpochs
-from storage_svc.log.partition.outcome import Admitted, Appended, Origin
+from storage_svc.log.partition.outcome import Admitted, Appended, Origin, Retry
 from storage_svc.log.partition.read_positions import ReadPositions
 from storage_svc.log.partition.reading import Span, find_batches, find_spans
 from storage_svc.log.partition.state import LogState
@@ -43,7 +43,7 @@ from storage_svc.log.producers.state import ProducerState
 from storage_svc.log.segment.segment import Segment
 from storage_svc.log.segment.segment_list import Segments, set_aside
 
-__all__ = ["Admitted", "Appended", "Origin", "PartitionLog"]
+__all__ = ["Admitted", "Appended", "Origin", "PartitionLog", "Retry"]
 
 # An attribute of an Enum class costs as much as a call: it is looked up once.
 _GROUP: Final = FlushPolicy.GROUP
@@ -150,12 +150,10 @@ class PartitionLog(LogState):
 
     def append(
         self, records: Buffer, *, origin: Origin = Origin.CLIENT, may_wait: bool = False, verified: bool = True
-    ) -> Appended:
-        """Check and write one batch.
+    ) -> Appended | Retry:
+        """Check and write one batch; `may_wait` and `verified` as in `BatchWriter.stage`.
 
-        Coordinators' batches are trusted and may go to any topic; `transactions` writes their markers. With `may_wait`
-        the result may be MUST_WAIT: append the batch again once the log is durable. A batch that begins a transaction
-        is MUST_VERIFY unless the caller has `verified` it.
+        Coordinators' batches are trusted and may go to any topic; `transactions` writes their markers.
         """
         appended = self.writer.stage(memoryview(records), origin, self.now_ms(), may_wait=may_wait, verified=verified)
         self.write_staged()

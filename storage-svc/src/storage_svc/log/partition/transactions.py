@@ -20,7 +20,7 @@ from protocol_lib.records.control import ControlType, EndTransactionMarker, buil
 from storage_svc.log.batch.header import headers
 from storage_svc.log.errors import StorageFailure
 from storage_svc.log.partition.batch_writer import BatchWriter
-from storage_svc.log.partition.outcome import Appended, Origin
+from storage_svc.log.partition.outcome import Appended, Origin, Retry
 from storage_svc.log.partition.reading import Span, find_spans
 from storage_svc.log.partition.state import LogActions, LogState
 from storage_svc.log.segment.segment import Segment
@@ -54,10 +54,10 @@ class Transactions:
         coordinator_epoch: int,
         transaction_version: int = 0,
         may_wait: bool = False,
-    ) -> Appended:
+    ) -> Appended | Retry:
         """Write the marker that commits or aborts the producer's transaction in this partition.
 
-        With `may_wait` the result may be MUST_WAIT: nothing was written, call again once the log is durable.
+        With `may_wait` the result may be AFTER_SYNC: the log is unchanged, and the caller calls again after the sync.
 
         Error 47 means that the producer has a newer epoch, 52 that a newer coordinator has written a marker for it.
         Error 56 leaves everything as it was. Without an open transaction the marker is written all the same:
@@ -73,7 +73,7 @@ class Transactions:
         marker = EndTransactionMarker(ControlType.COMMIT if commit else ControlType.ABORT, coordinator_epoch)
         batch = build_marker_batch(marker, timestamp=now_ms, producer_id=producer_id, producer_epoch=producer_epoch)
         appended = writer.stage(memoryview(batch), Origin.COORDINATOR, now_ms, may_wait=may_wait)
-        if appended.error_code:
+        if isinstance(appended, Retry) or appended.error_code:
             return appended
         offset, first_offset = appended.base_offset, producers.open_since(producer_id)
         index = state.segments.active.transaction_index

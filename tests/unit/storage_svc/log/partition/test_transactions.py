@@ -14,8 +14,7 @@ from protocol_lib.records.record import read_records
 from storage_svc.log.config import FlushPolicy, LogConfig
 from storage_svc.log.disk.files import Files
 from storage_svc.log.errors import DiskFull, StorageFailure
-from storage_svc.log.partition.outcome import MUST_VERIFY, MUST_WAIT
-from storage_svc.log.partition.partition_log import Origin
+from storage_svc.log.partition.partition_log import Origin, Retry
 
 INVALID_EPOCH, INVALID_TXN_STATE, COORDINATOR_FENCED, STORAGE_ERROR = 47, 48, 52, 56
 
@@ -106,9 +105,12 @@ def test_a_verified_batch_waits_and_must_be_verified_again(tmp_path, folders, ma
     filling = make_batch(1, size=(1 << 20) - 1000)
     assert log.append(filling).error_code == 0
     batch = make_batch(1, producer_id=7, producer_epoch=0, base_sequence=0, transactional=True, size=2000)
-    assert log.append(batch, may_wait=True) is MUST_WAIT
+    assert log.append(batch, may_wait=True) is Retry.AFTER_SYNC
     directory.flusher.sync_now()
-    assert log.append(batch, may_wait=True, verified=False) is MUST_VERIFY
+    view, now_ms = memoryview(batch), log.now_ms()
+    staged = log.writer.stage(view, Origin.CLIENT, now_ms, may_wait=True, may_verify=True)
+    assert staged is Retry.AFTER_VERIFY
+    assert log.append(batch, may_wait=True, verified=False).error_code == INVALID_TXN_STATE
     assert log.append(batch, may_wait=True).error_code == 0
 
 
