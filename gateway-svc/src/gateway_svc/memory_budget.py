@@ -1,6 +1,6 @@
 """A budget for bytes that a gateway holds: answers not yet sent, or appends on their way to storage.
 
-Owners that find it full wait; they are called back, first come, first served, once bytes were returned.
+Owners that find it full wait. They are called back in the order of their arrival once bytes were returned.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class MemoryBudget:
         self._waiting[owner] = resume
 
     def forget(self, owner: object) -> None:
-        """Call the owner back no more: it is gone."""
+        """Remove an owner that waits: it is gone."""
         self._waiting.pop(owner, None)
 
     def check_invariants(self) -> None:

@@ -1,8 +1,8 @@
 """The figures of a gateway, as one Prometheus collector.
 
-The hot path adds to plain integers here (some 50 ns each; a labelled prometheus-client counter takes 800); the
-families are built when somebody asks. Labels never come from clients: API names and versions are ours, error names
-are Kafka's, reasons are a fixed set, and a topic counts only once storage has accepted or returned records of it.
+The hot path adds to plain integers here (some 50 ns each; a labelled prometheus-client counter takes 800). The families
+are built at a scrape. Labels never come from clients: API names and versions are ours, error names are Kafka's, reasons
+are a fixed set, and a topic counts only once storage has accepted or returned records of it.
 
 Names follow JMX exporters (`kafka_server_…`) where Apache Kafka has the same figure, else `millrace_…`.
 """
@@ -27,8 +27,8 @@ TOPICS_MAX = 2000
 OTHER_TOPICS = "_other"
 #: Seconds without traffic after which a topic's series ends if a new topic needs its place.
 TOPIC_IDLE_S = 600.0
-#: Topics that are looked at for such a place at a time, and the seconds between two such times.
-_LOOKED_AT, _LOOK_S = 16, 0.1
+#: Topics that one search for such a topic checks, and the seconds between two searches.
+_EVICTION_SCAN_TOPICS, _EVICTION_SCAN_S = 16, 0.1
 
 
 class ApiCounts:
@@ -79,7 +79,7 @@ class TopicCounts:
         self.fetches = 0
         self.failed_produces = 0
         self.failed_fetches = 0
-        #: `requests` when it was last looked at and had changed, and the time of that.
+        #: `requests` at the last check that found a change, and the time of that check.
         self.seen = -1
         self.seen_at = 0.0
 
@@ -106,8 +106,8 @@ class GatewayMetrics(Collector):
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        #: The time from which on topics are looked at again.
-        self._look_at = 0.0
+        #: The time of the next search.
+        self._scan_at = 0.0
         self.apis: dict[str, ApiCounts] = {}
         self.topics: dict[str, TopicCounts] = {}
         self.refused: Counter[str] = Counter()
@@ -131,7 +131,7 @@ class GatewayMetrics(Collector):
         return self.apis.setdefault(name, ApiCounts(name))
 
     def topic(self, name: str) -> TopicCounts:
-        """Return the counts of a topic that exists, as far as the caller knows."""
+        """Return the counts of a topic, which the caller believes to exist."""
         counts = self.topics.get(name)
         if counts is None:
             if len(self.topics) >= TOPICS_MAX and not self._forget_one():  # mutant: topic-metrics-bounded
@@ -140,21 +140,21 @@ class GatewayMetrics(Collector):
         return counts
 
     def _forget_one(self) -> bool:
-        """Forget a topic that has had no traffic for TOPIC_IDLE_S; return whether one was found.
+        """Forget a topic without traffic for TOPIC_IDLE_S; return whether one was found.
 
-        It is looked for among the next few, so that a deleted topic's place is found by later calls.
+        Each search checks the next few topics, so that later ones reach every topic.
         """
         now = self._clock()
-        if now < self._look_at:
+        if now < self._scan_at:
             return False
-        self._look_at = now + _LOOK_S
-        for name in list(itertools.islice(self.topics, _LOOKED_AT)):
+        self._scan_at = now + _EVICTION_SCAN_S
+        for name in list(itertools.islice(self.topics, _EVICTION_SCAN_TOPICS)):
             counts = self.topics.pop(name)
             if counts.requests == counts.seen and now - counts.seen_at >= TOPIC_IDLE_S and name != OTHER_TOPICS:
                 return True
             if counts.requests != counts.seen:
                 counts.seen, counts.seen_at = counts.requests, now
-            self.topics[name] = counts  # the last one to be looked at again
+            self.topics[name] = counts  # checked again after all others
         return False
 
     def collect(self) -> Iterator[Metric]:

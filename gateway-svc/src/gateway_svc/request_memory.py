@@ -4,14 +4,17 @@
     ├── new connections, 1/8 ──┼── an address, 1/2 while others wait ──┤
 
 A *long* block of bytes is longer than SMALL_BYTES. A connection asks before it receives more of a long request, and
-stops reading until the bytes are granted. Addresses are granted bytes in turn, and each its connections in order. A
+stops reading until the bytes are granted. Addresses take turns, and the connections of each are served in order. A
 connection that has not sent a whole request yet counts under `strangers`, not under its address.
 
-Bytes that have arrived are counted without asking. While memory is scarce, reads are short. A connection with more than
-OWN_BYTES then waits for the long requests of all, one with less only for small ones.
+Bytes that have arrived are counted without asking. While memory is scarce, reads are short, and connections wait:
 
-One request at a time may go beyond the limits, so that requests received in part never block each other for good. So
-the sum is at most the limit, one request, and one short read of each connection.
+    connection holds     waits until
+    over OWN_BYTES       there is room beyond all requests, long and small
+    less                 there is room beyond the small requests
+
+One request at a time may exceed the limits, so that requests received in part never block each other for good. So the
+sum is at most the limit, one request, and one short read of each connection.
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ from service_chassis import logs
 
 #: Length from which on a block of bytes is long, less one.
 SMALL_BYTES: Final = 16 * 1024
-#: Bytes of a connection that wait for nobody's long requests.
+#: A connection that holds at most these bytes does not wait for long requests.
 OWN_BYTES: Final = 64 * 1024
 #: The part of the limit that is kept for small requests, and the most that new connections receive.
 _SMALL_PART: Final = 8
@@ -36,19 +39,19 @@ Granted = Callable[[int], None]
 
 
 class Share:
-    """The long blocks of one address, or of all strangers. RequestMemory makes it."""
+    """The long blocks of one address, or of all new connections. RequestMemory makes it."""
 
     __slots__ = ("connections", "held", "is_strict", "limit", "waiting")
 
     def __init__(self, limit: int, *, is_strict: bool) -> None:
-        #: Most bytes while others wait, or at any time if it is strict.
+        #: Most bytes: always if it is strict, else while other shares wait.
         self.limit = limit
         self.is_strict = is_strict
         #: Bytes of its long blocks.
         self.held = 0
         #: The number of its open connections.
         self.connections = 0
-        #: Connections that wait for bytes: how many, and the function that accepts them.
+        #: Connections that wait for bytes: the number of bytes, and the function that accepts them.
         self.waiting: dict[object, tuple[int, Granted]] = {}
 
 
@@ -80,11 +83,11 @@ class RequestMemory:
         self.used = self.long = 0
         #: Bytes of the long ones that belong to requests received in part.
         self._incoming = 0
-        #: Whether half of it is used: reads are short.
+        #: Whether half of the limit is used: reads are short.
         self.scarce = False
-        #: Moves whenever bytes come back while a connection waits.
+        #: Counts how often bytes came back while a connection waited.
         self.gifts = 0
-        #: Whether a connection waits, or a request went beyond the limits: bytes that come back are of use to them.
+        #: Whether `give` must serve: a connection waits, or a request exceeds the limits.
         self._may_serve = False
         self.strangers = Share(limit // _STRANGERS_PART, is_strict=True)  # mutant: strangers-share
         self._long_limit = limit - limit // _SMALL_PART
@@ -95,7 +98,7 @@ class RequestMemory:
         self._large_waiting: dict[object, Callable[[], None]] = {}
         #: Shares with connections that wait for bytes; the first is granted some next.
         self._waiting_shares: dict[Share, None] = {}
-        #: The connection whose request goes beyond a limit, and by how many bytes, also while that request is served.
+        #: The connection whose request exceeds a limit, and by how many bytes, also while that request is served.
         self._overdrawer: object | None = None
         self._overdraft = 0
 
@@ -126,7 +129,7 @@ class RequestMemory:
         self.scarce = self.used >= self._scarce_from
 
     def give(self, share: Share, count: int) -> None:
-        """Give a block back, and serve those that wait, as far as there is room."""
+        """Give a block back, and serve waiting connections as far as there is room."""
         self.used -= count
         if count > SMALL_BYTES:
             self.long -= count
@@ -143,7 +146,7 @@ class RequestMemory:
         self.take(share, count)
 
     def end(self, owner: object, share: Share, count: int) -> None:
-        """Count a long request no more: it is complete and counted as in service, or its client is gone."""
+        """Stop counting a long request: it is complete and counted as in service, or its client is gone."""
         self._incoming -= count if count > SMALL_BYTES else 0
         if self._overdrawer is owner:
             self._overdrawer = None
@@ -181,7 +184,7 @@ class RequestMemory:
         )
 
     def _may_overdraw(self, owner: object) -> bool:
-        """Return whether the connection may go beyond the limits, as the only one."""
+        """Return whether the connection may exceed the limits, as the only one."""
         if self._overdrawer is None and self._is_balanced:
             self._overdrawer, self._overdraft = owner, 0
             self._may_serve = True
@@ -189,14 +192,14 @@ class RequestMemory:
 
     @property
     def _is_balanced(self) -> bool:
-        """Whether the request that went beyond the limits has been served."""
+        """Whether the request that exceeded the limits has been served."""
         # mutant: one-overdraft
         return not self._overdraft or self.long <= self._long_limit or self.long == self._incoming
 
     # -- waiting ---------------------------------------------------------------------------------------------------
 
     def must_wait(self, own: int) -> bool:
-        """Return whether a connection that holds `own` bytes is read no further for now."""
+        """Return whether a connection that holds `own` bytes must not be read now."""
         used = self.used - self._overdraft
         return used >= self.limit or (own > OWN_BYTES and used >= self._long_limit)
 
@@ -218,18 +221,18 @@ class RequestMemory:
 
     @property
     def starved_shares(self) -> set[Share] | None:
-        """The shares whose own limit is all that keeps their connections waiting; None if the limit of all does."""
+        """The shares whose connections wait for their own limit; None if they wait for the limit of all."""
         if self.long - self._overdraft >= self._long_limit or self.must_wait(0):
             return None
         return set(self._waiting_shares)
 
     def forget(self, owner: object) -> None:
-        """Let the connection wait no more: it is gone."""
+        """Remove a connection that waits: it is gone."""
         self._waiting.pop(owner, None)
         self._large_waiting.pop(owner, None)
 
     def _serve(self) -> None:
-        """Let those that wait go on, as far as there is room."""
+        """Serve waiting connections as far as there is room."""
         self.gifts += 1
         if self._overdrawer is None and self._is_balanced:
             self._overdraft = 0
@@ -248,7 +251,7 @@ class RequestMemory:
         self._may_serve = self.is_waited_for or self._overdrawer is not None or bool(self._overdraft)
 
     def _grant(self, share: Share, *, overdraws: bool = False) -> bool:
-        """Grant a share's first connection its bytes if there is room, and let the other shares have the next turns."""
+        """Grant a share's first connection its bytes if there is room. The share is then the last in turn."""
         owner = next(iter(share.waiting))
         count, granted = share.waiting[owner]
         if not overdraws and not self._allows(share, count):
@@ -266,10 +269,10 @@ class RequestMemory:
         try:
             resume()
         except Exception:  # of one connection, while others wait
-            _log.exception("connection not read on")
+            _log.exception("connection not resumed")
 
     def check_invariants(self) -> None:
-        """Assert that no more bytes came back than were held, and that nobody waits although there is room."""
+        """Assert that no more bytes came back than were held, and that no connection waits although there is room."""
         assert self._may_serve or not self.is_waited_for
         assert 0 <= self._incoming <= self.long <= self.used
         assert self.scarce == (self.used >= self._scarce_from)

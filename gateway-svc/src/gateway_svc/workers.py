@@ -226,7 +226,7 @@ def _labelled(labels: Mapping[str, str], worker: _Worker) -> dict[str, str]:
 
 
 def _scraped(address: str) -> str:
-    """Return a worker's metrics, nothing while it does not answer."""
+    """Return a worker's metrics; none while it does not answer."""
     try:
         with urllib.request.urlopen(f"http://{address}/metrics", timeout=_PROBE_TIMEOUT_S) as answer:
             text: str = answer.read().decode()

@@ -1,8 +1,8 @@
 """A listening socket that accepts all connections at once and begins them a few at a time.
 
-The kernel queues BACKLOG connections; a client whose connection finds no room tries again a second later. asyncio's
-own server accepts all that are queued and begins all of them before it looks again. When thousands of clients
-reconnect at once, that takes long enough for the kernel's queue to overflow, and connected clients wait as long.
+The kernel queues BACKLOG connections. A client whose connection finds no room there tries again a second later.
+asyncio's own server begins all queued connections before it accepts more. When thousands of clients reconnect at once,
+that takes so long that the kernel's queue overflows, and connected clients wait as long.
 
 `Entrance` counts a connection from the moment it is accepted, and limits how many begin in a second. Addresses take
 turns, so that a client does not wait for the hundreds of another.

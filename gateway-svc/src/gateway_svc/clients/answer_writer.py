@@ -1,7 +1,8 @@
 """Writes one connection's answers to its socket, never holding more of them in the transport than one write.
 
-Small parts leave joined in one write, large ones by `WRITE_BYTES`, ranges of files by sendfile. While the client does
-not read, parts wait in the queue by reference: a slow client costs the memory of one answer, and none for files.
+Small parts are joined into one write, large ones are written `WRITE_BYTES` at a time, and ranges of files are sent by
+sendfile. While the client does not read, parts wait in the queue by reference. So a slow client costs the memory of one
+answer, and none for files.
 
 The kernel decides how much a socket accepts (no SO_SNDBUF): it adapts to the speed of the client. Connections within
 this machine are not paced. A congestion control that paces (BBR) would start a timer and wake the client for every
@@ -39,8 +40,10 @@ _log = logs.get(__name__)
 class AnswerWriter:
     """The queue of one connection's answers; the connection owns it.
 
-    `drained` is called when all answers are written after one had to wait, `failed` when the socket or a file fails,
-    and `overfull` when answers that wait use more than their memory.
+    Callbacks:
+        drained: all answers are written, after one had to wait.
+        failed: the socket or a file failed.
+        overfull: the answers that wait use more than their memory.
     """
 
     __slots__ = (
@@ -73,7 +76,7 @@ class AnswerWriter:
         overfull: Callable[[], None],
     ) -> None:
         self._transport = transport
-        #: The socket's, which is the transport's.
+        #: The socket's descriptor, which the transport owns.
         self._descriptor: int = transport.get_extra_info("socket").fileno()
         _set_options(transport)
         self._room = room
@@ -91,7 +94,7 @@ class AnswerWriter:
         #: The range that is being sent and waits for room.
         self._range: FileRange | None = None
         self._waits_for_room = False
-        #: Moves whenever an answer is sent, or the client has read a part of one.
+        #: Counts the answers that were sent, and the times at which the client has read a part of one.
         self.moves = 0
 
     @property

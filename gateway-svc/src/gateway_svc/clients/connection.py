@@ -3,11 +3,15 @@
     socket ── FrameReader ── Requests.start ──┐
     socket ── AnswerWriter ── Pipeline ───────┘ answered
 
-A complete frame starts when four things allow it: the pipeline (ORDER), the writer (ANSWERS), the append window
-(WINDOW), and if it is long, the turns that long requests share (LONG). A frame that may not start is held, and the
-connection is not read until it has started (`reading`).
+A complete frame starts when none of these holds it back:
 
-The socket of a group member that only repeats its heartbeat is read together with others (`quiet_connections`).
+    ORDER      requests before it are in service, and it may not overlap with them (`pipeline`)
+    ANSWERS    the client does not read its answers (`answer_writer`)
+    WINDOW     too many appends are on their way to storage (`append_window`)
+    LONG       it is long, and other long requests have their turn (`shared_turns`)
+
+The connection is not read while a frame is held (`reading`). The socket of a group member that only repeats its
+heartbeat is read together with others (`quiet_connections`).
 """
 
 from __future__ import annotations
@@ -98,7 +102,7 @@ class Connection(asyncio.BufferedProtocol):
         self._quiet = -1
         #: The event loop's time when the client last sent bytes, or was found to have read some (`check_time`).
         self.active_at = 0.0
-        #: `AnswerWriter.moves` when it was last looked at.
+        #: `AnswerWriter.moves` at the last check.
         self._moves_seen = 0
         #: The event loop's time when the client was last found to have read some bytes.
         self._read_at = 0.0
@@ -233,7 +237,7 @@ class Connection(asyncio.BufferedProtocol):
         return self._requests.start(store, begin, frame_end, end)
 
     def go_on(self) -> None:
-        """Start the frames that are held, as far as they may start by now; read on when none is left."""
+        """Start the held frames that may start now; read the connection again when none is left."""
         if self._starting:
             self._go_on_due = True
             return
@@ -267,18 +271,20 @@ class Connection(asyncio.BufferedProtocol):
                 return
 
     def _look(self) -> None:
-        """Let the requests that waited know if their client has left."""
+        """Tell the waiting requests if the client has closed its end."""
         if not self.is_there():
             self._requests.client_left()
 
     def is_there(self) -> bool:
-        """Look whether the client still has its end of the connection open."""
+        """Return whether the client still has its end of the connection open."""
         return not (self._reading.closed or has_left(self._transport.get_extra_info("socket").fileno()))
 
     def hold_others(self) -> None:
+        """Start no request after the one opened last, until `release_others`."""
         self._pipeline.block()
 
     def release_others(self) -> None:
+        """Start requests again, beginning with the held ones."""
         self._pipeline.unblock()
         if self._held_for is not None:
             self.go_on()
@@ -291,9 +297,9 @@ class Connection(asyncio.BufferedProtocol):
     # -- answers ---------------------------------------------------------------------------------------------------
 
     def answered(self, pending: Pending, parts: Sequence[Part]) -> None:
-        """Take a request's answer, which leaves after those to the requests before it.
+        """Send a request's answer after the answers to all requests before it.
 
-        It leaves at once if no other request is in service, else together with all that may leave in this turn.
+        It is written at once if no other request is in service, else together with all that may leave in this turn.
         """
         if self._pipeline.closed:
             release(parts)
@@ -329,14 +335,14 @@ class Connection(asyncio.BufferedProtocol):
     # -- quiet connections -----------------------------------------------------------------------------------------
 
     def quieten(self) -> None:
-        """Leave the reading to `QuietConnections`: the client only repeats itself."""
+        """Have `QuietConnections` read the socket: the client only repeats its heartbeat."""
         if self._quiet < 0 and not self._reading.reasons and not self._reading.closed:
             self._reading.pause(Pause.QUIET)
             self._quiet = self._transport.get_extra_info("socket").fileno()
             self._connections.quiet.add(self._quiet, self)
 
     def rouse(self) -> None:
-        """Read by the event loop again."""
+        """Have the event loop read the socket again."""
         if self._quiet >= 0:
             self._connections.quiet.remove(self._quiet)
             self._quiet = -1
@@ -399,7 +405,7 @@ class Connection(asyncio.BufferedProtocol):
         self._transport.abort()
 
     def finish(self) -> None:
-        """Start no more requests; close when those in service, without the parked ones, are answered."""
+        """Start no more requests, and close if none in service needs an answer. Called again until it is closed."""
         if self._reading.closed:
             return
         if self.idle:
@@ -410,7 +416,7 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def idle(self) -> bool:
-        """Whether the connection can be closed without an answer lost that a client waits for."""
+        """Whether closing the connection loses no answer. A parked request does not count: its client asks again."""
         return self._pipeline.only_parked() and not self._writer.busy
 
     def stalled(self, now: float) -> tuple[int, float, Share]:
@@ -429,7 +435,7 @@ class Connection(asyncio.BufferedProtocol):
         return self._writer.memory_held, now - self._read_at
 
     def check_time(self, now: float, frame_timeout_s: float, idle_max_s: float) -> None:
-        """End a request that takes too long to arrive, and a connection on which nothing happens."""
+        """Close the connection if a request takes too long to arrive, or if the client was idle for too long."""
         if self._reading.closed:
             return
         frames = self._frames
@@ -441,7 +447,7 @@ class Connection(asyncio.BufferedProtocol):
                 return
         waits = self._held_for is Pause.ORDER and now - self._held_since > HELD_S
         if waits and self._pipeline.can_be_lost() and not self.is_there():
-            # A connection that holds requests is not read: nothing else would find its end.
+            # A connection that holds requests is not read, so the event loop would not notice its end.
             self.abort()
             return
         self._writer.count_buffered()

@@ -20,7 +20,7 @@ from gateway_svc.settings import GatewaySettings
 SHARED_BUFFER_BYTES = 256 * 1024
 #: Seconds between two searches for stuck connections.
 SWEEP_S = 1.0
-#: Seconds for which one turn of the event loop looks at connections, some of which it closes.
+#: Seconds for which one turn of the event loop checks connections, some of which it closes.
 SWEEP_TURN_S = 0.002
 
 _log = logs.get(__name__)
@@ -75,8 +75,8 @@ class Connections:
         self.shared_buffer = bytearray(SHARED_BUFFER_BYTES)
         self.shared_view = memoryview(self.shared_buffer)
         self.quiet = QuietConnections()
-        #: The time in which bytes are read as they arrive. Outside it the event loop has stood still, and the bytes it
-        #: reads may have waited in a socket.
+        #: The time in which bytes are read as they arrive. Outside it the event loop has stood still, and bytes may
+        #: have waited in a socket.
         self.prompt_from = float("-inf")
         self.prompt_until = float("inf")
         #: Set while there is a connection for the sweep.
@@ -118,7 +118,7 @@ class Connections:
         return sum(requests for requests, _ in held), sum(answers for _, answers in held)
 
     async def sweep(self) -> None:
-        """Look for stuck connections and unused files for as long as the gateway runs."""
+        """Close stuck connections and unused files for as long as the gateway runs."""
         loop = asyncio.get_running_loop()
         frame_timeout_s = self._settings.frame_timeout_ms / 1000
         idle_max_s = self._settings.connections_max_idle_ms / 1000
@@ -131,7 +131,7 @@ class Connections:
                 await self._tick(min(TICK_S, due - now))
             every = list(self._open)
             while every:
-                # Before the next sweep would be late.
+                # They close before the next sweep would find them late.
                 self._check(every, now, frame_timeout_s - interval_s, idle_max_s)
                 await asyncio.sleep(0)
             try:
@@ -142,7 +142,7 @@ class Connections:
                 _log.exception("memory or files not swept")
 
     def relieve_soon(self) -> None:
-        """Close connections whose clients do not read in the next turn: more than the memory for answers is used."""
+        """Close connections whose clients do not read, in the next turn: answers use more than their memory."""
         if not self._relief_due:
             self._relief_due = True
             asyncio.get_running_loop().call_soon(self._relieve)
@@ -152,7 +152,7 @@ class Connections:
         self._relief.relieve_answers(self._open, asyncio.get_running_loop().time())
 
     async def _first_connection(self) -> None:
-        """Wait, without a timer, until a client comes. No tick shows whether its first bytes waited: they count so."""
+        """Wait, without a timer, for a connection. No tick has measured the loop: its first bytes may have waited."""
         self._occupied.clear()
         self.prompt_from = float("inf")
         await self._occupied.wait()
@@ -171,7 +171,7 @@ class Connections:
     def _check(self, connections: list[Connected], now: float, frame_timeout_s: float, idle_max_s: float) -> None:
         """Check some connections and remove them from the list.
 
-        Not in `sweep`: its variables would keep the last connection until it looks again.
+        This is no part of `sweep`, whose variables would keep the last connection until the next sweep.
         """
         clock = asyncio.get_running_loop().time
         until = clock() + SWEEP_TURN_S

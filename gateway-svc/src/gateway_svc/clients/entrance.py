@@ -1,9 +1,9 @@
-"""The way in for connections: the limits of their number and of their rate, and the address that a client counts under.
+"""Admission of connections: limits of their number and rate, and the address that a client counts under.
 
     accepted   counted, and closed at once when there are too many in all or from its address
-    begun      at most `rate` a second, after a burst; the others wait, and each address has its turn
+    begun      at most `rate` a second, after a burst; the others wait, and addresses take turns
 
-A connection that waits costs a descriptor. To begin it costs a task and a protocol, so only this is slowed down.
+A waiting connection costs only a descriptor. Beginning it costs a task and a protocol, so only that is slowed down.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def connections_max(wanted: int, *, with_storage: bool) -> int:
 
 
 class Entry:
-    """One connection that was counted. The connection owns it from its begin on, before that its acceptor."""
+    """The count of one connection. The acceptor owns it until the connection begins, then the connection."""
 
     __slots__ = ("_entrance", "key")
 
@@ -93,7 +93,7 @@ class Entrance:
         return self._count
 
     def limit(self, *, most: int, most_per_address: int, rate: int) -> None:
-        """Let in as many connections from now on; none is closed for it."""
+        """Set the limits for new connections. Open ones stay."""
         self._most = most
         self._most_per_address = most_per_address
         self._rate = rate

@@ -6,11 +6,11 @@ All connections read into one shared buffer, so an idle one holds no memory. The
 out of the buffer (`FrameReceiver.start`). A frame longer than SMALL_FRAME_BYTES has a separate buffer
 (`long_request`).
 
-A frame that may not start yet is held, with all that arrived after it. The receiver pauses the reading for that reason,
-and calls `go_on` when the reason has ended. The reader itself pauses for want of memory, and after a full buffer.
+A frame that may not start yet is held, with all bytes after it. The receiver pauses the reading for that reason, and
+calls `go_on` when the reason has ended. The reader itself pauses while memory is short, and after a full buffer.
 
-`RequestMemory` counts all bytes that have arrived and not started. Until its first whole frame has arrived, a
-connection is a stranger: it is read in short pieces, and shares little memory with other strangers.
+`RequestMemory` counts all bytes that have arrived and not started. A connection is new until its first whole frame has
+arrived. New connections are read in short pieces, and share a small part of the memory.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from gateway_svc.request_memory import SMALL_BYTES, RequestMemory, Share
 SMALL_FRAME_BYTES: Final = SMALL_BYTES
 #: API key, version and correlation id, which every request has.
 _FRAME_BYTES_MIN: Final = 8
-#: Most bytes of one read of a stranger, and of any connection while memory is scarce.
+#: Most bytes of one read of a new connection, and of any connection while memory is scarce.
 STRANGER_READ_BYTES: Final = 8 * 1024
 SCARCE_READ_BYTES: Final = 4 * 1024
 #: Bytes a second below which a request makes no progress, and the seconds that a faster one is ahead at most.
@@ -125,10 +125,10 @@ class FrameReader:
         self._long: LongRequest | None = None
         #: Whether a complete frame has arrived that may not start yet.
         self.holds = False
-        #: The event loop's time at the first byte of the incomplete frame; None without one, and while frames are held.
-        #: Moved on by the time for which reading was paused for want of memory.
+        #: The event loop's time at the first byte of the incomplete frame, without the time in which reading was paused
+        #: because memory was short. None without an incomplete frame, and while frames are held.
         self.started_at: float | None = None
-        #: The event loop's time at which reading was paused for want of memory; None while it is not.
+        #: The event loop's time at which reading was paused because memory was short; None while it is not.
         self._paused_at: float | None = None
         #: The event loop's time at which the next bytes of the incomplete frame are due, at PROGRESS_BYTES_S.
         self._due = 0.0
@@ -149,7 +149,7 @@ class FrameReader:
 
     @property
     def is_read(self) -> bool:
-        """Whether reading is not paused for want of memory."""
+        """Whether reading is not paused because memory is short."""
         return self._paused_at is None
 
     @property
@@ -163,7 +163,7 @@ class FrameReader:
         return self._share if self._long is None else self._long.share
 
     def stalled_s(self, now: float) -> float:
-        """Return for how many seconds nothing that is held here has moved, although it was read; 0 without any."""
+        """Return for how many seconds the bytes held here have made no progress; 0 without any, and while paused."""
         if self._paused_at is not None or not self.memory_held:
             return 0.0
         return max(0.0, now - self._due)
@@ -194,12 +194,12 @@ class FrameReader:
         end = len(self._rest) + count
         self._start(self._shared, 0, end, now)
         if end == len(self._shared):  # mutant: read-fairness
-            # libuv would go on as long as a read fills the buffer, while other connections wait.
+            # libuv reads again as long as a read fills the buffer, while other connections wait.
             self._reading.pause(Pause.TURN)
             self._loop.call_soon(self._reading.resume, Pause.TURN)
 
     def go_on(self, now: float) -> bool:
-        """Start the frames that are held, as far as they may start; return whether any did.
+        """Start the held frames that may start; return whether any did.
 
         Raises:
             RequestRefused: as `received`.
@@ -289,20 +289,20 @@ class FrameReader:
         try:
             self._receiver.start(buffer, 0, len(buffer), len(buffer))
         finally:
-            request.drop()  # now that it is counted as in service: nobody may have its bytes in between
+            request.drop()  # after it is counted as in service, so that no other connection is granted its bytes
         return True
 
     # -- memory ----------------------------------------------------------------------------------------------------
 
     def _check_memory(self) -> None:
-        """Read no further while the memory is spent, unless this holds nothing that could come back."""
+        """Pause reading while the memory is used up. A connection that holds no memory is read all the same."""
         own = self._receiver.bytes_in_service + self.memory_held
         if own and self._paused_at is None and self._memory.must_wait(own):
             self._pause()
             self._memory.wait(self, own, self._has_memory)
 
     def _check_room(self, request: LongRequest) -> None:
-        """Read no further until a long request that is full may grow."""
+        """Pause reading until a long request whose buffer is full may grow."""
         if request.is_full and not self._reading.closed:
             self._pause()
             self._memory.wait_to_grow(self, request.share, request.wanted, self._granted)

@@ -1,4 +1,4 @@
-"""The search for more work, for a moment, before the event loop sleeps.
+"""Polling for more work, for a moment, before the event loop sleeps.
 
 A processor with nothing to do halts, and waking it takes 50 µs or more on a virtual machine: longer than a single
 request takes here. So when storage is in this process, the loop does not wait for its sockets after an answer. It polls
@@ -6,9 +6,9 @@ them until nothing has arrived for a while:
 
     answer sent ── polls, again and again ── request, answer ── polls … nothing for `window_us` ── sleeps
 
-Polling uses processor time that other processes may need, so it yields to them each time, and has to prove its worth.
-After a try that finds nothing, twice as many occasions pass (up to PASSED_MAX) before the next try; after a success,
-none. Requests that are spread out in time, such as heartbeats or a record now and then, cost almost nothing more.
+Polling uses processor time that other processes may need, so each poll yields to them. After a try without success,
+twice as many occasions pass before the next try, up to PASSED_MAX; after a success, none. So sparse requests, such as
+heartbeats, cost almost nothing more.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class IdlePolling:
             self._loop.call_soon(self._poll)
 
     def _poll(self) -> None:
-        """Call this again next turn: a loop that has a callback looks at its sockets without waiting for them."""
+        """Call this again next turn: a loop that has a callback polls its sockets without waiting for them."""
         if _clock() < self._until:
             os.sched_yield()
             self._loop.call_soon(self._poll)

@@ -1,6 +1,6 @@
 """A long request while it is received. Its records are later read from the same buffer.
 
-    arrived     │ room                  │ not there yet
+    arrived     │ room                  │ not allocated
     └────────── buffer ────────────────┘              │
     └────────── size ─────────────────────────────────┘
 
@@ -25,7 +25,7 @@ _ZEROS: Final = memoryview(bytes(1 << 20))
 
 
 class LongRequest:
-    """The buffer of one request; its owner owns it. `drop` must follow."""
+    """The buffer of one request, owned by its FrameReader. `drop` must follow."""
 
     __slots__ = ("_counted", "_memory", "_owner", "_share", "buffer", "received", "size")
 
@@ -43,7 +43,7 @@ class LongRequest:
 
     @property
     def memory_held(self) -> int:
-        """Bytes that are counted: the length that the buffer has or gets."""
+        """The bytes counted in the memory: the buffer's length after the next `room`."""
         return self._counted
 
     @property
@@ -60,12 +60,12 @@ class LongRequest:
         return self._share
 
     def room(self) -> memoryview:
-        """Return where to receive more bytes. The buffer only grows here: event loops hold on to it at other times."""
+        """Return where to receive more bytes. The buffer grows only here: at other times the event loop uses it."""
         missing = self._counted - len(self.buffer)
         if missing:
             try:
                 self._extend(missing)
-            except BufferError:  # a stall watch or a debugger that looks at stacks may hold the event loop's view
+            except BufferError:  # a stall watch or a debugger that reads stacks may hold the event loop's view
                 self.buffer = self.buffer[: self.received]
                 self._extend(self._counted - self.received)
         return memoryview(self.buffer)[self.received :]
@@ -98,6 +98,6 @@ class LongRequest:
         self._counted += count
 
     def drop(self) -> None:
-        """Give its memory back: the request is in service and counted there, or its client is gone."""
+        """Give the memory back: the request is counted as in service now, or its client is gone."""
         counted, self._counted = self._counted, 0
         self._memory.end(self._owner, self._share, counted)

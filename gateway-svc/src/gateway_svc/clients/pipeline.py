@@ -1,10 +1,14 @@
 """Requests of one connection that wait for their answers, in the order the client sent them.
 
 Kafka answers a connection strictly in request order and works on one of its requests at a time. Here requests start
-early where a client cannot notice. Any number of appends run at once (storage keeps their order), and one read with
-them. Every other request starts when all answers before it were sent, and keeps all requests after it waiting. So a
-commit and the leave that follows it, or a create and the produce that follows it, never overtake each other on their
-separate ways to storage.
+early where a client cannot notice:
+
+    APPEND     any number at once; storage keeps their order
+    READ       one at a time, together with appends
+    CONTROL    alone: after all answers before it were sent, and before any request after it starts
+
+So a commit and the leave that follows it, or a create and the produce that follows it, never overtake each other on
+their separate ways to storage.
 
     order:  [append 1: answered] [append 2: waiting] [append 3: answered]     sent: append 1; then 2 and 3 in one write
 """
@@ -47,13 +51,13 @@ class Pending:
         self.may_park = may_park
         #: Bytes of the request, held until it is answered.
         self.size = size
-        #: The encoded answer, empty for a request without one (acks=0); None until it is there.
+        #: The encoded answer, empty for a request without one (acks=0); None before it is known.
         self.parts: Sequence[Part] | None = None
-        #: The function to call when the client is gone and nobody waits for the answer any more.
+        #: The function that ends the work on the request when its client is gone; None if it cannot be ended.
         self.abandon: Callable[[], None] | None = None
 
     def lose(self) -> None:
-        """Give the request up if it can be: the client is gone."""
+        """End the work on the request if possible: the client is gone."""
         if self.abandon is not None:
             self.abandon()
 
@@ -135,7 +139,7 @@ class Pipeline:
         return all(pending.may_park for pending in self.unanswered())
 
     def can_be_lost(self) -> bool:
-        """Return whether the request in service is given up with its client."""
+        """Return whether the work on the request in service ends with its client."""
         return bool(self.order) and self.order[0].abandon is not None
 
     def unanswered(self) -> list[Pending]:

@@ -1,10 +1,10 @@
-"""Connections whose group members only repeat their heartbeat, read together, a few times a second.
+"""Quiet connections, whose group members only repeat their heartbeat, are read together, a few times a second.
 
-To wake up for a heartbeat costs several times as much as to answer it. So these connections leave the event loop and
-wait in a separate epoll object, which the loop watches:
+Waking up for a heartbeat costs several times as much as answering it. So the event loop does not watch these sockets
+itself. It watches an epoll object that does:
 
-    no bytes have arrived for GATHER_S    the next ones are read at once
-    some have                             those that arrive later are read when GATHER_S is over
+    no bytes arrived for GATHER_S    the next ones are read at once
+    some arrived                     the next ones are read when GATHER_S is over
 
 A single member is not delayed, and thousands wake the gateway 1 / GATHER_S times a second.
 """
@@ -65,7 +65,7 @@ class QuietConnections:
         self._waiting[descriptor] = connection
 
     def remove(self, descriptor: int) -> None:
-        """Read a connection no more; call this before its socket is closed."""
+        """Stop reading a connection. Must be called before its socket is closed."""
         del self._waiting[descriptor]
         self._epoll.unregister(descriptor)
 

@@ -26,7 +26,7 @@ class Pause(Enum):
     WINDOW = "window"
     #: The memory for requests is spent: until some of it is free again.
     MEMORY = "memory"
-    #: A long request waits for the steps of others: until its turn has come.
+    #: A long request waits for the steps of others: until its turn.
     LONG = "long"
     #: One read has filled the buffer: until other connections had their turn.
     TURN = "turn"
@@ -53,12 +53,12 @@ class Reading:
         self._transport = transport
         #: The reasons not to read; changed here only.
         self.reasons: set[Pause] = set()
-        #: Whether the connection has been closed; its transport is left alone from then on.
+        #: Whether the connection has been closed; its transport is not called any more.
         self.closed = False
 
     @property
     def is_quiet(self) -> bool:
-        """Whether the connection is paused for nothing but being quiet."""
+        """Whether QUIET is the only reason."""
         return len(self.reasons) == 1 and Pause.QUIET in self.reasons
 
     def pause(self, reason: Pause) -> None:
@@ -75,5 +75,5 @@ class Reading:
                 self._transport.resume_reading()
 
     def close(self) -> None:
-        """Leave the transport alone from now on: it is being closed."""
+        """Call the transport no more: it is being closed."""
         self.closed = True

@@ -1,13 +1,14 @@
-"""Relief for memory that is full: it closes the connections that hold the most for longest without progress.
+"""Relief for full memory: it closes the connections that hold the most bytes for longest without progress.
 
-    requests   while a connection waits for memory   those whose bytes have stopped to arrive, or are held, for STALL_S
-    answers    when three quarters are used          those whose client has read nothing for STALL_S
-               when more than all is used            the same, however recently their clients have read
+    memory of …    when                            closes connections
+    requests       a connection waits for memory   that sent no byte for STALL_S, or whose request is held so long
+    answers        three quarters are used         whose client has read no byte for STALL_S
+                   more than the limit is used     however recently their clients have read
 
-The connection that holds the most answers does not count as using more than all: one answer may go beyond.
+The worst connection, with the greatest product of bytes and seconds, is closed first, until enough bytes are free.
 
-The worst is the connection with the greatest product of bytes and seconds. As many are closed as free the bytes that
-are missing. If every connection waits and nothing comes back, the one that holds the most is closed.
+One answer may be larger than the limit: without the connection that holds the most answers, the others must exceed it.
+If every connection waits and no bytes come back, the connection that holds the most is closed.
 """
 
 from __future__ import annotations
@@ -45,11 +46,11 @@ class Relief:
     def __init__(self, requests: RequestMemory, answers: MemoryBudget) -> None:
         self._requests = requests
         self._answers = answers
-        #: `RequestMemory.gifts` the last time; -1 if nobody waited then.
+        #: `RequestMemory.gifts` at the last check; -1 if no connection waited then.
         self._gifts_seen = -1
 
     def relieve(self, holders: Iterable[Holder], now: float) -> None:
-        """Close connections if memory is short. Comes once a second."""
+        """Close connections if memory is short. Called once a second."""
         if self._requests.is_waited_for:  # mutant: relief-when-waited-for
             self._relieve_requests(list(holders), now)
         self._gifts_seen = self._requests.gifts if self._requests.is_waited_for else -1
@@ -70,7 +71,7 @@ class Relief:
         _close(found, memory.limit // _PART, "memory_stalled", "the memory for requests is full")
 
     def relieve_answers(self, holders: Iterable[Holder], now: float) -> None:
-        """Close connections whose clients do not read, until three quarters of the memory for answers are used."""
+        """Close connections whose clients do not read, until at most three quarters of the memory are used."""
         answers = self._answers
         unread = [(holder, *holder.unread(now)) for holder in holders]
         largest = max([held for _, held, _ in unread], default=0)

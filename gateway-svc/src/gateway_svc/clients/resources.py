@@ -35,7 +35,7 @@ class Requests(Protocol):
         ...
 
     def client_left(self) -> None:
-        """Note that the client has closed its end; requests that it sent before may still be started."""
+        """Note that the client has closed its end. Requests that it sent before may still start."""
         ...
 
     def close(self) -> None:

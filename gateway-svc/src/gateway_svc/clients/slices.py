@@ -114,7 +114,7 @@ class SliceFiles:
         return len(self._files)
 
     def usable(self, now: float) -> bool:
-        """Return whether to ask for slices: not right after one could not be read, or every fetch would be read twice.
+        """Return whether to ask for slices: not for a while after one could not be read, which costs a second read.
 
         `now`: the event loop's time.
         """
@@ -190,7 +190,7 @@ class SliceFiles:
 
 
 def _is_gone(descriptor: int) -> bool:
-    """Return whether the file was deleted, or its volume no longer knows it (ESTALE)."""
+    """Return whether the file was deleted, also on a network volume (ESTALE)."""
     try:
         return os.fstat(descriptor).st_nlink == 0
     except OSError:

@@ -1,16 +1,15 @@
 """One epoll object that reports when the sockets of waiting connections have room again.
 
-An event loop keeps its transports' descriptors to itself, and to watch a second descriptor of the same socket costs
-four system calls an answer. This epoll object holds the sockets' descriptors, from the first wait of each until it is
-closed, edge-triggered; the loop watches the epoll object.
+An event loop does not share its transports' descriptors, and watching a second descriptor of the same socket costs four
+system calls an answer. So the loop watches this epoll object, and the epoll object watches the sockets, edge-triggered.
+A socket is registered from its first wait until it is closed.
 
-    one waiter         is called for any report: if its socket has no room, it finds that out itself
+    one waiter         is called for any report; if its socket has no room, its write finds that
     several waiters    each is called for the reports of its socket
 
-Invariant: a waiter was armed (EPOLL_CTL_MOD looks at the socket) after the last report of its socket was read. A report
-that was not read stays with the epoll object while the socket has room: the loop sees it each turn, and each time the
-kernel looks at the socket again. So a single waiter is not armed again while it goes on sending, and its report is read
-once it has sent all.
+Invariant: a waiter was armed again (EPOLL_CTL_MOD, which checks the socket) after the last report of its socket was
+read. A report that was not read stays in the epoll object while the socket has room, and wakes the loop each turn. So a
+single waiter is not armed again while it is sending; its report is read once it has sent all.
 """
 
 from __future__ import annotations
@@ -78,7 +77,7 @@ class SocketRoom:
             self._known.add(descriptor)
 
     def forget(self, descriptor: int) -> None:
-        """Call the socket's waiter no more; call this before the socket is closed."""
+        """Stop calling the socket's waiter. Must be called before the socket is closed."""
         self._waiting.pop(descriptor, None)
         if descriptor in self._known:
             self._known.discard(descriptor)
@@ -87,7 +86,7 @@ class SocketRoom:
                     self._epoll.unregister(descriptor)
 
     def close(self) -> None:
-        """Call no waiter any more."""
+        """Stop calling all waiters."""
         if self._epoll is not None:
             self._loop.remove_reader(self._epoll.fileno())
             self._epoll.close()

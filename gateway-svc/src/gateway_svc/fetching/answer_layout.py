@@ -41,7 +41,7 @@ def answer_parts(
     records: list[Part],
     size: int,
 ) -> list[Part]:
-    """Return an answer with `size` bytes of records, in as few parts as are worth while."""
+    """Return an answer with `size` bytes of records; a small one in one part."""
     head = layout.head(
         correlation_id, size, throttle_ms, result.high_watermark, result.last_stable_offset, result.log_start_offset
     )

@@ -1,10 +1,10 @@
 """The thread of conversions, and the allowance of each.
 
-Conversions run in one thread, one at a time, so that however many old clients there are, one conversion at a time holds
-memory. It works in slices (service_chassis/time_slices.py); decompression does not hold Python's interpreter lock.
+Conversions run in one thread, one at a time, so only one of them holds memory, however many old clients there are. The
+thread works in slices (service_chassis/time_slices.py). Decompression does not hold Python's interpreter lock.
 
-A conversion has an allowance of decompressed bytes and of records for its whole request. Once its call is abandoned it
-does not begin, or ends with the next record, and lets go of its input. `close` abandons all of them.
+A conversion has an allowance of decompressed bytes and of records for its whole request. When its call is abandoned, it
+ends before the next record and releases its input. `close` abandons all of them.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Allowance(TimeSlices):
 
         Raises:
             DecompressedTooLarge: the request has used up its allowance.
-            Abandoned: nobody waits for the outcome.
+            Abandoned: the call was abandoned.
         """
         self.used = True
         self.records_left -= 1
@@ -128,7 +128,7 @@ class Conversions:
         future.add_done_callback(ended)
 
     def close(self) -> None:
-        """Abandon all conversions; the thread ends with the record it is at."""
+        """Abandon all conversions; the thread ends after its current record."""
         for future, conversion in list(self._running.items()):
             conversion.abandon()
             future.cancel()

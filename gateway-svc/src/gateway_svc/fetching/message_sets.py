@@ -7,8 +7,8 @@ Limits: a partition's message set is 16 MiB at most, decompressed as well. The s
 and 250,000 records together. The batches of one Fetch answer decompress to 64 MiB and hold a million records at most;
 a batch that does not fit begins the next answer. Above that the answer is MESSAGE_TOO_LARGE.
 
-A read may find no records that an old client can be shown: transaction markers, or a batch that compaction emptied
-after the requested offset. Such a client would ask for the same offset for ever, so the read goes on after them.
+A read may find only batches that have no records for an old client: transaction markers, or a batch that compaction
+emptied after the requested offset. The client would ask for the same offset for ever, so the read continues after them.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def _batch_of(message_set: Buffer, allowance: Allowance) -> bytes | AppendedPart
     """Return the set's batch, or the outcome of a set that has none.
 
     Raises:
-        Abandoned: nobody waits for it.
+        Abandoned: the call was abandoned.
     """
     allowance.check()
     limit = min(SET_BYTES_MAX, allowance.bytes_left)
@@ -114,7 +114,7 @@ def _batch_of(message_set: Buffer, allowance: Allowance) -> bytes | AppendedPart
 
 
 class MessageSetRead:
-    """One Fetch request of version 0 to 3: read, converted, and read on where nothing could be shown.
+    """One Fetch request of version 0 to 3: read, converted, and read further where no records were left.
 
     Storage is asked for slices, or for few bytes; more are read once there is room for them (value_reads.py).
     """

@@ -6,8 +6,8 @@ A consumer that reads one partition from end to end repeats its request with the
     storage                             asked for 20, 30, …, 100        when half are left: for 110, 120, …
 
 While the second answer is on its way, the gateway asks storage for the next ones: which bytes of which files they are.
-The next request then finds its answer here. It holds no file open for a read that may never be asked for; it knows only
-names of files.
+The next request then finds its answer here. Only names of files are kept, so no file is open for a request that may
+never come.
 
 Invariant: a result is used only if storage would return the same now (storage/kept_answers.py).
 """
@@ -113,7 +113,7 @@ class ReadAhead:
     ) -> None:
         """Read ahead for requests with this key. `good_s`: instead of GOOD_S."""
         self.key = key
-        #: Whether a second request had the same key: only then is it worth while to read ahead.
+        #: Whether a second request had the same key: only then are reads made ahead.
         self.repeated = False
         #: The fetch that was last answered with records; None before the first such answer.
         self.fetch: Fetch | None = None
@@ -143,7 +143,7 @@ class ReadAhead:
         results = self._results
         if not results:
             return None
-        # The consumer is ahead of the results: storage answered its last requests while these were on their way.
+        # Storage answered the consumer's last requests while these results were on their way.
         while results[0][0] < offset and len(results) > 1:
             results.popleft()
         known_offset, slices, response = results.popleft()

@@ -1,7 +1,7 @@
 """Equal reads of one turn of the event loop, made of storage once: `SharedReads`, a layer over `Records`.
 
-Consumers of one partition are answered together and ask for the same place again, many of them in one turn. The first
-such read goes to storage at once. The others of that turn join it while it has no answer; all receive its answer.
+Consumers of one partition are answered together, so they ask for the same offset again in one turn. The first such
+read goes to storage at once. Later ones of that turn join it while it has no answer, and receive the same answer.
 
 Invariant: a read joins only one that has no answer yet and that began in the same turn. The request of the second read
 was in its socket before that turn began, so before storage was asked. Nothing that its client can know of by then (an
@@ -47,7 +47,7 @@ class _SharedRead:
         self._owner = owner
         self._waiting: list[ReadDone | None] = []
         self._response: ReadResponse | None = None
-        #: Callbacks that have not given up; 0 once there is an answer, which ends joining.
+        #: Callbacks that have not given up; 0 once there is an answer, so that no other read joins.
         self.left = 0
         self.cancel: Callable[[], None] | None = None
 
@@ -96,7 +96,7 @@ class _LaterRead:
 
 
 class SharedReads:
-    """`storage.Records` for all connections of a gateway: its reads are shared and paced, all else passes through.
+    """`storage.Records` for all connections of a gateway: reads are shared and paced, other methods are forwarded.
 
     Several callers may get the same `ReadResponse`; none may change it.
     """
@@ -104,7 +104,7 @@ class SharedReads:
     def __init__(self, records: Records, loop: asyncio.AbstractEventLoop) -> None:
         self._records = records
         self._loop = loop
-        # Without a call in between: an append costs less than a microsecond here.
+        # Bound directly: a call in between would cost as much as all else that happens here.
         self.append = records.append
         self.read_ahead = records.read_ahead
         #: The reads of this turn by their fields, and the numbers of reads that storage was asked for and that were
@@ -165,7 +165,7 @@ class SharedReads:
             read.deliver(index)
 
     def _begin_later(self, later: _LaterRead, done: ReadDone) -> None:
-        """Begin a read of an earlier turn. Nobody is left to raise to: a fault is the answer, and others go on."""
+        """Begin a read of an earlier turn. The caller has returned, so report a failure in the answer and continue."""
         try:
             later.cancel = self._begin(later.request, done)
         except Exception:
@@ -194,6 +194,6 @@ class SharedReads:
         try:
             read.cancel = self._records.read(request, read.answered)
         except Exception:
-            read.left = 0  # nobody joins a read that did not begin
+            read.left = 0  # so that no other read joins it
             raise
         return give_up

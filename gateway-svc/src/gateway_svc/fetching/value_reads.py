@@ -1,8 +1,8 @@
 """Reads by value, as many at once as the memory for answers has room for.
 
-A read that waits holds no records (storage keeps sizes only). When records are there, storage sends slices, and this
-gateway asks for their bytes here: without waiting, and counted in the budget for answers from before the question until
-the records are handed on. A read that finds no room within WAIT_S gets no records; its client asks again.
+A read that waits in storage holds no records. Once records have arrived, storage sends slices, and this gateway reads
+their bytes here, without waiting. The budget for answers counts them from before the read until `done` has accepted
+them. A read that finds no room within WAIT_S gets no records; its client asks again.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ ASKED_BYTES_MAX: Final = 32 * 1024 * 1024
 #: Longest wait for room, in seconds.
 WAIT_S: Final = 1.0
 
-#: A function that gets the answer, or None where there was no room, and a function to call once the records are not
-#: held any more, or counted by somebody else.
+#: A function that gets the answer, or None where there was no room, and a function to call once the records are
+#: released, or counted elsewhere.
 ValueDone = Callable[[ReadResponse | None, Callable[[], None]], None]
 
 
@@ -53,7 +53,7 @@ class _ValueRead:
         self.timer: asyncio.TimerHandle | None = None
 
     def give_up(self) -> None:
-        """End the read: nobody waits for it. Nothing happens once `done` was called."""
+        """End the read without calling `done`; no effect once `done` was called."""
         self.owner.give_up(self)
 
 

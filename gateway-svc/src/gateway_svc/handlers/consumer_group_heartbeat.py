@@ -1,4 +1,4 @@
-"""ConsumerGroupHeartbeat: a member of a consumer group joins, goes on and leaves (KIP-848).
+"""ConsumerGroupHeartbeat: a member of a consumer group joins, reports and leaves (KIP-848).
 
 Storage's group coordinator decides everything. In version 0 a new member may come without an id and receives one, from
 version 1 on it makes its id itself (KIP-1082) and may subscribe by a pattern.

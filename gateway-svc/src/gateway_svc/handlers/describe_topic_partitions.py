@@ -65,7 +65,7 @@ class _Page:
         self._node_ids = node_ids
 
     def add_all(self, names: Iterable[str], found: Iterable[topics_pb2.Topic], cursor: Cursor | None) -> bool:
-        """Add topics from the cursor on, as far as there is room; return whether there may be more."""
+        """Add topics from the cursor on while there is room; return whether there may be more."""
         for name, topic in zip(names, found, strict=True):
             if cursor is not None and name < cursor.topic_name:
                 continue
@@ -75,7 +75,7 @@ class _Page:
         return True
 
     def add(self, name: str, found: topics_pb2.Topic, begin: int) -> bool:
-        """Add a topic from its partition `begin` on, as far as there is room; return whether there may be more."""
+        """Add a topic from its partition `begin` on while there is room; return whether there may be more."""
         if not self._left:
             self.next = Cursor(topic_name=name, partition_index=0)
             return False

@@ -1,17 +1,21 @@
 """Fetch: read record batches from partitions, waiting in storage until there are enough or the time is over.
 
-Storage answers with slices of segment files where this gateway sees them: large ones go from the file to the socket,
-small ones are read here. A slice whose file is gone by then, or that this gateway does not see, is read by value once
-there is room for it (value_reads.py). A client that disconnects gives its read up. Fetch sessions are served
+Where this gateway sees storage's segment files, storage answers with slices of them. Large slices go from the file to
+the socket, small ones are read here. Other records, and slices whose file was deleted since, are read by value once
+there is room for them (value_reads.py). A read ends when its client disconnects. Fetch sessions are served
 (sessions.py). Version 13 names topics by id.
 
 Deliberately ignored: the rack (every gateway reads the same files), replica ids and states (no follower fetches from
 a gateway), `last_fetched_epoch` (a log is never truncated below offsets that were read).
 
-Versions 0-3 are answered in message sets: of format 0 in 0 and 1, of format 1 in 2 and 3 (message_sets.py). Records in
-zstd have no number there and are answered UNSUPPORTED_COMPRESSION_TYPE; below version 10 so is a topic whose
-compression.type is zstd, as Apache Kafka 3 does. A batch larger than the requested size is returned whole in every
-version, if it is the first; Kafka cut it off before version 3, where an old consumer could only give up.
+    version     records
+    0, 1        message sets of format 0 (message_sets.py)
+    2, 3        message sets of format 1
+    below 4     zstd has no number there: UNSUPPORTED_COMPRESSION_TYPE
+    below 10    of a topic whose compression.type is zstd: the same, as in Apache Kafka 3
+
+If the first batch is larger than the requested size, it is returned whole in every version. Kafka cut it off before
+version 3, and an old consumer could not continue.
 """
 
 from __future__ import annotations
@@ -76,7 +80,7 @@ def serve(call: Call, request: FetchRequest, services: Services) -> None:
             return
         fetch = opened
     # mutant: no-partitions-no-wait
-    if not fetch.partitions:  # a Java consumer closes, and waits for the answer: there are no records to wait for
+    if not fetch.partitions:  # a Java consumer closes its session, and waits for the answer
         call.answer(FetchResponse(responses=()))
     elif len(fetch.partitions) <= _PIECE:
         _read(call, services, fetch, _read_request(call, request, services, list(map(_wanted, fetch.partitions)), now))
@@ -233,7 +237,7 @@ def _send(
 
 
 def _answer_records(call: Call, services: Services, fetch: Fetch, read: ReadRequest, result: ReadResult) -> bool:
-    """Answer with one partition's records, if the answer holds nothing else; return whether it did."""
+    """Answer with one partition's records, if the answer holds only those; return whether it did."""
     if result.error_code or result.aborted or call.version < _RECORD_BATCH_VERSION:
         return False
     records: list[Part]

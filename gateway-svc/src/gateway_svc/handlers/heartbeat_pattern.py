@@ -1,9 +1,9 @@
 """Heartbeats that a connection repeats word for word, recognised and answered as bytes.
 
-A member to which nothing happens sends the same heartbeat again and again. Storage says whether its last answer still
-holds (`RepeatableHeartbeat`); with a storage in another process it has promised so (`group_stream`). Then the request
-is neither decoded nor sent on, and the answer is the last one with this request's correlation id and throttle time.
-When the answer no longer holds, the heartbeat is served like a decoded one.
+The member of a stable group sends the same heartbeat again and again. While storage confirms that its last answer is
+still valid (`RepeatableHeartbeat`; in separate mode by a promise, `group_stream`), the request is neither decoded nor
+forwarded. Its answer is the last one, with this request's correlation id and throttle time. After that, the heartbeat
+is served like a decoded one.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from gateway_svc.requests.resources import Operation, Resource, group, topics
 from gateway_svc.requests.services import Services
 from gateway_svc.requests.turns import next_turn
 
-#: Others have a turn between the steps of longer requests: they may have hundreds of partitions.
+#: Longest request that is served in one step. A longer one may have hundreds of partitions.
 _LONG_BYTES: Final = 16 * 1024
 
 

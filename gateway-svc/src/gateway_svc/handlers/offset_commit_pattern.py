@@ -1,9 +1,8 @@
 """OffsetCommit requests that a connection repeats with other offsets, recognised by their bytes.
 
-Only the offsets of such a request are read. Storage knows that more will come like it: it is sent these offsets
-alone, or the last commit's message with these offsets when it no longer knows that one. An answer without an error is
-filled into a template. Storage decides each time whether it accepts the commit. A connection whose commits differ, by
-naming other partitions each time, is given up on after MISSES_MAX of them.
+Only the offsets of such a request are read. Storage remembers the first such commit, so it is sent the offsets alone.
+If it no longer remembers it, it is sent the first commit's message with these offsets. An answer without an error is
+filled into a template. Storage decides each time whether it accepts the commit.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from gateway_svc.storage.protocols import RepeatableCommit
 
 #: Longer requests are not kept.
 KEPT_BYTES_MAX: Final = 4096
-#: This number of requests in a row that are not like the one before, and no more are looked at.
+#: Stop comparing after this many differing requests in a row: they may name other partitions each time.
 MISSES_MAX: Final = 8
 
 _OFFSETS: Final = ("topics.partitions.committed_offset",)
@@ -42,7 +41,7 @@ class CommitCall(Call):
 
 
 class _Learned:
-    """One commit in its parts. Its message to storage is used again: a connection has one commit at a time."""
+    """One commit in its parts. Its message to storage is reused: a connection has one commit at a time."""
 
     __slots__ = ("asked", "fill", "repeat", "request", "subject", "template")
 

@@ -1,14 +1,19 @@
 """Produce: append record batches to partitions.
 
-Decided here: the request version, and that transactional records name their transactional id (53 for the whole request
-otherwise); everything else about the records is storage's. The answer leaves when storage has answered for all
-partitions: after the sync with acks -1, after the write with acks 1. With acks 0 there is no answer; an error then
-closes the connection, the only sign such a client can receive.
+The gateway checks the request version, and that transactional records name their transactional id (else 53 for the
+whole request). Storage checks the records. The answer leaves when storage has answered for all partitions:
 
-Versions 0-2 carry message sets of formats 0 and 1, which are converted first (produce_message_sets.py); such requests
-are worked on one at a time for each connection. Version 13 names topics by id. From version 12 on transactional records
-add their partition to the transaction (KIP-890); older ones need AddPartitionsToTxn first. `current_leader` and
-`node_endpoints` (KIP-951) are never sent: every gateway serves every partition.
+    acks -1    after the sync
+    acks 1     after the write
+    acks 0     no answer; an error closes the connection
+
+    version    difference
+    0-2        message sets of formats 0 and 1, converted first (produce_message_sets.py), one request at a time
+    below 12   transactional records need AddPartitionsToTxn first
+    12         transactional records add their partition to the transaction (KIP-890)
+    13         topics are named by id
+
+`current_leader` and `node_endpoints` (KIP-951) are never sent: every gateway serves every partition.
 """
 
 from __future__ import annotations
@@ -37,7 +42,7 @@ _RECORD_BATCH_VERSION = 3
 
 
 def serve(call: Call, request: ProduceRequest, services: Services) -> Fate | None:
-    """Append the records. The offer to the pattern is the fate of records that need no conversion."""
+    """Append the records. Returns the `Fate` of records that need no conversion, for the pattern to learn from."""
     partitions: list[TopicIdPartition] = []
     batches: list[Buffer] = []
     for topic in request.topic_data:

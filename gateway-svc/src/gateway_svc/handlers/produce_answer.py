@@ -1,6 +1,6 @@
 """The answer to a Produce request, from the outcomes that storage returned.
 
-Records that were not accepted are a refusal: one log line with the first error's name as its reason, and one count.
+A request whose records were not all accepted is logged and counted as refused, with its first error as the reason.
 Before version 4 clients do not know KAFKA_STORAGE_ERROR and receive NOT_LEADER_OR_FOLLOWER.
 """
 
@@ -26,7 +26,7 @@ from gateway_svc.requests.call import Call
 from gateway_svc.requests.error_codes import error_name, first_error
 from gateway_svc.requests.services import Services
 
-#: Errors that are storage's trouble, not the producer's fault: counted with the answer, not logged as refusals.
+#: Errors of storage, not of the producer: counted with the answer, not logged as refusals.
 _NOT_REFUSALS = frozenset(
     {ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.REQUEST_TIMED_OUT}
 )

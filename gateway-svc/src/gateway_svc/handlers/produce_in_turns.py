@@ -37,7 +37,7 @@ class LongAppend:
         batches: Sequence[Buffer],
         known: dict[int, AppendedPartition],
     ) -> None:
-        """Prepare; the arguments are those of `produce`."""
+        """Prepare the pieces; the arguments are those of `produce._append`."""
         self._call = call
         self._request = request
         self._services = services

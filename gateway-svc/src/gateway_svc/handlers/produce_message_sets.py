@@ -1,8 +1,8 @@
-"""Message sets of Produce 0-2, on their way to becoming record batches.
+"""Message sets of Produce 0-2, which are converted to record batches.
 
-Small sets are converted at once. Before any other conversion storage is asked which sets may be appended at all: the
-partition must exist, and a compressed set must not be larger than `max.message.bytes` (UnifiedLog checks both first,
-too). A client that disconnects abandons its conversion.
+Small sets are converted at once. For larger ones the gateway first asks storage which of them may be appended: the
+partition must exist, and a compressed set must not exceed `max.message.bytes` (UnifiedLog checks both first, too). A
+conversion ends when its client disconnects.
 """
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
 """Produce requests that follow each other and differ only in correlation id, partition and records, served as one run.
 
-A producer's requests begin with the same bytes, their head. Of a run only lengths and partitions are read, and record
-batches cut out. The run takes one position in its connection's order of answers, is appended by one call and answered
-by one write. A request is known by
+A producer's requests begin with the same bytes, their head. In a run only lengths and partitions are read, and the
+record batches are cut out. The run has one position in its connection's order of answers, one append and one write of
+answers. A request is recognised by its head:
 
     api key i16, version i16 │ correlation id i32 │ client id … acks, timeout, topic │ partition │ records
                                                   └───────────── head ──────────────┘
 
-(`RecordsRequestTemplate`). Heads of several topics are one run where client id, acks and timeout are the same. Every
-other request ends the run and is decoded: several partitions in a request, no records, transactions, formats before v2,
-tagged fields. Storage checks the batches, as it does for decoded requests.
+(`RecordsRequestTemplate`). A run may have heads of several topics, with the same client id, acks and timeout. A request
+with several partitions, no records, transactions, formats before v2 or tagged fields ends the run and is decoded.
+Storage checks the batches, as it does for decoded requests.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from gateway_svc.requests.call import Call, Client
 from gateway_svc.requests.patterns import Store
 from gateway_svc.requests.services import Services
 
-#: Heads that one connection is known by; producers to more topics than this name them in one request.
+#: Heads remembered for one connection. Producers to more topics name several in one request.
 HEADS_MAX: Final = 64
 #: Longer heads (names may be long) are not worth remembering.
 HEAD_BYTES_MAX: Final = 512
@@ -67,7 +67,7 @@ _length: Final = Struct(">i").unpack_from
 
 
 class Fate:
-    """Whether the records of a decoded request were accepted: its pattern learns from it once they were.
+    """The news for a pattern that storage has accepted a decoded request, so that it can learn it.
 
     So a client cannot fill memory with the heads of topics that do not exist.
     """
@@ -84,7 +84,7 @@ class Fate:
             self.learn()
 
     def when_accepted(self, learn: Callable[[], None]) -> None:
-        """Call `learn` once the records were accepted, maybe at once."""
+        """Call `learn` once the records are accepted, maybe at once."""
         self.learn = learn
         if self.is_accepted:  # mutant: learn-accepted-only
             learn()
@@ -112,7 +112,7 @@ class Head:
     def __init__(self, call: Call, request: ProduceRequest, template: RecordsRequestTemplate) -> None:
         (topic,) = request.topic_data
         self._is_flexible = call.version >= _FLEXIBLE
-        #: Bytes of a request but for the length of its records and them.
+        #: Bytes of a request without its records and their length.
         self._overhead = template.records_at + (len(_NO_TAGS) if self._is_flexible else 0)
         self.bytes = template.head
         self.records_at = template.records_at
@@ -131,7 +131,7 @@ class Head:
         self.fill = AnswerTemplate(ProduceResponse(responses=(answer,)), call.version, _ANSWERED).fill
 
     def request_size(self, batch: int) -> int:
-        """Return the bytes of a request, without its length, by those of its record batch."""
+        """Return the bytes of a request, without its length, with a record batch of this number of bytes."""
         length = len(write_unsigned(batch + 1)) if self._is_flexible else 4
         return self._overhead + length + batch
 
@@ -145,7 +145,7 @@ class Head:
 
 
 class CallRun(Call):
-    """Requests with heads that go together, in the order they came, and their batches.
+    """Requests whose heads go together, in the order of their arrival, and their batches.
 
     `ProducePattern.open` sets the attributes below.
     """
@@ -209,7 +209,7 @@ class CallRun(Call):
         return [head.fill(*values) for head, values in zip(self.heads, fields, strict=True)]
 
     def _finish_all(self, answers: list[bytes]) -> None:
-        """Finish all requests without an error, after the answer, which need not wait for it."""
+        """Finish all requests without an error, after the answer was sent."""
         head = self.head
         if self.heads is None:
             count_appended(self.services, head.topic, head.topic_id, self.batches)
@@ -267,7 +267,7 @@ class CallRun(Call):
 
 
 class ProducePattern:
-    """A `patterns.Pattern`: the heads that one connection's producers begin their requests with."""
+    """A `patterns.Pattern`: the heads of one connection's requests."""
 
     __slots__ = ("_by_head", "_client", "_latest", "_pipeline", "_services", "_shared", "_sizes", "revision")
 
@@ -280,12 +280,12 @@ class ProducePattern:
         self._shared = shared
         self.revision = -1
         self._by_head: dict[bytes, Head] = {}
-        #: Lengths of all heads: few, as a rule one.
+        #: The different lengths of the heads: few, mostly one.
         self._sizes: tuple[int, ...] = ()
         self._latest: Head | None = None
 
     def open(self, store: Store, begin: int, frame_end: int, end: int) -> CallRun | None:
-        """Return the run that begins with the request at `begin`, as far as it has arrived whole."""
+        """Return the run that begins with the request at `begin`, of requests that have arrived whole."""
         first = self._latest
         if first is None or not store.startswith(first.bytes, begin + HEAD_AT):
             first = self._find(store, begin)
@@ -355,9 +355,9 @@ class ProducePattern:
         call.refuse_all(error)
 
     def learn(self, call: Call, request: Any, frame: bytes | memoryview, kept: object) -> None:
-        """Remember the head of a decoded request once its records were accepted.
+        """Remember the head of a decoded request once its records are accepted.
 
-        Only a request that is written the way most clients write it has a head.
+        Only a request in the encoding that most clients use has a head.
         """
         if call.subject.revision != self.revision:
             self.forget()
@@ -386,7 +386,7 @@ class ProducePattern:
     def forget(self) -> None:
         self._services.heads.give(HEAD_MEMORY * len(self._by_head))
         self._by_head.clear()
-        self.revision = -1  # records that are accepted later teach it nothing
+        self.revision = -1  # no head is learned from records that are accepted later
         self._sizes = ()
         self._latest = None
 

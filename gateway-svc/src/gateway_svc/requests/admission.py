@@ -1,8 +1,8 @@
 """The one ring around every request: it judges, admits, slows down, counts and logs.
 
-    judge          once for requests that are alike, when one of them is decoded: may this client use these resources?
+    judge          once for similar requests, when one of them is decoded: may this client use these resources?
     admit          for every request, and once for a run of Produce: charges quotas, writes the request line
-    throttle_ms    when the request is answered: the delay its client is asked to make
+    throttle_ms    when the request is answered: the delay that its client is asked for
     finish         once for every request, and once for a run: counts it and writes the answer line
 
 A concern of all requests (an audit line, a counter for each user, a slow request log) is added here, and nowhere else.
@@ -33,7 +33,7 @@ class Policy(Protocol):
     wants_resources: bool
 
     def attach(self, changed: Callable[[], None]) -> None:
-        """Accept a function to be called whenever an earlier judgement may no longer hold."""
+        """Accept a function to call whenever earlier judgements may be outdated."""
         ...
 
     def judge(self, subject: Subject) -> int:
@@ -53,9 +53,9 @@ class Admission:
     """The ring. The gateway's Services own it; only the event loop uses it."""
 
     def __init__(self, names: TopicNames, policy: Policy | None = None) -> None:
-        """Start at revision 0. Without a policy everybody may do everything, at any rate."""
+        """Start at revision 0. Without a policy every request is allowed, at any rate."""
         self._policy = policy
-        #: Moves when a judgement may no longer hold: a pattern whose subject has an older one is not used.
+        #: A number that grows when judgements may be outdated: a pattern whose subject has an older one is not used.
         self.revision = 0
         if policy is not None:
             policy.attach(self._changed)
@@ -69,9 +69,9 @@ class Admission:
     ) -> Collection[bytes]:
         """Judge requests with this subject, and store the verdict in it.
 
-        Returns ids of topics whose names the policy needs and this gateway does not know. Nothing was judged then: the
-        caller resolves them and calls again, with `final` set. A topic without a name does not exist by then, and is no
-        resource.
+        Returns ids of topics whose names the policy needs and this gateway does not know. In that case the subject is
+        not judged: the caller resolves the names and calls again, with `final` set. A topic that then has no name does
+        not exist, and is no resource.
         """
         policy = self._policy
         if policy is not None and policy.wants_resources:

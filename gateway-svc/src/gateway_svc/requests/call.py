@@ -24,9 +24,9 @@ log = logs.get(__name__)
 
 
 class Client(Protocol):
-    """The connection a request came in on."""
+    """The connection that a request came from."""
 
-    #: Another one for every connection to any gateway, with near certainty.
+    #: Unique among the connections of all gateways, with near certainty.
     connection_id: int
     #: "ip:port", for log lines.
     peer: str
@@ -54,7 +54,7 @@ class Client(Protocol):
         ...
 
     def go_on(self) -> None:
-        """Start the requests that are held, as far as they may start by now."""
+        """Start the held requests that may start now."""
         ...
 
     def hold_others(self) -> None:
@@ -62,11 +62,11 @@ class Client(Protocol):
         ...
 
     def release_others(self) -> None:
-        """Start requests again, those that are held first."""
+        """Start requests again, beginning with the held ones."""
         ...
 
     def is_there(self) -> bool:
-        """Look whether the client still has its end of the connection open."""
+        """Return whether the client still has its end of the connection open."""
         ...
 
     def quieten(self) -> None:
@@ -87,9 +87,9 @@ class Ring(Protocol):
 
 
 class Call(Pending):
-    """One request, or a run of `count` requests that are alike, and its position in its connection's order of answers.
+    """One request, or a run of `count` similar requests, and its position in its connection's order of answers.
 
-    Every way of answering finishes the call, so that each request is finished exactly once.
+    Every method that answers also finishes the call, so each request is finished exactly once.
     """
 
     __slots__ = ("client", "correlation_id", "finished", "recognised", "ring", "route", "started_at", "subject")
@@ -129,7 +129,7 @@ class Call(Pending):
         self.client.answered(self, self.encoded(response, error))
 
     async def answer_long(self, response: Any, error: int = 0) -> None:
-        """Send an answer as `answer` does, encoded in a thread: it is so long that others would wait for it."""
+        """Send a long answer as `answer` does, encoded in a thread, so that other requests do not wait."""
         version, tail = self.route.version, self.route.header_tail
         throttle_ms = self.ring.throttle_ms(self)
         if self.route.has_throttle:
@@ -188,7 +188,7 @@ class Call(Pending):
         self.client.abort()
 
     def lose(self) -> None:
-        """Give the request up if it can be, and finish it: no answer will. The others are finished by their answers."""
+        """End the work on the request if possible, and finish it. Other requests are finished by their answers."""
         if self.abandon is not None:
             self.abandon()
             self.finish(ErrorCode.NETWORK_EXCEPTION, 0)
@@ -208,7 +208,7 @@ class Call(Pending):
         )
 
     def failed(self, error: Exception) -> None:
-        """Log a bug of ours, or an answer of storage that this client's version cannot express, and close."""
+        """Log an error of ours, or an answer of storage that the client's version cannot express, and close."""
         log.exception(
             "request failed",
             api=self.route.api_name,

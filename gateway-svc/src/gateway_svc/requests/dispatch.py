@@ -64,8 +64,8 @@ class Dispatcher:
     def _route(self, key: int, version: int) -> Route | None:
         """Return the route of a request, or None when it is not served.
 
-        Made when the first request arrives: compiling the decoders of every version of everything takes a tenth of the
-        start.
+        A route is made when its first request arrives: compiling the decoders of all APIs and versions would take a
+        tenth of the start.
         """
         handler = self.handlers.get(key)
         if handler is None or not handler.min_version <= version <= handler.max_version:
@@ -146,7 +146,7 @@ class Dispatcher:
         return lowest, handler.unsupported
 
     def serve(self, call: Call, request: Any, services: Services) -> object:
-        """Hand the request to its handler, which answers now or later. Returns the handler's offer to its pattern."""
+        """Have the handler serve the request, now or later. Returns the object for its pattern to learn from."""
         key = call.route.api_key
         handler = self.handlers[key]
         if key in self._as_task:
@@ -192,7 +192,7 @@ class Dispatcher:
             call.failed(error)
 
     async def close(self, deadline_s: float) -> int:
-        """Wait for the requests in service; return how many had to be cut off."""
+        """Wait for the requests in service; return how many were cancelled at the deadline."""
         tasks = set(self._tasks)
         if not tasks:
             return 0

@@ -16,22 +16,22 @@ from gateway_svc.requests.patterns import MakePattern
 from gateway_svc.requests.resources import Operation, Resource, cluster, group
 from gateway_svc.requests.services import Services
 
-#: Requests other than Produce are all structure: a decoded one takes some forty times its bytes. No client comes near
-#: this, which is ten thousand partitions with names of the greatest length, several times over.
+#: Bytes of requests other than Produce, which take some forty times as much when decoded. This is several times a
+#: request for ten thousand partitions with names of the greatest length.
 CONTROL_REQUEST_BYTES_MAX: Final = 16 << 20
 
 
 class Orphan(Enum):
-    """The fate of a request whose client has closed the connection. The client may have asked again through another
-    gateway, and others may have acted since."""
+    """The treatment of requests whose client has closed the connection.
 
-    #: A request that is carried out. Nothing that happened since can make it wrong.
+    The client may have asked again through another gateway, and other clients may have acted since.
+    """
+
+    #: The request is served. No later event can make it wrong.
     SERVE = "serve"
-    #: A request that is carried out unless it waited in this gateway (`clients.departure`): many clients close
-    #: without the answer.
+    #: The request is served unless it waited here (`clients.departure`): many clients close before the answer.
     UNLESS_LATE = "unless late"
-    #: A request that is not begun, and is given up if it has begun: without a reader of its answer it does harm, or
-    #: is of no use.
+    #: The request is not begun, or is ended: without its client it does harm, or is useless.
     DROP = "drop"
 
 
@@ -89,11 +89,12 @@ def _never(_request: Any) -> bool:
 class Handler:
     """One API, in a range of versions.
 
-    `serve(call, request, services)` is either a function that answers by `call.answer`, now or from a callback, and may
-    return an offer to its pattern, for repetitions; or a coroutine function, run as a task, that returns the response
-    and its first error code, or 0.
+    `serve(call, request, services)` is one of two kinds:
 
-    `refuse(call, request, error, services)` answers a request that is not admitted, in the same two ways.
+        function     answers by `call.answer`, now or from a callback; may return an object for its pattern to learn
+        coroutine    runs as a task; returns the response and its first error code, or 0
+
+    `refuse(call, request, error, services)`, of either kind, answers a request that is not admitted with the error.
     """
 
     api_key: ApiKey
@@ -107,21 +108,20 @@ class Handler:
     pattern: MakePattern | None = None
     #: Whether answers may take minutes, so that an orderly stop does not wait for them.
     may_park: bool = False
-    #: Versions below this one are worked on alone, of any kind: their order could be lost otherwise.
+    #: Versions below this one are served alone (Kind.CONTROL), as their order could be lost otherwise.
     alone_below: int = 0
     #: Whether answers hold records by reference.
     by_parts: bool = False
-    #: Longer requests are refused without decoding them; None for no limit but that of every request.
+    #: Longer requests are refused without decoding them; None for only the limit of all requests.
     request_bytes_max: int | None = CONTROL_REQUEST_BYTES_MAX
     #: Elements of one request at most, in all of its arrays and tagged fields together. The decoder refuses more.
     elements_max: int = ELEMENTS_MAX
     #: Versions below this one may have OLD_ELEMENTS_MAX elements: their records are converted, or read by value.
     converted_below: int = 0
-    #: The request that stands for one of a version not served, which is then answered in the lowest version; None to
-    #: refuse it.
+    #: The request to serve, in the lowest version, for one of an unknown version; None to refuse such a request.
     unsupported: Any = None
     orphan: Orphan = Orphan.DROP
-    #: Whether a request ends its client's part: it is served without the client, too.
+    #: The test whether a request says that its client leaves (LeaveGroup): it is served without the client, too.
     is_farewell: Callable[[Any], bool] = _never
 
     def __post_init__(self) -> None:

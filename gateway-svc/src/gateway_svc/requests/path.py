@@ -5,9 +5,9 @@
                                                                          admit ── serve ── answer ── finish
                                                                              └── refuse ──────────────┘
 
-A request takes its position in the connection's pipeline before it is admitted, so answers leave in the order of the
-requests. Bytes of the shared buffer are copied out of it once, and nothing writes to the copy: a pool whose buffers are
-used again while storage still reads them would send one client's records into another's topic.
+A request gets its position in the connection's pipeline before it is admitted, so answers leave in the order of the
+requests. Bytes are copied out of the shared buffer once, into memory that is never written again. A pool of buffers
+would be wrong here: storage may still read a buffer when the next client's records arrive in it.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ class RequestPath:
             call.failed(failure)
 
     def _judge(self, call: Call, request: Any, frame: bytes | memoryview, *, final: bool) -> None:
-        """Judge a decoded request and serve it; `final`: the names of its topics have been asked of storage."""
+        """Judge a decoded request and serve it; `final`: storage has been asked for the names of its topics."""
         handler = self._dispatcher.handlers[call.route.api_key]
         if self._is_orphan(handler, request):  # mutant: join-of-gone-client
             self._dispatcher.refuse(call, request, ErrorCode.NETWORK_EXCEPTION, self._services)
@@ -163,13 +163,13 @@ class RequestPath:
             self._patterns.learn(handler.pattern, call, request, frame, kept)
 
     def _is_orphan(self, handler: Handler, request: Any) -> bool:
-        """Return whether a request must not begin, because its client has closed the connection."""
+        """Return whether a request must be dropped, because its client has closed the connection."""
         if handler.orphan is Orphan.SERVE or handler.is_farewell(request):
             return False
         return self._client_has_left or (handler.orphan is Orphan.DROP and not self._client.is_there())
 
     def _named(self, call: Call, request: Any, frame: bytes | memoryview, failure: Exception | None) -> None:
-        """Go on with a request once storage has named its topics; without storage its topics have no names to judge."""
+        """Judge a request again, now that storage has named its topics. Without storage, close the connection."""
         if self._pipeline.closed:
             return
         self._pipeline.unblock()

@@ -1,8 +1,8 @@
 """Requests that are recognised by their bytes: the Protocol of a pattern, and the patterns of one connection.
 
-The first four bytes of a request, API key and version, choose the pattern; its own comparison does the rest. A handler
-declares its pattern (`Handler.pattern`). The path uses a pattern only while its revision is `Admission.revision`;
-otherwise the next request is decoded, judged and learned again.
+The first four bytes of a request, API key and version, choose the pattern, which compares the other bytes. A handler
+declares its pattern (`Handler.pattern`). The path uses a pattern only while its revision is `Admission.revision`. After
+that the next request is decoded, judged and learned again.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ class Pattern(Protocol):
 
     #: `Admission.revision` when the requests it learned from were judged.
     revision: int
-    #: Whether the request it served last was a repetition that changed nothing: a connection with nothing else is
+    #: Whether the request that it served last was a repetition without effect. A connection with only such requests is
     #: read less often (`quiet_connections`).
     is_quiet: bool
 
     def open(self, store: Store, begin: int, frame_end: int, end: int) -> Call | None:
         """Return the call of the request between `begin` and `frame_end`, or None if it must be decoded.
 
-        The call may cover requests after it, up to `end`. `size` is the distance from `begin` to the end of the last
-        one. `store` is used again when this returns, so a call copies the bytes it keeps.
+        The call may cover requests after it, up to `end`; its `size` is the distance from `begin` to the end of the
+        last one. `store` is overwritten when this returns, so a call copies the bytes that it keeps.
         """
         ...
 
@@ -70,7 +70,7 @@ class Patterns:
         self._keys: dict[int, int] = {}
 
     def learn(self, make: MakePattern, call: Call, request: Any, frame: bytes | memoryview, kept: object) -> None:
-        """Let the API's pattern learn from a decoded request. A pattern of another version is forgotten."""
+        """Have the API's pattern learn from a decoded request. A pattern of another version is forgotten."""
         route = call.route
         start = route.api_key << 16 | route.version
         pattern = self.by_start.get(start)

@@ -1,8 +1,7 @@
-"""The common part of requests that are alike: their client, their resources, and the judgement on both.
+"""The common part of similar requests: their client, their resources, and the judgement on both.
 
-The gateway checks the subject of a request, not every request. A connection's requests are alike, so a subject is
-judged once, when a request is decoded (`Admission.judge`). Requests that a pattern recognises by their bytes share the
-subject of the decoded one, as long as its revision is the current one.
+A subject is judged once, when a request is decoded (`Admission.judge`). Requests that a pattern recognises by their
+bytes share the subject of the decoded one, as long as its revision is the current one.
 """
 
 from __future__ import annotations

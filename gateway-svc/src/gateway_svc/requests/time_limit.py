@@ -20,10 +20,10 @@ class TimeLimit:
         self._until = self._loop.time() + max(timeout_ms, 0) / 1000 + GRACE_S
 
     async def within(self, work: Callable[[], Coroutine[Any, Any, T]], otherwise: Callable[[], T]) -> T:
-        """Return the result of `work`, or that of `otherwise` when the time is over first. Work that has not begun by
-        then does not.
+        """Return the result of `work`, or that of `otherwise` when the time is over first.
 
-        Work that has begun goes on, as in Kafka: a client that is answered REQUEST_TIMED_OUT does not know its outcome.
+        Work that has begun by then continues, as in Kafka: a client that is answered REQUEST_TIMED_OUT does not know
+        its outcome. Other work does not begin.
         """
         left_s = self._until - self._loop.time()
         if left_s <= 0:
@@ -48,4 +48,4 @@ _ABANDONED: Final[set[asyncio.Task[Any]]] = set()
 def _abandoned(task: asyncio.Task[Any]) -> None:
     _ABANDONED.discard(task)
     if not task.cancelled():
-        task.exception()  # nobody waits for it
+        task.exception()  # retrieved, so that asyncio does not report it

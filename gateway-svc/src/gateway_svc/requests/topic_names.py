@@ -1,8 +1,8 @@
 """The names of topics that requests call by their ids.
 
-Storage gives a topic its id and its name for as long as it exists, and no id is used twice. So a name that storage has
-returned for an id stays right; a topic that is deleted and created again has another id. An id without a known name is
-asked of storage, by every caller that needs it.
+A topic keeps its id and its name as long as it exists, and no id is used twice. So a name that storage has returned for
+an id stays right: a topic that is deleted and created again has another id. Each caller that needs an unknown name asks
+storage for it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from protocol_lib.schema import ZERO_UUID
 from gateway_svc.requests.turns import in_turns
 from gateway_svc.storage.protocols import Topics
 
-#: Names kept; of more, the ones learned first are asked of storage again.
+#: Names kept. Beyond this, the oldest are forgotten, and storage is asked for them again.
 NAMES_MAX: Final = 100_000
 #: Ids without a topic that are kept, the newest, to notice when one of them appears.
 MISSES_MAX: Final = 1000
@@ -35,7 +35,7 @@ class TopicNames:
         self._internal: set[str] = set()
         self._changed: Callable[[], None] = _nothing
         self._tasks: set[asyncio.Task[None]] = set()
-        #: Moves when an id that had no topic has one.
+        #: A number that grows when an id that had no topic has one.
         self.revision = 0
 
     def attach(self, changed: Callable[[], None]) -> None:
@@ -109,7 +109,7 @@ class TopicNames:
         task.add_done_callback(self._tasks.discard)
 
     def close(self) -> None:
-        """End the resolutions under way: their requests are not answered."""
+        """Cancel the look-ups under way: their requests are not answered."""
         for task in self._tasks:
             task.cancel()
 

@@ -1,8 +1,8 @@
 """Work on long requests in turns: between two pieces, the event loop serves others.
 
-A request may have tens of thousands of elements, and a few hundred take storage and gateway a millisecond or more. So a
-handler asks storage for a piece of them at a time. The work on one piece is the longest that others wait for: long
-requests share their turns (service_chassis/shared_turns.py).
+A request may have tens of thousands of elements, and a few hundred of them take a millisecond or more. So a handler
+asks storage for a *piece* of them at a time. Others wait for the work on one piece at most, because all long requests
+share their turns (service_chassis/shared_turns.py).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _T = TypeVar("_T")
 
 #: Elements of one piece: a few milliseconds of work where an element is a partition, a topic or a group's name.
 PIECE: Final = 500
-#: Elements of a request that are answered as often as it names them. No client names more of them twice.
+#: Elements of a request in which duplicates are kept. No client names more of them twice.
 REPEATED_MAX: Final = 1000
 #: Bytes of memory that one answer may take while it is built, beyond ten times the bytes of its request. All topics of
 #: a broker fit, with all of their configs.
@@ -51,7 +51,7 @@ class Failing(Protocol):
 
 
 def next_turn(call: Failing, loop: asyncio.AbstractEventLoop, work: Callable[[], object]) -> None:
-    """Go on with a request after a turn for others. An error of `work` fails the request."""
+    """Call `work` for a request after a turn for others. An error of `work` fails the request."""
 
     def run() -> None:
         try:
@@ -84,7 +84,7 @@ class _Steps:
 
 
 def in_steps(call: Failing, loop: asyncio.AbstractEventLoop, steps: Iterator[object]) -> None:
-    """Go on with a request in later turns, a step at a time. An error of a step fails the request."""
+    """Take the steps of a request in later turns, one a turn. An error of a step fails the request."""
     turns = shared_turns(loop)
     turns.soon(_Steps(call, turns, steps).step)
 
@@ -109,7 +109,7 @@ class AnswerMemory:
 
 
 def is_long(response: Any) -> bool:
-    """Return whether an answer has more rows than others should wait for while they are encoded."""
+    """Return whether encoding an answer takes so long that other requests would wait."""
     rows = 0
     for name in type(response).__slots__:
         value = getattr(response, name, None)

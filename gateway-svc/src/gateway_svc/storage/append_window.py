@@ -1,4 +1,4 @@
-"""The append window: bytes of appends on their way to a storage in another process, and connections that wait for room.
+"""The append window: bytes of appends on their way to a separate storage, and connections that wait for room.
 
 Two large batches in flight keep storage busiest, but a small request then waits for both. While small requests arrive,
 only one large batch is allowed in flight.
@@ -17,7 +17,7 @@ NARROW_BYTES: Final = 512 * 1024
 #: The same after WIDE_AFTER large frames without a small request among them.
 WIDE_BYTES: Final = 1024 * 1024
 WIDE_AFTER: Final = 64
-#: Small requests wait from this multiple of the limit on: they have room next to large ones, unless one fills it.
+#: Small requests wait only from this multiple of the limit on, so that large ones do not delay them.
 _SMALL_LIMITS: Final = 4
 
 

@@ -1,7 +1,7 @@
 """Calls over the group stream, and the two that a gateway may repeat in short once storage has allowed it.
 
-RemoteRepeatableHeartbeat   the same, word for word     the gateway answers it, while storage's promise holds
-RemoteRepeatableCommit      the same but its offsets    sent as the first one's call id and the offsets
+RemoteRepeatableHeartbeat    the same bytes        the gateway answers it, while storage's promise holds
+RemoteRepeatableCommit       only other offsets    sent as the first one's call id and the offsets
 """
 
 from __future__ import annotations
@@ -36,28 +36,30 @@ class GroupCall:
     def __init__(
         self, kind: str, request: Request, done: Callable[[Any], None], asked_at: float, *, repeatable: bool
     ) -> None:
-        #: The field of GroupCall that holds it, and of GroupAnswer that holds its answer.
+        #: The name of its field in GroupCall, and of its answer's in GroupAnswer.
         self.kind = kind
         self.request = request
         self.done = done
         self.asked_at = asked_at
         self.repeatable = repeatable
-        #: The function that returns whether its client is still there.
+        #: The test whether its client is still connected.
         self.is_wanted: Callable[[], bool] = _always
-        #: Whether storage may have carried it out.
+        #: Whether it was sent, so that storage may have done it.
         self.is_sent = False
-        #: The caller's means to repeat it in short once it has been answered; None if the caller will not.
+        #: The means to repeat it in short once it is answered; None if the caller will not repeat it.
         self.kept: RemoteRepeatableHeartbeat | RemoteRepeatableCommit | None = None
 
     def may_wait(self) -> bool:
-        """Return whether the call may go to the next stream. A commit that was sent may not: another gateway's may
-        have followed it, and would be undone."""
+        """Return whether the call may go to the next stream.
+
+        A commit that was sent may not: it could undo a later commit of another gateway.
+        """
         return self.repeatable and not (self.is_sent and self.kind == "commit_offsets")
 
     def answer(self, answer: groups_pb2.GroupAnswer) -> None:
         if answer.WhichOneof("answer") == self.kind:
             self.done(getattr(answer, self.kind))
-        else:  # it failed in storage
+        else:  # the call failed in storage
             self.fail()
 
     def fail(self) -> None:
@@ -88,7 +90,7 @@ class RepeatedCommitCall(GroupCall):
         self.is_short = True
 
     def make_whole(self) -> None:
-        """Send the whole commit: storage does not know the earlier one any more, or refuses it."""
+        """Send the whole commit: storage has forgotten the earlier one, or refuses the short one."""
         self.like.holds = False
         if self.is_short:
             self.is_short = False

@@ -1,30 +1,31 @@
 """Heartbeats and commits over one long-lived gRPC stream that all connections share.
 
-Messages. All calls that wait when the writer wakes leave in one message. A commit wakes the writer at once. A heartbeat
-wakes it at once if nothing has left for GATHER_S, else when GATHER_S is over, and leaves earlier with any message that
-leaves earlier. So a single heartbeat is not delayed, and thousands of members do not cost a message each.
+    state of a call    when storage answers             when the stream is lost
+    waiting            (it is sent with the next        it waits for the next stream; a consumer group's
+                       message)                         heartbeat is answered 15 COORDINATOR_NOT_AVAILABLE
+    sent               it is answered                   a classic heartbeat is sent again; other calls are answered 15
+    lost               the answer is dropped            (it was answered 15, after CONTROL_WAIT_S at most)
+    answered           the client may repeat it         the next one is sent whole
 
-A lost stream. Classic heartbeats wait for the next stream, and are sent again. So do commits that were not sent, unless
-their client has closed the connection. One that was sent is answered COORDINATOR_NOT_AVAILABLE: storage may have stored
-it, and another gateway's commit may have followed. A consumer group's heartbeat is answered the same at once, then and
-while there is no stream. Nobody knows the effect of one that was sent, and one that waits may run after its client has
-given up (a client waits for as long as its heartbeat interval). A call without an answer after CONTROL_WAIT_S is
-answered the same and never sent later. Members then try again. The calls of one connection keep their order, because it
-has one at a time.
+A commit that was sent is not sent again: storage may have stored it, and a later commit of another gateway may have
+followed. A commit that waited for WAITED_S is dropped if its client has left. The calls of one connection keep their
+order, because a connection has one at a time.
 
-Repeated commits. Storage keeps a commit whose client is likely to repeat it with other offsets. From then on the
-gateway sends the offsets alone, and storage answers with the call's id. The gateway sends the whole commit again when
-storage refuses the short one. It also does so on the next stream if the short one had not left.
+A commit leaves at once. Heartbeats are gathered for GATHER_S after the last message, so a single one is not delayed.
 
-Repeated heartbeats. While storage promises that a heartbeat's answer holds, the gateway answers the same heartbeat
-itself. Every TOUCH_S it reports which members repeated theirs; that keeps their sessions. A promise ends when storage
-revokes it, with the stream, and with the answer to a call of this gateway that may have changed the group (`doubt`):
-such an answer travels another way and may overtake the revocation. No promise is used unless storage has answered
-within TRUST_S: while storage hangs, heartbeats are sent to it whole, and wait. While there are promises, a message
-leaves every PULSE_S, so that storage can tell a gateway that stands still from one whose members are silent.
+An answered call may be repeated in short, if storage allows it:
 
-So a client that knows of a change through this gateway never gets a heartbeat's answer from before it. Through another
-gateway the answer may be some milliseconds older, and TRUST_S older when storage or the way to it hangs.
+    commit       only the offsets are sent; storage may ask for the whole commit (`refused`)
+    heartbeat    the gateway answers, while storage's *promise* holds that the answer has not changed
+
+The gateway reports repeated heartbeats every TOUCH_S, which keeps the members' sessions. A promise ends
+
+    when storage revokes it, or the stream is lost;
+    with an answer outside of this stream that may show a changed group (`doubt`), as it may overtake the revocation;
+    for a time, when the last answer of storage is older than TRUST_S: the heartbeats are then sent.
+
+So a client that learned of a change through this gateway never gets an older heartbeat's answer. After a change through
+another gateway the answer may be some milliseconds older, and TRUST_S older while storage hangs.
 """
 
 from __future__ import annotations
@@ -55,13 +56,14 @@ CONTROL_WAIT_S: Final = 10.0
 GATHER_S: Final = 0.025
 #: Seconds between two reports of repeated heartbeats; half of the delay that `storage_svc.rpc.group_stream` allows for.
 TOUCH_S: Final = 0.25
-#: Seconds between two messages while there are promises, a third of `storage_svc.rpc.group_stream`, STILL_S.
+#: Seconds between two messages while there are promises, so that storage can tell a gateway that stands still from one
+#: with silent members. A third of STILL_S in `storage_svc.rpc.group_stream`.
 PULSE_S: Final = 0.5
 #: Greatest age of storage's last answer for its promises to be used, in seconds.
 TRUST_S: Final = 1.0
-#: Seconds after which a call that has not been sent has waited: its client may have left.
+#: Seconds after which a waiting commit is sent only if its client is still connected.
 WAITED_S: Final = 0.1
-#: Most calls in one message, and most without an answer; more are answered as if storage were away.
+#: Most calls in one message, and most without an answer; more are answered COORDINATOR_NOT_AVAILABLE.
 MESSAGE_CALLS_MAX: Final = 10_000
 OUTSTANDING_MAX: Final = 100_000
 
@@ -85,7 +87,7 @@ class GroupStream:
         self._trust_s = trust_s
         #: Calls without an answer by call id, the oldest first.
         self._calls: dict[int, GroupCall] = {}
-        #: Ids of calls to send. An id whose call has ended is passed over.
+        #: Ids of calls to send. An id whose call has ended is skipped.
         self._unsent: deque[int] = deque()
         self._last_call_id = 0
         #: Number of times that the stream was lost.
@@ -95,14 +97,14 @@ class GroupStream:
         self._promised: dict[int, str] = {}
         #: Call ids of promises that have ended, for storage.
         self._forgotten: list[int] = []
-        #: The promises that answers to calls up to this id make may have ended already.
+        #: Promises made by the answers to calls up to this id are not used: they may have ended already.
         self._doubted = 0
         self._trusted_until = 0.0
-        #: Call ids of repeated heartbeats that are to be reported; when, and whether that is now.
+        #: Call ids of repeated heartbeats for the next report; the timer of the report, and whether it is due.
         self._repeated: set[int] = set()
         self._touching: asyncio.TimerHandle | None = None
         self._touch_due = False
-        #: The timer of the next message without content, unless another has left; and whether it is due now.
+        #: The timer of the next empty message, for a time without others, and whether it is due.
         self._pulsing: asyncio.TimerHandle | None = None
         self._pulse_due = False
         #: Times at which reports left that storage has not acknowledged.
@@ -196,7 +198,7 @@ class GroupStream:
     # -- repeated heartbeats ---------------------------------------------------------------------------------------
 
     def repeat_heartbeat(self, call_id: int) -> bool:
-        """Note a repeated heartbeat for the next report; return False when storage has not answered for too long."""
+        """Add a heartbeat to the next report; return False if storage's last answer is too old."""
         now = self._loop.time()
         if now >= self._trusted_until:  # mutant: promises-expire
             return False
@@ -206,7 +208,7 @@ class GroupStream:
         return True
 
     def forget(self, kept: RemoteRepeatableHeartbeat | RemoteRepeatableCommit) -> None:
-        """Let storage forget it with the next message: it will not be repeated."""
+        """Have storage forget it with the next message: it will not be repeated."""
         if not kept.holds:
             call = self._calls.get(kept.call_id)
             if call is not None and call.kept is kept:
@@ -219,7 +221,7 @@ class GroupStream:
                 self._forgotten.append(kept.call_id)
 
     def doubt(self, group_ids: Iterable[str] | None = None, *, but: Set[str] = frozenset()) -> None:
-        """End the promises of groups that an answer from outside the stream may show changed.
+        """End the promises of groups: an answer outside of the stream may show that they have changed.
 
         `group_ids`: None for all groups but those in `but`.
         """
@@ -229,7 +231,7 @@ class GroupStream:
                 self._end(call_id)
 
     def _end(self, call_id: int) -> None:
-        """End a promise. Storage keeps its state until the next message, for repetitions that are not reported yet."""
+        """End a promise. Storage learns of it with the next message, together with repetitions not reported yet."""
         group_id = self._promised.pop(call_id, None)
         if group_id is None:
             return
@@ -256,7 +258,7 @@ class GroupStream:
             self._pulsing = self._loop.call_at(due, self._pulse)
 
     def _trust(self, since: float) -> None:
-        """Note that storage has answered a message that left at `since`."""
+        """Use promises for longer: storage has answered a message that left at `since`."""
         self._trusted_until = max(self._trusted_until, since + self._trust_s)
 
     def _wake_soon(self) -> None:
@@ -269,7 +271,7 @@ class GroupStream:
             self._gathering = self._loop.call_at(due, self._wake.set)
 
     def _expire(self) -> None:
-        """Fail the calls whose time is over. One timer serves all of them: it looks at the oldest."""
+        """Fail the calls whose time is over. One timer serves all calls, and waits for the oldest."""
         self._expiry = None
         now = self._loop.time()
         while self._calls:
@@ -324,7 +326,7 @@ class GroupStream:
             message.again_like.extend(likes)
             message.again_counts.extend(counts)
             message.again_offsets.extend(offsets)
-        if self._touch_due or (self._repeated and self._forgotten):  # repetitions from before it was forgotten
+        if self._touch_due or (self._repeated and self._forgotten):  # those from before a call was forgotten
             self._touch_due = False
             message.repeats.extend(self._repeated)
             self._repeated.clear()
@@ -344,7 +346,7 @@ class GroupStream:
     def _received(self, message: groups_pb2.GroupAnswers) -> None:
         """Finish the calls of one message.
 
-        Not in `_read`: its variables would keep the last call, and its client, until the next message.
+        This is no part of `_read`, whose variables would keep the last call, and its client, until the next message.
         """
         for _ in range(message.heard):
             self._trust(self._reported_at.popleft())
@@ -360,7 +362,7 @@ class GroupStream:
             call = self._calls.pop(answer.call_id, None)
             if answer.may_repeat:
                 self._keep(answer.call_id, None if call is None else call.kept)
-            if call is not None:  # or its time was over
+            if call is not None:  # else its time was over
                 self._finish(call, answer)
 
     def _send_whole(self, call_id: int) -> None:
@@ -382,7 +384,7 @@ class GroupStream:
             log.exception("answering failed", call=call.kind)
 
     def _keep(self, call_id: int, kept: RemoteRepeatableHeartbeat | RemoteRepeatableCommit | None) -> None:
-        """Note that storage allows a call to be repeated in short."""
+        """Remember that storage allows a call to be repeated in short."""
         if isinstance(kept, RemoteRepeatableCommit):
             kept.holds, kept.stream_number = True, self._stream_number
             return

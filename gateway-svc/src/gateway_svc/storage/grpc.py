@@ -1,19 +1,19 @@
 """Storage over gRPC: the Protocols of `protocols` for a separate storage process.
 
 Appends and reads of all connections share one long-lived stream (`record_stream`), heartbeats and commits another
-(`group_stream`). All calls that wait when the writer wakes leave in one message; answers return in any order, by call
-id. Everything else is a unary call (`unary`). First and last offsets are kept (`kept_answers`).
+(`group_stream`). Calls that wait for the writer leave in one message. Answers return in any order, by call id. All
+other calls are unary (`unary`). First and last offsets are kept (`kept_answers`).
 
 When storage is lost, calls on their way are answered at once:
 
     an append that was never sent        LEADER_NOT_AVAILABLE
-    an append whose fate is unknown      REQUEST_TIMED_OUT
+    an append that may be stored         REQUEST_TIMED_OUT
     a read                               NOT_LEADER_OR_FOLLOWER
     a call of a group                    COORDINATOR_NOT_AVAILABLE
 
-The first three make clients ask for metadata and try again. While storage is away, appends are answered at once, and
-reads when their wait is over (or clients would spin). Unary calls, heartbeats and commits wait for storage up to
-CONTROL_WAIT_S. The streams return by themselves.
+The first three make clients ask for metadata and try again. Without storage, appends are answered at once, and reads
+when their wait is over (or clients would spin). Unary calls, heartbeats and commits wait for storage up to
+CONTROL_WAIT_S. The streams are opened again when storage is back.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from gateway_svc.storage.record_stream import RecordStream
 from gateway_svc.storage.transaction_calls import GrpcTransactions
 from gateway_svc.storage.unary import AnswerT, Method, RequestT, Unary
 
-#: Seconds for the calls of a gateway that stops or lists the gateways: these do not wait long.
+#: Seconds for the calls that end a lease or list the gateways.
 _SHORT_WAIT_S: Final = 1.0
 
 #: A group's state in ListGroups, of both protocols.
@@ -56,7 +56,7 @@ _OfGroups = groups_pb2.DescribeGroupsRequest | groups_pb2.DescribeConsumerGroups
 
 
 def _names_offsets(request: data_pb2.DeleteRecordsRequest) -> bool:
-    """Return whether the request deletes below offsets that it names, not below the high watermark of a moment."""
+    """Return whether all offsets are named: a high watermark (-1) may be another one when the call is repeated."""
     return all(target.offset >= 0 for target in request.targets)
 
 
@@ -70,7 +70,7 @@ class GrpcOffsets:
 
 
 def _before(method: Method[RequestT, AnswerT], note: Callable[[RequestT], None]) -> Method[RequestT, AnswerT]:
-    """Return the method with a call of `note`, with its request, just before it answers."""
+    """Return the method, which calls `note` with its request just before it answers."""
 
     async def call(request: RequestT) -> AnswerT:
         try:
@@ -82,7 +82,7 @@ def _before(method: Method[RequestT, AnswerT], note: Callable[[RequestT], None])
 
 
 def _with(method: Method[RequestT, AnswerT], note: Callable[[AnswerT], None]) -> Method[RequestT, AnswerT]:
-    """Return the method with a call of `note`, with its answer, just before it answers."""
+    """Return the method, which calls `note` with its answer just before it answers."""
 
     async def call(request: RequestT) -> AnswerT:
         answer = await method(request)
@@ -122,7 +122,7 @@ class GrpcGroups:
             stream.doubt(request.group_ids)
 
         def doubt_others(answer: groups_pb2.ListGroupsResponse) -> None:
-            """End the promises of all groups without those that are in the state in which heartbeats are promised."""
+            """End the promises of all groups but those that the answer shows in the state that promises need."""
             stream.doubt(but={each.group_id for each in answer.groups if each.state == _STABLE})
 
         stub = groups_pb2_grpc.GroupsStub(channel)
@@ -147,7 +147,7 @@ class GrpcGroups:
 
 class GrpcProducers:
     def __init__(self, channel: grpc.aio.Channel, unary: Unary) -> None:
-        # Repeatable: an id that no client has received is never used.
+        # Repeatable: an id that no client has received stays unused.
         stub = producers_pb2_grpc.ProducersStub(channel)
         self.init_producer_id = unary.repeatable(stub.InitProducerId, answers.no_producer_id)
 
@@ -160,7 +160,7 @@ class GrpcLogs:
 
 
 class GrpcCluster:
-    """Leases and the list of gateways: the caller repeats these anyway, so they fail fast."""
+    """Leases and the list of gateways. The caller repeats these calls itself, so they fail fast."""
 
     def __init__(self, channel: grpc.aio.Channel, unary: Unary) -> None:
         stub = cluster_pb2_grpc.ClusterStub(channel)

@@ -14,12 +14,12 @@ from gateway_svc.metrics import GatewayMetrics
 
 #: Seconds before the stream is opened again: the first pause, doubled each time up to the last.
 RECONNECT_FIRST_S, RECONNECT_MAX_S = 0.02, 0.1
-#: Seconds before a gateway asks a storage of another release again.
+#: Seconds before a gateway connects to a storage of another release again.
 REFUSED_PAUSE_S: Final = 1.0
 #: A stream that was up for this long is opened again after the first pause.
 STABLE_AFTER_S: Final = 1.0
 
-#: Exceptions at the end of a stream that storage or the network has ended.
+#: Exceptions of a stream that storage or the network has ended.
 _ENDINGS: Final = (FrameError, EOFError, asyncio.InvalidStateError)
 
 log = logs.get(__name__)

@@ -1,9 +1,9 @@
-"""This gateway's place in the cluster, and the live gateways as Kafka clients see them: as brokers.
+"""This gateway's lease in the cluster, and the live gateways as Kafka clients see them: as brokers.
 
-Storage assigns every gateway name a node id for ever, and lists the gateways with a live lease. A gateway renews its
-lease three times in its length and reads the list each time, so a gateway that dies leaves Metadata soon after its
-lease. This gateway itself is always listed: it is answering. On each listener, gateways that advertise one address (a
-load balancer, a Kubernetes Service, processes of one port) are one broker, that with the lowest node id.
+Storage assigns each gateway name a permanent node id, and lists the gateways with a live lease. A gateway renews its
+lease three times in its length and reads the list each time. So a gateway that died leaves Metadata soon after its
+lease ends. This gateway itself is always listed. Gateways that advertise the same address on a listener (a load
+balancer, a Kubernetes Service, processes of one port) are one broker there, with the lowest of their node ids.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from service_chassis.address import Listener
 from gateway_svc.errors import StorageUnavailable
 from gateway_svc.storage.protocols import Cluster
 
-#: Greatest age in seconds of the list that Metadata is answered from. A client that has just lost a gateway asks within
-#: milliseconds; with an older list it would be sent back to that gateway for a second.
+#: Greatest age in seconds of the list in Metadata's answers. A client that has just lost a gateway asks within
+#: milliseconds; an older list would send it back to that gateway for a second.
 LIST_AGE_MAX_S = 0.01
 #: Seconds between two tries of a gateway to register, or to renew.
 RETRY_S = 0.2
@@ -65,7 +65,7 @@ class Membership:
         self.registered = False
 
     async def start(self, listeners: Sequence[Listener]) -> None:
-        """Register, however long storage takes to start, and keep the lease until `stop`."""
+        """Wait for storage, register, and renew the lease until `stop`."""
         self._listeners = tuple(listeners)
         while not await self._renew():  # noqa: ASYNC110 (no event says that storage is there)
             await asyncio.sleep(RETRY_S)
@@ -127,7 +127,7 @@ class Membership:
         await self._renew()
 
     async def _read(self) -> None:
-        """Read the list of live gateways; without storage the last one stays."""
+        """Read the list of live gateways; without storage the last list stays."""
         try:
             answer = await self._cluster.describe_cluster(cluster_pb2.DescribeClusterRequest())
         except StorageUnavailable:

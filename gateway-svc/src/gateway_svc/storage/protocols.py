@@ -1,9 +1,9 @@
 """Storage as the handlers see it: one Protocol per noun, in the types of the contract.
 
 Two implementations: `gateway_svc.storage.grpc` speaks gRPC to storage-svc; in one process the storage core's own
-service objects have these methods. Every call is answered, even when storage is lost. The implementations turn a lost
-connection into Kafka error codes: appends 5 when never sent, 7 when their fate is unknown; reads 6; groups 15. They
-raise StorageUnavailable where an answer has no place for a code.
+service objects have these methods. Every call is answered, even when storage is lost. A lost connection becomes a Kafka
+error code: 5 for an append that was never sent, 7 for one that may be stored, 6 for a read, 15 for a call about groups.
+A call whose answer has no field for a code raises StorageUnavailable.
 """
 
 from __future__ import annotations
@@ -89,14 +89,14 @@ class Topics(Protocol):
 
 
 class RepeatableHeartbeat(Protocol):
-    """A heartbeat that its member may repeat word for word, over the same connection, once it was answered."""
+    """A heartbeat that its member may repeat over the same connection, with the same bytes, once it was answered."""
 
     def __call__(self) -> bool:
-        """Return whether the answer is the same; if not, the heartbeat must be sent whole, and this one is over."""
+        """Return whether the answer is the same. If not, the heartbeat must be sent, and this object is useless."""
         ...
 
     def forget(self) -> None:
-        """Free its memory: the client will not repeat it, or it is over."""
+        """Free its memory: the client will not repeat it, or it was refused."""
         ...
 
 
@@ -106,12 +106,12 @@ class RepeatableCommit(Protocol):
     def __call__(self, offsets: Sequence[int], done: Callable[[Sequence[int]], None]) -> bool:
         """Commit these offsets; `done` gets the error code of each, or no codes when there is no error.
 
-        Returns False when nothing was done: the commit must be sent whole, and this one is over.
+        Returns False when no offset was committed: the whole commit must be sent, and this object is useless.
         """
         ...
 
     def forget(self) -> None:
-        """Free its memory: the client will not repeat it, or it is over."""
+        """Free its memory: the client will not repeat it, or it was refused."""
         ...
 
 
@@ -128,8 +128,11 @@ class Groups(Protocol):
         done: Callable[[groups_pb2.CommitOffsetsResponse], None],
         is_wanted: Callable[[], bool],
     ) -> RepeatableCommit | None:
-        """Commit offsets. `is_wanted`, also for repetitions: returns whether the client is still there; a commit that
-        waits for storage is not sent without it."""
+        """Commit offsets.
+
+        `is_wanted` returns whether the client is still connected, also for repetitions. A commit that waits for storage
+        is dropped without its client.
+        """
         ...
 
     def consumer_group_heartbeat(
@@ -229,5 +232,5 @@ class Storage:
     logs: Logs
     cluster: Cluster
     transactions: Transactions
-    #: Bytes of appends on their way to a storage that is elsewhere; connections wait while it is full.
+    #: Bytes of appends on their way to a separate storage; connections wait while it is full.
     window: AppendWindow | None = None

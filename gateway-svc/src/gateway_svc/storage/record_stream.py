@@ -4,12 +4,11 @@ The calls of one turn of the event loop leave in one frame (up to FRAME_BYTES), 
 frame before has left. Answers come back in any order, by call id. If storage sees this process's memory, record
 batches of LAID_BYTES_MIN and more are copied into it (AppendArea), and the frame holds their position.
 
-Appends do not pile up on the way. A frame of many bytes asks storage for a receipt, and at most FRAMES_AHEAD of them
-may wait for theirs. Connections look at `window`, the bytes of appends without a receipt, before they start one, and
-wait there for their turn. So a client that sends megabytes flat out costs others the time of a few, and the memory of
-a few.
+Appends do not pile up on the way. A large frame asks storage for a receipt, and at most FRAMES_AHEAD frames may wait
+for one. `window` counts the bytes of appends without a receipt. A connection starts no append while the window is full.
+So a client that sends megabytes without pause delays others by a few frames, and uses the memory of a few.
 
-A call that storage does not answer in time is answered here (unanswered.py). When the stream breaks, every call is
+A call that storage does not answer in time is answered here (unanswered.py). When the stream is lost, every call is
 answered at once, as `gateway_svc.storage.protocols` states, and the stream is opened again.
 """
 
@@ -52,14 +51,14 @@ from gateway_svc.storage.append_window import LARGE_BYTES, AppendWindow
 from gateway_svc.storage.lasting_stream import LastingStream
 from gateway_svc.storage.unanswered import Calls, Request, Unanswered, failure
 
-#: Length of a frame from which on it gets no more calls.
+#: Length from which on no more calls are added to a frame.
 FRAME_BYTES: Final = 512 * 1024
 #: Most frames without a receipt: storage receives one while it writes the other to the log.
 FRAMES_AHEAD: Final = 2
-#: Appends of fewer bytes of record batches travel in the frame. A lone one of 16 KB gains nothing in the area, and the
-#: receipt costs a little; one of 64 KB gains.
+#: Appends of fewer bytes of record batches are sent in the frame. A single one of 16 KB gains nothing from the area,
+#: and pays for the receipt; one of 64 KB gains.
 LAID_BYTES_MIN: Final = 32 * 1024
-#: Most calls without an answer. More are answered as if storage were away.
+#: Most calls without an answer. More are answered as if there were no storage.
 OUTSTANDING_MAX: Final = 100_000
 
 _EXCHANGE: Final = "/millrace.v1.Data/Exchange"
@@ -83,7 +82,7 @@ class _Outgoing:
         self.laid = 0
 
     def drop(self, call_ids: Collection[int]) -> dict[int, int]:
-        """Leave out those of these calls that are in this frame; return their bytes of appends."""
+        """Remove those of the calls that are in this frame; return the bytes of appends of each."""
         dropped = {}
         ends = [first for _, first, _ in self.calls[1:]] + [len(self.parts)]
         for (call_id, first, appended), end in zip(self.calls, ends, strict=True):
@@ -214,8 +213,10 @@ class RecordStream:
         self._write_soon()
 
     def _give_up(self, call_ids: list[int]) -> None:
-        """Answer calls that storage did not answer in time. One that was not sent by now never is: its bytes may
-        change from now on, and its client may send it again."""
+        """Answer calls that storage did not answer in time.
+
+        A call that was not sent yet is removed from its frame: its bytes may change now, and its client may repeat it.
+        """
         given_up = {call_id: self._waiting.pop(call_id) for call_id in call_ids}
         unsent: dict[int, int] = {}
         for frame in self._frames:
@@ -229,7 +230,7 @@ class RecordStream:
                 self._send_cancel(call_id)
             try:
                 done(failure(request, ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NONE))
-            except Exception:  # of one client; the others are to be answered
+            except Exception:  # of one client; the others must be answered
                 _log.exception("answering failed")
 
     def _filling(self) -> _Outgoing:
@@ -310,10 +311,13 @@ class RecordStream:
             self._counts["received"] += 1
             self._unanswered.has_received = True
             self._received(wire)
-            del wire  # the next may be long in coming
+            del wire  # freed before the wait for the next one
 
     def _received(self, wire: Any) -> None:
-        """Answer the calls of a frame. `_read` itself would keep the last call and its client until the next frame."""
+        """Answer the calls of a frame.
+
+        This is no part of `_read`, whose variables would keep the last call and its client until the next frame.
+        """
         waiting = self._waiting
         for call_id, item in read_items(frame_from_wire(wire)):
             if type(item) is FrameReceipt:
@@ -325,7 +329,7 @@ class RecordStream:
             self._timed = 0
 
     def _received_receipt(self, call_id: int) -> None:
-        """End a frame: the next may leave, and connections that wait may go on."""
+        """End a frame: the next one may leave, and waiting connections may start appends."""
         if self._frames:
             self._write_soon()
         frame = self._awaiting_receipt.pop(call_id, None)
@@ -336,7 +340,7 @@ class RecordStream:
 
     def _fail_all(self) -> None:
         self.revisions = None
-        self._drop_area()  # storage may still be at work on it: the next stream has another
+        self._drop_area()  # storage may still read it: the next stream has another
         never_sent = {call_id for frame in self._frames for call_id, _, _ in frame.calls}
         self._frames.clear()
         calls, self._waiting = self._waiting, {}

@@ -1,8 +1,8 @@
 """The calls of the transaction coordinator over gRPC, and the answers that clients get when storage gives none.
 
-A call that changes a transaction is sent once. Storage may have carried it out before it died, and the client may have
-gone on through another gateway: a second EndTxn could end the next transaction of a version 1 client. The client that
-gets COORDINATOR_NOT_AVAILABLE asks again, and the state of the transaction decides.
+A call that changes a transaction is sent once. Storage may have done it before it died, and the client may have
+continued through another gateway: a second EndTxn could end the next transaction of a version 1 client. A client that
+gets COORDINATOR_NOT_AVAILABLE asks again, and storage decides by the state of the transaction.
 """
 
 from __future__ import annotations

@@ -1,17 +1,16 @@
 """Calls of the record stream that storage has not answered, and the time at which the gateway answers them itself.
 
-A storage that hangs (a stopped process, a lost machine) is found by keepalive after 25 s; clients do not wait as long.
-GRACE_S after the time of a call is over, the gateway answers it as storage should have done:
+Keepalive finds a storage that hangs (a stopped process, a lost machine) after 25 s, longer than clients wait. So the
+gateway answers a call itself, GRACE_S after storage should have answered it:
 
     an append        REQUEST_TIMED_OUT, after `timeout_ms`, and a second: storage waits as long for a disk
     a read           no records, after `max_wait_ms`
     a read ahead     no results, at once
 
-An answer that storage gives later finds no call and is dropped. Kafka: DelayedProduce, DelayedFetch.
+An answer that storage sends later finds no call and is dropped. Kafka: DelayedProduce, DelayedFetch.
 
-One timer looks at all calls, only while storage sends nothing at all: so calls of a storage that answers cost nothing.
-It rests while there are no calls. The sender of the first call wakes it.
-Between two looks LOOK_S pass. A call's age counts from the first look after it was made.
+One timer checks all calls every LOOK_S. It stops while no call is open; the next call starts it. It answers calls only
+if storage has sent nothing since the last check. A call's age counts from the first check after it was made.
 """
 
 from __future__ import annotations
@@ -62,21 +61,21 @@ class Unanswered:
     def __init__(
         self, loop: asyncio.AbstractEventLoop, calls: Callable[[], Calls], give_up: Callable[[list[int]], None]
     ) -> None:
-        """Look at `calls()`, and call `give_up` with the ids of calls whose time is over."""
+        """Check `calls()`, and call `give_up` with the ids of calls whose time is over."""
         self._loop = loop
         self._calls = calls
         self._give_up = give_up
-        #: (time, newest call id) of looks, the oldest first; the calls up to that id were made before it.
+        #: (time, newest call id) of each check, the oldest first; the calls up to that id were made before it.
         self._looks: deque[tuple[float, int]] = deque()
         self._looked_at = loop.time()
         self._timer: asyncio.TimerHandle | None = None
-        #: Whether there is no timer, and the next call is to `wake` it.
+        #: Whether the timer is stopped, so that the next call must `wake` it.
         self.is_resting = True
-        #: Whether storage has sent anything since the last look.
+        #: Whether storage has sent anything since the last check.
         self.has_received = False
 
     def wake(self) -> None:
-        """Look from now on, until there are no calls."""
+        """Start the timer. It stops when there are no calls."""
         self.is_resting = False
         self._looked_at = self._loop.time()
         self._timer = self._loop.call_at(self._looked_at + LOOK_S, self._look)
@@ -93,13 +92,13 @@ class Unanswered:
             self.is_resting = True  # mutant: no-idle-watch
             return
         self._timer = self._loop.call_at(now + LOOK_S, self._look)
-        if len(self._looks) >= _LOOKS_MAX:  # a call counts from a later look then
+        if len(self._looks) >= _LOOKS_MAX:  # some calls count from a later check then
             self._looks = deque(islice(self._looks, 1, None, 2))
         self._looks.append((now, next(reversed(calls))))
         oldest = next(iter(calls))
         while self._looks[0][1] < oldest:
             self._looks.popleft()
-        # After a standstill of this process, answers may wait in its sockets.
+        # Not after a standstill of this process: answers may wait in its sockets.
         if not self.has_received and now < self._looked_at + 3 * LOOK_S and (over := self._over(calls, now)):
             self._give_up(over)  # mutant: unanswered-given-up
         self._looked_at, self.has_received = now, False
