@@ -18,9 +18,9 @@ from pathlib import Path
 
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
-from millrace.running import RunningUp
 from raw import Connection, batch, produce_frame
 from table import Row, show
+from up_process import RunningUp
 
 TOPICS = 1000
 LISTS, COMMANDS = 30, 5

@@ -18,7 +18,6 @@ from typing import Any
 import consumer_groups
 from consumer_groups import ConsumerMember
 from group_wire import Wire, framed
-from millrace.running import RunningUp
 from processes import descendants
 from protocol_lib.errors import ErrorCode
 from protocol_lib.messages.heartbeat import HeartbeatRequest
@@ -30,6 +29,7 @@ from protocol_lib.messages.offset_commit import (
 )
 from protocol_lib.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from table import Row, show
+from up_process import RunningUp
 
 HEARTBEAT_S = 3.0
 SESSION_S = 6.0

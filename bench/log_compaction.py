@@ -14,7 +14,6 @@ from pathlib import Path
 
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
-from millrace.running import RunningUp
 from protocol_lib.records.batch import build_batch
 from protocol_lib.records.record import Record
 from raw import Connection, Figures
@@ -23,6 +22,7 @@ from storage_svc.log.disk.checkpoints import CLEANED
 from storage_svc.log.folder.data_folder import DataFolder
 from storage_svc.log.partition.partition_log import Origin
 from table import Row
+from up_process import RunningUp
 
 TOPIC = "compacted"
 VALUE_BYTES = 480

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 from conformance.log_folders import CLEAN, copy_as_killed, millrace, stop
 from conformance.log_rows import SEGMENT_BYTES, commit, create, produce, rows_of, write_topic
-from millrace.running import RunningUp
 from support.maven import need_java
+from up_process import RunningUp
 
 #: Nobody waits for more members; members of the consumer protocol ask twice a second.
 QUICK_GROUPS = {

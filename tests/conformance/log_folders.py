@@ -6,8 +6,8 @@ import shutil
 from pathlib import Path
 
 from conformance.log_dumps import files_of
-from millrace.running import RunningUp
 from support.kafka_broker import ApacheKafka
+from up_process import RunningUp
 
 OFFSETS = "__consumer_offsets"
 OFFSETS_PARTITIONS = 3

@@ -14,12 +14,12 @@ from pprint import pformat
 import pytest
 from conformance.raw_connection import Connection, until_led
 from millrace.broker import Broker
-from millrace.running import RunningUp
 from protocol_lib.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from protocol_lib.messages.find_coordinator import FindCoordinatorRequest
 from protocol_lib.messages.init_producer_id import InitProducerIdRequest
 from support.kafka_broker import ApacheKafka
 from support.maven import need_java
+from up_process import RunningUp
 
 from tests.corpus.frames import RECORDED, Recording, names
 from tests.corpus.replay import Answer, Replay

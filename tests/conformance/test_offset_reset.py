@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from millrace.running import RunningUp
 from support.kafka_broker import need_java
+from up_process import RunningUp
 
 from tests.conformance.test_group_command import HOUR_S, Groups
 

@@ -19,8 +19,8 @@ import confluent_kafka
 import confluent_kafka.admin
 import pytest
 from conformance.building import TOOLS, built
-from millrace.running import RunningUp
 from support.kafka_broker import ApacheKafka
+from up_process import RunningUp
 
 from tests.support.waiting import until
 

@@ -7,8 +7,8 @@ import pytest
 
 pytestmark = [pytest.mark.etl, pytest.mark.timeout(900)]
 
-from millrace.running import RunningUp  # noqa: E402
 from support.etl_runs import Continuous, Etl, until  # noqa: E402
+from up_process import RunningUp  # noqa: E402
 
 
 def kill(up: RunningUp, service: str) -> None:

@@ -19,7 +19,7 @@ from typing import Any, Self
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
-from millrace.running import RunningUp
+from up_process import RunningUp
 
 from tests.faults.histories.bank import (
     ACCOUNTS,

@@ -8,13 +8,13 @@ import subprocess
 import pytest
 from broker_contract import data_pb2 as pb
 from confluent_kafka import KafkaError, Producer
-from millrace.running import RunningUp
 from protocol_lib.records.batch import build_batch
 from protocol_lib.records.record import Record
 from storage_svc.app import Storage
 from storage_svc.log.config import LogConfig
 from storage_svc.log.disk.space_reserve import RESERVE_BYTES
 from storage_svc.settings import StorageSettings
+from up_process import RunningUp
 
 from tests.support.waiting import until_async
 

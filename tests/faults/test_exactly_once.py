@@ -22,7 +22,7 @@ from typing import Any, Self
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
-from millrace.running import RunningUp
+from up_process import RunningUp
 
 from tests.faults.histories.nemesis import BACK_TIMEOUT_S
 from tests.support.waiting import until

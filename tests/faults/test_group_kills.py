@@ -9,12 +9,12 @@ import time
 
 import pytest
 from confluent_kafka import Consumer, KafkaException, TopicPartition
-from millrace.running import RunningUp
 from protocol_lib.errors import ErrorCode
 from protocol_lib.internal.consumer_group import ConsumerGroupMetadataKey, ConsumerGroupMetadataValue
 from protocol_lib.internal.group_metadata import GroupMetadataKey, GroupMetadataValue
 from protocol_lib.internal.record import OFFSETS_TOPIC, read_key, read_value
 from protocol_lib.messages.metadata import MetadataRequest, MetadataRequestTopic
+from up_process import RunningUp
 
 from tests.faults.two_gateways import two_gateways
 from tests.parity.groups import GroupTalk

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, TopicPartition
-from millrace.running import RunningUp
+from up_process import RunningUp
 
 from tests.faults.histories.checker import check
 from tests.faults.histories.clients import KEYS, PARTITIONS, SOURCE, TARGET, place, polled, received

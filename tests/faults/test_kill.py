@@ -9,7 +9,7 @@ import time
 
 import pytest
 from confluent_kafka import Consumer
-from millrace.running import RunningUp
+from up_process import RunningUp
 
 from tests.faults.two_gateways import two_gateways
 

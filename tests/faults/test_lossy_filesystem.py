@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
-from millrace.running import RunningUp
 from storage_svc.log.disk.sync_queue import SyncQueue
+from up_process import RunningUp
 
 PARTITIONS = 3
 ANY_PORTS = ("--kafka-port", "0", "--http-port", "0")

@@ -6,13 +6,13 @@ import os
 import signal
 
 import pytest
-from millrace.running import RunningUp
 from protocol_lib.errors import ErrorCode
 from protocol_lib.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from protocol_lib.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from protocol_lib.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from protocol_lib.records.batch import build_batch
 from protocol_lib.records.record import Record
+from up_process import RunningUp
 
 from tests.parity.groups import GroupTalk
 from tests.support.frozen import freeze

@@ -10,12 +10,12 @@ from pprint import pformat
 
 import pytest
 from millrace.broker import Broker
-from millrace.running import RunningUp
 from protocol_lib.errors import ErrorCode
 from protocol_lib.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from protocol_lib.messages.find_coordinator import FindCoordinatorRequest
 from protocol_lib.messages.metadata import MetadataRequest, MetadataRequestTopic
 from support.kafka_broker import ApacheKafka, need_java
+from up_process import RunningUp
 
 from tests.parity import classic_groups, classic_offsets, consumer_groups, group_bad_input, group_configs, migrations
 from tests.parity.groups import GroupTalk

@@ -8,7 +8,6 @@ import struct
 from typing import Any
 
 import pytest
-from millrace.running import RunningUp
 from protocol_lib.api import APIS
 from protocol_lib.codec import encode
 from protocol_lib.headers import RequestHeader, encode_request_header
@@ -23,6 +22,7 @@ from protocol_lib.messages.offset_commit import (
     OffsetCommitRequestTopic,
 )
 from protocol_lib.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from up_process import RunningUp
 
 from tests.wire.conftest import batch
 

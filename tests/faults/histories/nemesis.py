@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Self
 
-from millrace.running import RunningUp
+from up_process import RunningUp
 
 from tests.support.waiting import until
 

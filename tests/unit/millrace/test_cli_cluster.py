@@ -10,7 +10,7 @@ import urllib.request
 import pytest
 from millrace.cli import commands
 from millrace.cli.generate import PANELS
-from millrace.running import RunningUp
+from up_process import RunningUp
 
 MILLRACE = (sys.executable, "-m", "millrace")
 

@@ -1,7 +1,6 @@
 from pathlib import Path
 
 import pytest
-from millrace.cli.up import main
 from millrace.folders import private_folder
 from millrace.layout import Layout
 from service_chassis.address import Address
@@ -87,27 +86,3 @@ def test_socket_folder_is_private_short_and_goes(tmp_path, monkeypatch):
         assert len(f"{folder}/storage.sock") < 108
     assert not folder.exists()
     assert list(long.iterdir()) == []
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--kafka-port", "65536"], "argument --kafka-port: '65536' is not a port"),
-        (["--http-port", "-1"], "argument --http-port: "),
-        (["--gateways", "0"], "argument --gateways: '0' is not a number from 1 to 64"),
-        (["--data-dir", ""], "argument --data-dir: the name is empty; is a shell variable not set?"),
-        (["--host", ""], "argument --host: the host is empty; 0.0.0.0 stands for every interface"),
-        (["--http-host="], "argument --http-host: the host is empty"),
-        (["--advertised-host="], "argument --advertised-host: the host is empty"),
-        (["--kafka-port", "29194", "--http-port", "29194"], "argument --http-port: port 29194 is that of --kafka-port"),
-        (["--metrics-port", "8081"], "argument --metrics-port: port 8082 is that of --http-port too"),
-        (["--metrics-port", "9090", "--gateways", "2"], "argument --metrics-port: port 9092 is that of --kafka-port"),
-        (["--metrics-port", "65535"], "argument --metrics-port: 2 services need 2 ports from there"),
-        (["--data", "x"], "unrecognized arguments: --data x"),
-    ],
-)
-def test_wrong_options_are_refused(arguments, message, capsys):
-    with pytest.raises(SystemExit) as caught:
-        main(arguments)
-    assert caught.value.code == 2
-    assert message in capsys.readouterr().err

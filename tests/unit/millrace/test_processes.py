@@ -9,11 +9,11 @@ import sys
 import threading
 
 import pytest
-from millrace import liveness, processes
+from millrace import liveness, supervisor
 from millrace.child import Child
 from millrace.liveness import Liveness
 from millrace.ports import Reservation
-from millrace.processes import ServiceFailedError, ServiceProcess, Supervisor
+from millrace.supervisor import ServiceFailedError, ServiceProcess, Supervisor
 
 from tests.support.frozen import freeze
 from tests.support.waiting import until
@@ -126,7 +126,7 @@ def test_starts_all_and_stops_in_reverse_order(ensemble):
 
 
 def test_one_that_is_held_back_starts_when_the_first_serves(ensemble, monkeypatch):
-    monkeypatch.setattr(processes, "_HELD_BACK_MAX_S", 60.0)
+    monkeypatch.setattr(supervisor, "_HELD_BACK_MAX_S", 60.0)
     made = ensemble({"broker": ["slow", "0.5"], "admin": ["after-first"]})
     assert made.ready.wait(60)
     assert made.trace() == ["broker start", "broker serves", "admin start"]
@@ -140,7 +140,7 @@ def test_one_that_is_held_back_is_not_for_long(ensemble):
 
 
 def test_one_that_is_held_back_may_never_start(ensemble, monkeypatch):
-    monkeypatch.setattr(processes, "_HELD_BACK_MAX_S", 60.0)
+    monkeypatch.setattr(supervisor, "_HELD_BACK_MAX_S", 60.0)
     made = ensemble({"broker": ["slow", "60"], "admin": ["after-first"]})
     until(lambda: made.trace() == ["broker start"])
     made.supervisor.stop()
@@ -171,8 +171,8 @@ def test_a_death_is_logged_and_the_service_comes_back_under_its_address(ensemble
 
 def test_restarts_back_off_until_the_service_has_recovered(ensemble, capfd, monkeypatch):
     """Ready for STABLE_AFTER_S it has; one that ends before it is ready has not, however long that took."""
-    monkeypatch.setattr(processes, "RESTART_DELAY_MAX_S", 0.3)
-    monkeypatch.setattr(processes, "STABLE_AFTER_S", 600.0)
+    monkeypatch.setattr(supervisor, "RESTART_DELAY_MAX_S", 0.3)
+    monkeypatch.setattr(supervisor, "STABLE_AFTER_S", 600.0)
     made = ensemble({"storage": ["fail-at", "5"]})
     assert made.ready.wait(60)
     (storage,) = made.supervisor._children
@@ -185,7 +185,7 @@ def test_restarts_back_off_until_the_service_has_recovered(ensemble, capfd, monk
 
     for _ in range(4):
         kill_when_ready()
-    monkeypatch.setattr(processes, "STABLE_AFTER_S", 0.0)
+    monkeypatch.setattr(supervisor, "STABLE_AFTER_S", 0.0)
     kill_when_ready()
     made.supervisor.stop()
     made.join()
@@ -215,7 +215,7 @@ def test_what_does_not_stop_is_killed_at_the_deadline(ensemble, capfd, monkeypat
     made = ensemble({"storage": [], "gateway": ["deaf"]})
     assert made.ready.wait(60)
     deadlines = iter([0.25, 60.0])  # the gateway's is over soon, storage's is not
-    monkeypatch.setattr(processes, "CUT_GRACE_S", 0.25)
+    monkeypatch.setattr(supervisor, "CUT_GRACE_S", 0.25)
     monkeypatch.setattr(Supervisor, "stop_deadline_s", property(lambda _: next(deadlines)))
     made.supervisor.stop()
     made.join()
@@ -324,8 +324,8 @@ def test_of_one_that_not_even_a_kill_ends_it_lets_go(ensemble, capfd, monkeypatc
     """A process in a call of the kernel that hangs, on a dead disk, ends when that returns."""
     made = ensemble({"storage": ["deaf"]}, stop_deadline_s=0.0)
     assert made.ready.wait(60)
-    monkeypatch.setattr(processes, "CUT_GRACE_S", 0.0)
-    monkeypatch.setattr(processes, "KILL_WAIT_S", 0.1)
+    monkeypatch.setattr(supervisor, "CUT_GRACE_S", 0.0)
+    monkeypatch.setattr(supervisor, "KILL_WAIT_S", 0.1)
     pid = made.supervisor.pids()["storage"]
     monkeypatch.setattr(subprocess.Popen, "kill", lambda _: None)
     try:

@@ -1,8 +1,7 @@
 from pathlib import Path
 
 import millrace.variables
-from millrace.cli.reference import README_END, README_START, cli_page, readme_table
-from millrace.cli.tree import commands
+from millrace.cli_page import README_END, README_START, all_commands, cli_page, readme_table
 from millrace.reference import (
     APIS_END,
     APIS_START,
@@ -10,11 +9,9 @@ from millrace.reference import (
     etl_schema,
     groups_page,
     readme_apis,
-    settings_page,
-    settings_reference,
-    variables_module,
 )
 from millrace.rest_page import REST_END, REST_START, readme_rest_table, rest_page
+from millrace.settings_page import settings_page, settings_reference, variables_module
 
 DOCS = Path(__file__).parents[3] / "docs"
 
@@ -79,7 +76,7 @@ def test_the_readmes_operations_are_what_make_generate_writes():
 
 def test_every_command_is_run_by_a_test():
     tests = "".join(path.read_text(encoding="utf-8") for path in Path(__file__).parent.glob("test_*.py"))
-    leaves = [each.path[1:] for each in commands() if not each.subcommands]
+    leaves = [each.path[1:] for each in all_commands() if not each.subcommands]
     called = {"up": '"up"', "etl": '("etl", "run a pipeline', "demo": '("demo", "use this'}
     words = [path[1:] if path[0] == "storage" else path for path in leaves]  # those tests have a function for the group
     missing = [path for path in words if called.get(path[0], ", ".join(f'"{word}"' for word in path)) not in tests]

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, Producer
 from millrace.cli import main
-from millrace.running import RunningUp, UpFailedError
+from up_process import RunningUp, UpFailedError
 
 from tests.support.waiting import until
 

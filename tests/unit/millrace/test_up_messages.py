@@ -117,7 +117,7 @@ def test_a_terminal_gets_text_and_the_three_lines(tmp_path):
     assert max(len(line) for line in lines if " starting " in line) < 700
 
 
-@pytest.mark.parametrize("module", ["millrace.cli.up", "argparse", "millrace.up", "socket", "millrace.stopping"])
+@pytest.mark.parametrize("module", ["millrace.launch_options", "millrace.launch", "socket", "millrace.supervisor"])
 def test_ctrl_c_during_the_imports_shows_no_traceback(module):
     code = (
         "import os, signal, sys\n"

@@ -17,8 +17,8 @@ import pytest
 from millrace import folders
 from millrace.folders import _remove_if_abandoned, private_folder, remove_abandoned
 from millrace.ports import AddressError, Reservation
-from millrace.running import RunningUp, UpFailedError
 from service_chassis.stop_signals import GAP_S
+from up_process import RunningUp, UpFailedError
 
 from tests.support.frozen import freeze
 from tests.support.waiting import until

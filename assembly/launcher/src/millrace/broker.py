@@ -18,9 +18,10 @@ import asyncio
 import atexit
 import contextlib
 import os
+import socket
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
@@ -35,10 +36,9 @@ from service_chassis.settings import load
 
 from millrace.direct import DirectBroker, DirectSettings
 from millrace.folders import DATA_DIR, STORAGE_SOCKET, private_folder
-from millrace.forks import disown
 from millrace.layout import GATEWAY_NAME, admin_process, reachable
 from millrace.ports import Reservation
-from millrace.processes import Supervisor
+from millrace.supervisor import Supervisor
 
 __all__ = ["Broker"]
 
@@ -179,7 +179,7 @@ class Broker:
         """Let go of everything, in a fork of the program."""
         self._changing = threading.RLock()
         folders = [] if self._data_dir is None else [str(self._data_dir)]
-        disown(folders, self._ports, [] if self._supervisor is None else self._supervisor.stop_pipes())
+        _disown(folders, self._ports, [] if self._supervisor is None else self._supervisor.stop_pipes())
 
     def __enter__(self) -> Self:
         return self.start()
@@ -293,3 +293,45 @@ def _running(supervisor: Supervisor) -> Iterator[None]:
     finally:
         supervisor.stop()
         thread.join()
+
+
+def _disown(folders: Collection[str], ports: Collection[int], descriptors: Collection[int]) -> None:
+    """Replace by /dev/null: files and Unix sockets in `folders`, sockets of a local TCP port, and `descriptors`.
+
+    A lock of flock and a listening port belong to the open file, which a fork shares. A child that lives longer than
+    the broker would keep the data folder locked and the port listening. The numbers stay in use, because the copied
+    objects still believe that they are theirs. Linux lists a process's descriptors. Other systems replace only those in
+    `descriptors`.
+    """
+    prefixes = tuple(os.path.realpath(folder) + "/" for folder in folders)
+    null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        for descriptor in (*descriptors, *_descriptors_of(prefixes, ports)):
+            os.dup2(null, descriptor, inheritable=False)
+    finally:
+        os.close(null)
+
+
+def _descriptors_of(prefixes: tuple[str, ...], ports: Collection[int]) -> list[int]:
+    found = []
+    with contextlib.suppress(FileNotFoundError):
+        for name in os.listdir("/proc/self/fd"):
+            with contextlib.suppress(OSError):  # that of the listing itself
+                target = os.readlink(f"/proc/self/fd/{name}")
+                if target.startswith(prefixes) or (
+                    target.startswith("socket:") and _is_ours(int(name), prefixes, ports)
+                ):
+                    found.append(int(name))
+    return found
+
+
+def _is_ours(descriptor: int, prefixes: tuple[str, ...], ports: Collection[int]) -> bool:
+    of_process = socket.socket(fileno=descriptor)
+    try:
+        name = of_process.getsockname()
+        if of_process.family == socket.AF_UNIX:
+            return isinstance(name, str) and name.startswith(prefixes)
+        is_tcp = of_process.family in (socket.AF_INET, socket.AF_INET6) and of_process.type == socket.SOCK_STREAM
+        return is_tcp and name[1] in ports
+    finally:
+        of_process.detach()

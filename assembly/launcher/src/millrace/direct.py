@@ -2,18 +2,22 @@
 
 The storage core's service objects have the methods of the gateway's Protocols, so `direct_storage` only names them.
 Storage serves (and imports) gRPC only if it has an address for that: admin-api, always a separate process, connects
-there.
+there. `main` is the `broker` process of `millrace up`.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from typing import TYPE_CHECKING
 
+import uvloop
 from gateway_svc.app import Gateway
 from gateway_svc.settings import GatewaySettings
 from gateway_svc.storage.protocols import Storage
 from pydantic import Field
+from service_chassis import lifecycle, metrics
+from service_chassis.health import Health, HttpEndpoint
 from service_chassis.lifecycle import StartError
 from storage_svc import app as storage_app
 from storage_svc.log.errors import DataFolderError
@@ -23,7 +27,7 @@ from storage_svc.topics.catalog import CatalogError
 if TYPE_CHECKING:
     from storage_svc.rpc.server import StorageServer
 
-__all__ = ["DirectBroker", "DirectSettings", "direct_storage"]
+__all__ = ["DirectBroker", "DirectSettings", "direct_storage", "main"]
 
 
 #: Calls of admin-api still under way at a stop get this long.
@@ -81,7 +85,7 @@ class DirectBroker:
                 raise StartError(str(error)) from error
             undo.push_async_callback(core.stop)
             try:
-                # This process shows its metrics and health in one place, see broker_service.
+                # The process shows its metrics and health in one place, see `_serve`.
                 own = settings.model_copy(update={"gateway_http": ""})
                 gateway = await Gateway.start(own, direct_storage(core), poll_us=settings.poll_us)
             except OSError as error:
@@ -109,3 +113,32 @@ class DirectBroker:
                 last.push_async_callback(self._server.stop, _CALLS_GRACE_S)
                 await self._server.refuse()
             await self.gateway.stop()
+
+
+def main() -> int:
+    """Run the `broker` process of `millrace up`; return the exit status."""
+    return lifecycle.main("broker", DirectSettings, _serve, new_event_loop=uvloop.new_event_loop)
+
+
+async def _serve(settings: DirectSettings, stop: asyncio.Event) -> None:
+    """Run until `stop` is set. The endpoint answers from the moment at which clients are served, for the launcher."""
+    broker = await DirectBroker.start(settings)
+    health = Health()
+    health.checks["storage"] = lambda: _first_fault(broker.core.health)
+    health.checks["gateway"] = lambda: _first_fault(broker.gateway.health)
+    registry = metrics.merged(broker.core.registry, broker.gateway.registry)
+    endpoint = HttpEndpoint(settings.broker_http, registry, health)
+    async with contextlib.AsyncExitStack() as undo:
+        undo.callback(health.watch_loop())
+        undo.callback(endpoint.close)
+        undo.push_async_callback(broker.stop)
+        endpoint.start()
+        await broker.serve_storage(settings.storage_bind)
+        lifecycle.freeze_start_objects()
+        health.set_ready(True)
+        await stop.wait()
+        health.set_ready(False, "stopping")
+
+
+def _first_fault(health: Health) -> str | None:
+    return next(iter(health.faults().values()), None)

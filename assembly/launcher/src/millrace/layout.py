@@ -19,7 +19,7 @@ from pathlib import Path
 from service_chassis.address import Address
 
 from millrace.folders import STORAGE_SOCKET
-from millrace.processes import ServiceProcess
+from millrace.supervisor import ServiceProcess
 
 __all__ = ["GATEWAY_NAME", "WILDCARD_HOSTS", "Layout", "admin_process", "reachable"]
 

@@ -17,7 +17,7 @@ __all__ = ["MAINS", "main"]
 
 #: Name on the command line -> module with `main() -> int`.
 MAINS = {
-    "broker": "millrace.broker_service",
+    "broker": "millrace.direct",
     "storage-svc": "storage_svc.__main__",
     "gateway-svc": "gateway_svc.__main__",
     "admin-api": "admin_api.__main__",

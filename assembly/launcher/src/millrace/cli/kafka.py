@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 
 from protocol_lib.client import Admin, ClientSettings, KafkaError, TopicPartition
 
-from millrace.cli import profiles
 from millrace.cli.errors import USAGE, CliError
+from millrace.cli.profile import current
 
 __all__ = ["administer", "run", "settings", "topic_partitions"]
 
@@ -23,7 +23,7 @@ def settings(address: str | None) -> ClientSettings:
     """Return the settings of a client of these bootstrap servers, by default of the profile's."""
     if address == "":
         raise CliError("--kafka: the address is empty; is a shell variable not set?", USAGE)
-    given = address or profiles.current().kafka
+    given = address or current().kafka
     try:
         return ClientSettings(
             bootstrap_servers=given,
@@ -55,7 +55,7 @@ async def started(start: Coroutine[Any, Any, None], address: str | None) -> None
         async with asyncio.timeout(CONNECT_TIMEOUT_S):
             await start
     except (TimeoutError, KafkaError, OSError) as error:
-        raise CliError(f"no broker answers at {address or profiles.current().kafka}") from error
+        raise CliError(f"no broker answers at {address or current().kafka}") from error
 
 
 def run(work: Coroutine[Any, Any, Result]) -> Result:

@@ -3,34 +3,19 @@
 from __future__ import annotations
 
 import re
-from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Any, Literal, cast
 
 import typer
 
 from millrace.cli.errors import USAGE, CliError
 from millrace.cli.options import Kafka, pairs
 
-__all__ = ["Codec", "Lines", "consume", "produce"]
+__all__ = ["consume", "produce"]
 
 Name = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.")]
-
-
-class Lines(StrEnum):
-    """The form of records, one a line."""
-
-    TEXT = "text"
-    JSON = "json-each-row"
-
-
-class Codec(StrEnum):
-    """A codec of record batches."""
-
-    NONE = "none"
-    GZIP = "gzip"
-    SNAPPY = "snappy"
-    LZ4 = "lz4"
-    ZSTD = "zstd"
+#: The form of records, one a line.
+Lines = Literal["text", "json-each-row"]
+Codec = Literal["none", "gzip", "snappy", "lz4", "zstd"]
 
 
 def produce(
@@ -43,8 +28,8 @@ def produce(
         typer.Option("--header", "-H", metavar="NAME=VALUE", help="Header of every record; repeatable."),
     ] = None,
     partition: Annotated[int | None, typer.Option("--partition", "-p", min=0, help="The partition.")] = None,
-    codec: Annotated[Codec, typer.Option("--compression", "-z", help="Compression of the batches.")] = Codec.NONE,
-    lines: Annotated[Lines, typer.Option("--input", help="Form of the lines.")] = Lines.TEXT,
+    codec: Annotated[Codec, typer.Option("--compression", "-z", help="Compression of the batches.")] = "none",
+    lines: Annotated[Lines, typer.Option("--input", help="Form of the lines.")] = "text",
     kafka: Kafka = None,
 ) -> None:
     """Produce a record for each line of standard input, with acks=all."""
@@ -58,7 +43,7 @@ def produce(
     run(
         produce_lines(
             kafka,
-            Production(topic, delimiter, headers, partition, codec.value, as_json=lines is Lines.JSON),
+            Production(topic, delimiter, headers, partition, codec, as_json=lines != "text"),
         )
     )
 
@@ -83,7 +68,7 @@ def consume(
     group: Annotated[
         str | None, typer.Option("--group", "-G", help="Read as a member of this group, and commit.")
     ] = None,
-    lines: Annotated[Lines, typer.Option("--output", help="Form of the lines.")] = Lines.TEXT,
+    lines: Annotated[Lines, typer.Option("--output", help="Form of the lines.")] = "text",
     kafka: Kafka = None,
 ) -> None:
     """Print the records of a topic, the new ones by default, until Ctrl-C."""
@@ -91,7 +76,7 @@ def consume(
     from millrace.cli.record_format import compiled, to_json
     from millrace.cli.record_streams import Consumption, consume_records
 
-    if sum((form is not None, key_delimiter is not None, lines is Lines.JSON)) > 1:
+    if sum((form is not None, key_delimiter is not None, lines != "text")) > 1:
         raise CliError("give one of --format, --key-delimiter and --output", USAGE)
     if not re.fullmatch(r"beginning|end|-?\d{1,18}|@\d{1,18}", offset, flags=re.ASCII):
         raise CliError(f"--offset: {offset!r} is neither beginning, end, N, -N nor @TIME", USAGE)
@@ -101,22 +86,11 @@ def consume(
         raise CliError("--group reads from the committed offsets: no --partition, and --offset beginning or end", USAGE)
     if form is None:
         form = "%s\\n" if key_delimiter is None else "%k" + key_delimiter.replace("%", "%%") + "%s\\n"
-    shown = to_json if lines is Lines.JSON else compiled(form)
+    shown = to_json if lines != "text" else compiled(form)
     run(consume_records(kafka, Consumption(topic, offset, tuple(partition or ()), group, end, count), shown))
 
 
 def _unescaped(text: str) -> bytes:
-    from millrace.cli.record_format import ShownRecord, compiled
+    from millrace.cli.record_format import compiled
 
-    record: ShownRecord = _Nothing()
-    return compiled(text.replace("%", "%%"))(record)
-
-
-class _Nothing:
-    """A record without content, for a format without fields."""
-
-    topic = ""
-    partition = offset = timestamp = 0
-    key: bytes | None = None
-    value: bytes | None = None
-    headers = ()
+    return compiled(text.replace("%", "%%"))(cast(Any, None))

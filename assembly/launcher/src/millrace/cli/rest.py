@@ -8,10 +8,10 @@ import re
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
-from urllib.parse import SplitResult, quote, urlencode, urlsplit
+from urllib.parse import SplitResult, parse_qsl, quote, urlencode, urlsplit
 
-from millrace.cli import profiles
 from millrace.cli.errors import USAGE, CliError
+from millrace.cli.profile import current
 
 __all__ = ["RestClient"]
 
@@ -28,7 +28,7 @@ class RestClient:
     """One connection to the REST API of a cluster. Methods raise CliError with the reason of a refusal."""
 
     def __init__(self, address: str | None) -> None:
-        profile = profiles.current()
+        profile = current()
         given = profile.rest if address is None else address  # mutant: empty-address-kept
         url, port = _split(given)
         self.address = given
@@ -85,8 +85,7 @@ class RestClient:
             following = answer["metadata"].get("next")
             if not following:
                 return found
-            query = dict(pair.split("=", 1) for pair in urlsplit(following).query.split("&"))
-            query = {name: _unquoted(value) for name, value in query.items()}
+            query = dict(parse_qsl(urlsplit(following).query))
 
     def request(self, method: str, target: str, body: object = None) -> Any:
         """Return the JSON of an answer, None for one without content."""
@@ -129,9 +128,3 @@ def _joined(*parts: str) -> str:
     if "" in parts:
         raise CliError("a name is empty; is a shell variable not set?", USAGE)
     return "/".join(quote(part, safe="") for part in parts)
-
-
-def _unquoted(text: str) -> str:
-    from urllib.parse import unquote_plus
-
-    return unquote_plus(text)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args, get_origin
 
 __all__ = ["Command", "Parameter", "commands"]
 
@@ -34,28 +33,26 @@ class Command:
     subcommands: tuple[str, ...] = ()
 
 
-def commands() -> list[Command]:
-    """Return every group and command, in the order of the help."""
-    import typer
-
-    from millrace.cli.commands import application
-
-    return list(_below(typer.main.get_command(application()), ("millrace",)))
+def commands(root: Any) -> list[Command]:
+    """Return every group and command below a command of typer, in the order of the help."""
+    return list(_below(root, ("millrace",)))
 
 
 def _below(command: Any, path: tuple[str, ...]) -> Iterator[Command]:
     inner = getattr(command, "commands", {})
     example = (command.epilog or "").removeprefix("Example: ")
-    parameters = _of_up() if path == ("millrace", "up") else tuple(map(_parameter, command.params))
-    yield Command(path, command.help or "", example, parameters, tuple(inner))
+    yield Command(path, command.help or "", example, tuple(map(_parameter, command.params)), tuple(inner))
     for name, each in inner.items():
         yield from _below(each, (*path, name))
 
 
 def _parameter(given: Any) -> Parameter:
     annotation = getattr(getattr(given, "type_descriptor", None), "annotation", str)
-    kind = (getattr(annotation, "__args__", None) or (annotation,))[0]
-    choices = tuple(each.value for each in kind) if isinstance(kind, type) and issubclass(kind, Enum) else ()
+    values = get_args(annotation)
+    choices = tuple(values) if get_origin(annotation) is Literal else ()
+    kind = values[0] if values else annotation
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        choices = tuple(each.value for each in kind)
     flag = kind is bool
     metavar = "" if flag else given.metavar or "|".join(choices) or _METAVARS.get(kind, "TEXT")
     value = getattr(given.default, "value", given.default)
@@ -65,18 +62,3 @@ def _parameter(given: Any) -> Parameter:
 
 
 _METAVARS: dict[object, str] = {int: "N", Path: "PATH"}
-
-
-def _of_up() -> tuple[Parameter, ...]:
-    from millrace.cli.up import parser
-
-    return tuple(
-        Parameter(
-            tuple(action.option_strings),
-            str(action.metavar or (action.dest if action.nargs != 0 else "")).upper(),
-            action.help or "",
-            "",
-        )
-        for action in parser()._actions
-        if not isinstance(action, argparse._HelpAction)
-    )

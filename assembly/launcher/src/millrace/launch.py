@@ -12,43 +12,27 @@ import contextlib
 import itertools
 import os
 import re
+import signal
 import socket
 import sys
+import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from service_chassis.address import Address, is_loopback
+from service_chassis.stop_signals import StopRequest, StopSignals, handled
 
 from millrace.folders import DATA_DIR, private_folder
+from millrace.launch_options import LaunchOptions
 from millrace.layout import WILDCARD_HOSTS, Layout
 from millrace.ports import AddressError, Reservation
-from millrace.processes import ServiceFailedError, ServiceProcess, Supervisor, stop_deadline_s
-from millrace.stopping import Stopping
+from millrace.supervisor import ServiceFailedError, ServiceProcess, Supervisor, stop_deadline_s
 from millrace.variables import VARIABLES
 
-__all__ = ["UpOptions", "run"]
+__all__ = ["launch"]
 
 
-@dataclass(frozen=True)
-class UpOptions:
-    """The options of the command, see `millrace up --help`."""
-
-    data_dir: Path | None
-    host: str
-    advertised_host: str | None
-    kafka_port: int
-    #: REST changes everything, so it is opened to others by itself, not with Kafka.
-    http_host: str
-    http_port: int
-    #: The port of the first service's /metrics, of the next service the next one; 0 for free ports.
-    metrics_port: int
-    gateways: int
-    separate: bool
-    topics: str | None
-
-
-def run(options: UpOptions) -> int:
+def launch(options: LaunchOptions) -> int:
     """Run until SIGTERM, SIGINT or SIGHUP; return the exit status: 1 when a service had to be killed."""
     _open_standard_streams()
     if not is_loopback(options.http_host) and not os.environ.get("MILLRACE_ADMIN_AUTH"):
@@ -56,7 +40,7 @@ def run(options: UpOptions) -> int:
             f"--http-host {options.http_host} opens the REST API to other machines; set MILLRACE_ADMIN_AUTH to token"
             " with a MILLRACE_ADMIN_TOKENS_FILE, or to none if anyone may administer the cluster"
         )
-    stopping = Stopping()
+    stop_requests = StopRequests()
     _warn_of_variables()
     if os.isatty(2):
         os.environ.setdefault("MILLRACE_LOG_FORMAT", "text")
@@ -69,7 +53,7 @@ def run(options: UpOptions) -> int:
             return _failed(str(error))
         except OSError as error:
             return _failed(f"cannot make a temporary folder: {error.strerror}")
-        data_dir = (options.data_dir or folder / DATA_DIR).absolute()
+        data_dir = Path(options.data_dir or folder / DATA_DIR).absolute()
         try:
             data_dir.mkdir(parents=True, exist_ok=True)  # the gateway opens it too, maybe before storage
         except (FileExistsError, NotADirectoryError):
@@ -82,7 +66,7 @@ def run(options: UpOptions) -> int:
             kafka=kafka,
             advertised=Address(_advertised_host(options), kafka.port),
             http=http,
-            separate=options.separate or options.gateways > 1,
+            separate=options.separate,
             gateways=options.gateways,
             topics=options.topics,
         )
@@ -92,9 +76,9 @@ def run(options: UpOptions) -> int:
             return _failed(str(error))
         _warn_of_overrides(processes)
         supervisor = Supervisor(processes, stop_deadline_s(), descriptors=(lock,))
-        stopping.stops(supervisor)
+        stop_requests.stops(supervisor)
         shown = Address(layout.advertised.host if http.host in WILDCARD_HOSTS else http.host, http.port)
-        if stopping.asked:
+        if stop_requests.asked:
             return 0
         try:
             supervisor.run(lambda: _print_ready(layout, shown, processes))
@@ -195,7 +179,7 @@ def _print(line: str) -> None:
         os.write(1, line.encode())
 
 
-def _advertised_host(options: UpOptions) -> str:
+def _advertised_host(options: LaunchOptions) -> str:
     if options.advertised_host is not None:
         return options.advertised_host
     return socket.gethostname() if options.host in WILDCARD_HOSTS else options.host
@@ -204,3 +188,42 @@ def _advertised_host(options: UpOptions) -> str:
 def _failed(reason: str) -> int:
     print(f"millrace up: {reason}", file=sys.stderr, flush=True)
     return 1
+
+
+class StopRequests:
+    """The signals that ask for a stop, to the end of the process. Make it before any other thread.
+
+    All threads block these signals, and one thread waits for them. A handler in the main thread could run between its
+    last check for signals and its wait for the next event: the signal would then be without effect until the event.
+    """
+
+    def __init__(self) -> None:
+        self._numbers = handled()
+        self._signals = StopSignals()
+        self._supervisor: Supervisor | None = None
+        self._changing = threading.Lock()
+        #: Whether a stop was requested.
+        self.asked = False
+        signal.pthread_sigmask(signal.SIG_BLOCK, self._numbers)  # mutant: signals-to-main-thread
+        if self._numbers:
+            threading.Thread(target=self._wait, name="signals", daemon=True).start()
+
+    def stops(self, supervisor: Supervisor) -> None:
+        """Pass requests on to a supervisor from now on, and one that came before too."""
+        with self._changing:
+            self._supervisor = supervisor
+            if self.asked:
+                supervisor.stop()
+
+    def _wait(self) -> None:
+        while True:
+            request = self._signals.received(signal.sigwait(self._numbers))
+            with self._changing:
+                self.asked = True
+                if self._supervisor is None:
+                    if request is StopRequest.KILL:
+                        os._exit(1)
+                elif request is StopRequest.KILL:
+                    self._supervisor.kill()
+                elif request is not StopRequest.NOTHING:
+                    self._supervisor.stop()
