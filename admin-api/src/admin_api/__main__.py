@@ -23,12 +23,14 @@ def main() -> int:
 async def _serve(settings: AdminSettings, stop: asyncio.Event) -> None:
     from prometheus_client import disable_created_metrics
     from service_chassis.health import Health, HttpEndpoint
+    from service_chassis.http.access import AccessError
+    from service_chassis.http.connections import Connections
+    from service_chassis.http.server import listen, serving
 
-    from admin_api.access import AccessError
     from admin_api.app import create_app
     from admin_api.kafka_clients import KafkaClients
     from admin_api.readiness import StorageCheck
-    from admin_api.server import listen, serving
+    from admin_api.rules import RULES
     from admin_api.storage import Storage
 
     given = address.parse(settings.admin_http)
@@ -58,7 +60,8 @@ async def _serve(settings: AdminSettings, stop: asyncio.Event) -> None:
         undo.callback(loop_lag.observe(app.state.registry))
         endpoint = HttpEndpoint(settings.admin_health_http, app.state.registry, health).start()
         undo.callback(endpoint.close)
-        await undo.enter_async_context(serving(app, sockets, stop_deadline_s=settings.stop_deadline_s - 1))
+        served = serving(app, sockets, Connections(RULES), stop_deadline_s=settings.stop_deadline_s - 1)
+        await undo.enter_async_context(served)
         health.set_ready(True)
         log.info("listening", host=given.host, port=sockets[0].getsockname()[1], health_port=endpoint.port)
         lifecycle.freeze_start_objects()

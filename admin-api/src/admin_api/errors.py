@@ -1,7 +1,5 @@
 """Every error admin-api answers, and the two tables that make them from Kafka's codes and from gRPC's.
 
-    ApiError   an answer other than success: HTTP status, error code, message
-
 The body is always `{"error_code": int, "message": str}`, as Confluent's REST Proxy has it:
 
     400 400     the request is not understood: broken JSON, a value of the wrong type, an unknown field
@@ -19,11 +17,11 @@ The body is always `{"error_code": int, "message": str}`, as Confluent's REST Pr
 from __future__ import annotations
 
 from collections.abc import Mapping
-from http import HTTPStatus
 from typing import NamedTuple
 
 import grpc
-from starlette.exceptions import HTTPException
+from service_chassis.http.errors import ApiError, of_status
+from starlette.responses import JSONResponse
 
 __all__ = [
     "GROUP_ID_NOT_FOUND",
@@ -39,22 +37,12 @@ __all__ = [
     "of_status",
     "partition_not_found",
     "refused",
+    "rendered",
 ]
 
 UNKNOWN_TOPIC_OR_PARTITION = 3
 UNKNOWN_MEMBER_ID = 25
 GROUP_ID_NOT_FOUND = 69
-
-
-class ApiError(HTTPException):
-    """An answer other than success. The message is for the caller: nothing internal goes in."""
-
-    def __init__(
-        self, status_code: int, error_code: int, message: str, headers: Mapping[str, str] | None = None
-    ) -> None:
-        super().__init__(status_code, detail=message, headers=headers)
-        self.error_code = error_code
-        self.message = message
 
 
 class _Answer(NamedTuple):
@@ -124,11 +112,6 @@ def from_rpc(error: grpc.aio.AioRpcError) -> ApiError:
     return ApiError(*_RPC.get(error.code(), _INTERNAL))
 
 
-def of_status(status_code: int, message: str = "", headers: Mapping[str, str] | None = None) -> ApiError:
-    """Return an error of HTTP: its error code is the status."""
-    return ApiError(status_code, status_code, message or f"HTTP {status_code} {_phrase(status_code)}", headers)
-
-
 def no_such_path() -> ApiError:
     """Return the error for a path that leads nowhere."""
     return not_found(
@@ -163,8 +146,7 @@ def internal_error() -> ApiError:
     return ApiError(*_INTERNAL)
 
 
-def _phrase(status_code: int) -> str:
-    try:
-        return HTTPStatus(status_code).phrase
-    except ValueError:
-        return "Error"
+def rendered(error: ApiError) -> JSONResponse:
+    """Return the answer to an error."""
+    body = {"error_code": error.error_code, "message": error.message}
+    return JSONResponse(body, error.status_code, error.headers)

@@ -6,6 +6,7 @@ from typing import Literal
 
 from pydantic import Field, field_validator
 from service_chassis import address
+from service_chassis.http.settings import HttpSettings
 from service_chassis.settings import ServiceSettings
 
 __all__ = ["AdminSettings"]
@@ -86,6 +87,19 @@ class AdminSettings(ServiceSettings):
             if not address.parse(text).host:
                 raise ValueError(f"{text.strip()!r}: a client needs a host")
         return value
+
+    @property
+    def http(self) -> HttpSettings:
+        """The settings of the ring around every request."""
+        return HttpSettings(
+            prefix="MILLRACE_ADMIN_",
+            listens_at=address.parse(self.admin_http),
+            auth=self.admin_auth,
+            tokens_file=self.admin_tokens_file,
+            read_only=self.admin_read_only,
+            rate_limit=self.admin_rate_limit,
+            allowed_hosts=self.admin_allowed_hosts,
+        )
 
     @property
     def gateways(self) -> tuple[address.Address, ...]:

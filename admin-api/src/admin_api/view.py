@@ -15,10 +15,10 @@ from broker_contract import cluster_pb2
 from broker_contract.leadership import NO_NODE, group_coordinator, partition_leaders
 from fastapi import Depends, Path, Request
 from pydantic import AfterValidator
+from service_chassis.http.ring import REQUEST_KEY, RequestContext
 
 from admin_api import errors
 from admin_api.links import Links
-from admin_api.middleware import REQUEST_KEY, RequestContext
 from admin_api.schemas.resources import Relationship
 from admin_api.settings import AdminSettings
 from admin_api.storage import Storage, StorageCalls

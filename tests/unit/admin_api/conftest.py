@@ -9,19 +9,17 @@ import asyncio
 import contextlib
 import functools
 import json
-import threading
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import httpx
 import pytest
 from admin_api.app import create_app
-from admin_api.connections import Connections
 from admin_api.kafka_clients import KafkaClients
-from admin_api.server import listen, serving
+from admin_api.rules import RULES
 from admin_api.settings import AdminSettings
 from admin_api.storage import Storage as StorageClient
 from broker_contract import cluster_pb2, groups_pb2
@@ -32,11 +30,13 @@ from millrace.direct import direct_storage
 from protocol_lib.records.batch import build_batch
 from protocol_lib.records.record import Record
 from service_chassis import address
+from service_chassis.http.connections import Connections
+from service_chassis.http.server import listen, serving
 from storage_svc.app import Storage, serve
 from storage_svc.settings import StorageSettings
 from support.group_calls import answered
+from support.loop_thread import LoopThread
 
-T = TypeVar("T")
 #: The clients and the connections of each admin-api of this process, by its URL.
 PARTS: dict[str, tuple[KafkaClients, Connections]] = {}
 GOLDEN = Path(__file__).parent / "golden"
@@ -44,24 +44,7 @@ GOLDEN = Path(__file__).parent / "golden"
 FLIGHTS_0_AND_1 = bytes.fromhex("0001 00000001 0007 666c6967687473 00000002 00000000 00000001 ffffffff")
 
 
-class Loop:
-    """An event loop on a thread."""
-
-    def __init__(self) -> None:
-        self.loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self.loop.run_forever, daemon=True)
-        self._thread.start()
-
-    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result(60)
-
-    def close(self) -> None:
-        self.loop.call_soon_threadsafe(self.loop.stop)
-        self._thread.join(10)
-        self.loop.close()
-
-
-def append_batch(loop: Loop, core: Storage, topic: str, partition: int, batch: bytes) -> None:
+def append_batch(loop: LoopThread, core: Storage, topic: str, partition: int, batch: bytes) -> None:
     request = Append(
         correlation_id=1,
         client_id="test",
@@ -85,7 +68,7 @@ def append_batch(loop: Loop, core: Storage, topic: str, partition: int, batch: b
 class Stack:
     """Storage and admin-api, and the actions of tests outside of HTTP."""
 
-    loop: Loop
+    loop: LoopThread
     core: Storage
     storage_address: str
     #: The gateway's address, `host:port`.
@@ -250,10 +233,10 @@ async def serving_admin(storage_address: str, **settings: Any) -> AsyncIterator[
     given = AdminSettings(storage_address=storage_address, **{"admin_rate_limit": 0, **settings})
     client = StorageClient(given.storage_address, timeout_s=given.admin_storage_timeout_s)
     clients = KafkaClients(given.gateways, timeout_s=given.admin_gateway_timeout_s)
-    connections = Connections()
+    connections = Connections(RULES)
     sockets = listen(address.parse("127.0.0.1:0"))
     try:
-        async with serving(create_app(given, client, clients), sockets, stop_deadline_s=2, connections=connections):
+        async with serving(create_app(given, client, clients), sockets, connections, stop_deadline_s=2):
             base_url = f"http://127.0.0.1:{sockets[0].getsockname()[1]}"
             PARTS[base_url] = clients, connections
             yield base_url
@@ -264,14 +247,14 @@ async def serving_admin(storage_address: str, **settings: Any) -> AsyncIterator[
 
 
 @pytest.fixture(scope="session")
-def loop() -> Iterator[Loop]:
-    thread = Loop()
+def loop() -> Iterator[LoopThread]:
+    thread = LoopThread()
     yield thread
     thread.close()
 
 
 @pytest.fixture(scope="session")
-def stack(loop: Loop, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+def stack(loop: LoopThread, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     """One stack for all tests: each uses its topics and groups."""
     folder = tmp_path_factory.mktemp("admin")
     opened = contextlib.AsyncExitStack()
@@ -300,7 +283,7 @@ def until_ready(ready: Callable[[], bool]) -> None:
 class OwnStorage:
     """A storage of one test, to stop and start again on the same data."""
 
-    def __init__(self, loop: Loop, folder: Path) -> None:
+    def __init__(self, loop: LoopThread, folder: Path) -> None:
         self.address = f"unix:{folder}/storage.sock"
         self._loop = loop
         self._folder = folder
@@ -319,7 +302,7 @@ class OwnStorage:
 
 
 @pytest.fixture
-def own_storage(loop: Loop, tmp_path: Path) -> Iterator[OwnStorage]:
+def own_storage(loop: LoopThread, tmp_path: Path) -> Iterator[OwnStorage]:
     storage = OwnStorage(loop, tmp_path)
     storage.start()
     yield storage
@@ -327,7 +310,7 @@ def own_storage(loop: Loop, tmp_path: Path) -> Iterator[OwnStorage]:
 
 
 @pytest.fixture
-def admin(loop: Loop) -> Iterator[Callable[..., httpx.Client]]:
+def admin(loop: LoopThread) -> Iterator[Callable[..., httpx.Client]]:
     """Starts further admin-apis: admin(storage_address, **settings) gives a client of one."""
     opened = contextlib.AsyncExitStack()
     clients = contextlib.ExitStack()

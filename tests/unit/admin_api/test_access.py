@@ -9,15 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
-from admin_api import access, audit, roles
-from admin_api.access import Access, AccessError, Tokens
+from admin_api import roles
 from admin_api.app import create_app
 from admin_api.kafka_clients import KafkaClients
-from admin_api.rates import BURST_S, CLIENTS_MAX, Rates
 from admin_api.roles import Role
 from admin_api.settings import AdminSettings
 from admin_api.storage import Storage as StorageClient
 from fastapi.routing import APIRoute
+from service_chassis import logs
+from service_chassis.http import access
+from service_chassis.rates import Rates
 
 if TYPE_CHECKING:
     from tests.unit.admin_api.conftest import Stack
@@ -45,15 +46,11 @@ def audited(monkeypatch: pytest.MonkeyPatch) -> Lines:
     """The lines of the audit log, each with the name of its logger."""
     lines: Lines = []
 
-    class Recorder:
-        def __init__(self, name: str) -> None:
-            self.name = name
+    def info(log: logs.Logger, event: str, **fields: object) -> None:
+        if log.name.startswith("admin_api.audit"):
+            lines.append((log.name, {"event": event, **fields}))
 
-        def info(self, event: str, **fields: object) -> None:
-            lines.append((self.name, {"event": event, **fields}))
-
-    monkeypatch.setattr(audit, "log", Recorder(audit.log.name))
-    monkeypatch.setattr(audit, "strangers_log", Recorder(audit.strangers_log.name))
+    monkeypatch.setattr(logs.Logger, "info", info)
     return lines
 
 
@@ -199,33 +196,6 @@ def test_too_many_requests_of_one_client(
     assert [client.get("/v3/clusters", headers=bearer(READER)).status_code for _ in range(2)] == [200, 429]
 
 
-def test_the_table_of_rates_is_bounded() -> None:
-    now = 0.0
-    rates = Rates(10, lambda: now)
-    assert [rates.wait_s("first") for _ in range(int(10 * BURST_S))] == [0.0] * 100
-    assert rates.wait_s("first") == pytest.approx(0.1)
-    for number in range(CLIENTS_MAX - 1):
-        assert rates.wait_s(str(number)) == 0.0
-    assert rates.wait_s("first") > 0
-    rates.wait_s("one more")
-    assert len(rates) == CLIENTS_MAX
-    assert rates.wait_s("first") > 0, "the one used last stays"
-
-
-@pytest.mark.parametrize(
-    ("host", "client"),
-    [
-        ("192.0.2.1", "192.0.2.1"),
-        ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::/64"),
-        ("2001:db8:1:2:ffff::", "2001:db8:1:2::/64"),
-        ("fe80::1%eth0", "fe80::/64"),
-        ("", ""),
-    ],
-)
-def test_a_client_of_ipv6_is_its_network(host: str, client: str) -> None:
-    assert access._client({"client": (host, 1)}) == client
-
-
 def test_a_line_for_each_change(stack: Stack, guarded: httpx.Client, audited: Lines) -> None:
     stack.http.get(f"{stack.cluster}/topics")
     audited.clear()
@@ -259,55 +229,3 @@ def test_long_names_are_cut_in_the_audit_log(stack: Stack, audited: Lines) -> No
     stack.http.delete(f"{stack.cluster}/topics/{'x' * 2000}")
     stack.http.get("/healthz")
     assert [len(line["path"]) for _, line in audited] == [512]
-
-
-@pytest.mark.parametrize(
-    ("content", "reason"),
-    [
-        ("", "{} has no token"),
-        ("# only a comment\n", "{} has no token"),
-        (f"ann {READER}\n", "line 1 of {} is not NAME ROLE TOKEN"),
-        (f"ann read {READER} x\n", "line 1 of {} is not NAME ROLE TOKEN"),
-        (f"a/b read {READER}\n", "line 1 of {}: a name has 1 to 64 letters, digits, '.', '_' and '-'"),
-        (f"\nann owner {READER}\n", "line 2 of {}: the role is not one of read, write, admin"),
-        ("ann read short\n", "line 1 of {}: a token has 16 to 256 letters, digits and characters of -._~+/"),
-        (f"ann read {READER}\nbob admin {READER}\n", "line 2 of {} repeats a token"),
-        ("x" * 65_537, "{} is larger than 65536 bytes"),
-        ("".join(f"n read {number:016}\n" for number in range(257)), "more than 256 tokens"),
-    ],
-)
-def test_files_that_cannot_be_used(tmp_path: Path, content: str, reason: str) -> None:
-    path = tmp_path / "tokens"
-    path.write_text(content)
-    with pytest.raises(AccessError) as raised:
-        Tokens(str(path))
-    assert str(raised.value) == "MILLRACE_ADMIN_TOKENS_FILE: " + reason.format(path)
-    assert READER not in str(raised.value)
-
-
-@pytest.mark.parametrize(
-    ("settings", "reason"),
-    [
-        (
-            {"admin_http": "0.0.0.0:8082"},
-            "MILLRACE_ADMIN_AUTH: other machines can reach 0.0.0.0:8082; set it to token with a"
-            " MILLRACE_ADMIN_TOKENS_FILE, or to none if anyone may administer the cluster",
-        ),
-        (
-            {"admin_tokens_file": "/absent"},
-            "MILLRACE_ADMIN_AUTH: set it to token, since there is a MILLRACE_ADMIN_TOKENS_FILE",
-        ),
-        (
-            {"admin_auth": "token"},
-            "MILLRACE_ADMIN_TOKENS_FILE: not set, and MILLRACE_ADMIN_AUTH is token",
-        ),
-        (
-            {"admin_auth": "token", "admin_tokens_file": "/absent"},
-            "MILLRACE_ADMIN_TOKENS_FILE: cannot read /absent: No such file or directory",
-        ),
-    ],
-)
-def test_settings_that_leave_it_open_by_mistake(settings: dict[str, Any], reason: str) -> None:
-    with pytest.raises(AccessError) as raised:
-        Access(AdminSettings(**settings))
-    assert str(raised.value) == reason

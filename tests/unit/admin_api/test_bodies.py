@@ -1,4 +1,4 @@
-"""Bodies: the memory of the worst ones of every route, the limits of size and time."""
+"""Bodies: the memory of the worst ones of every route."""
 
 from __future__ import annotations
 
@@ -6,19 +6,18 @@ import asyncio
 import itertools
 import json
 import tracemalloc
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from admin_api import bodies, errors
+from admin_api import errors
 from admin_api.app import create_app
-from admin_api.bodies import BODY_BYTES_MAX, MEMBERS_MAX, VALUES_MAX, Body, is_read_in_parts
-from admin_api.errors import ApiError
 from admin_api.kafka_clients import KafkaClients
+from admin_api.rules import reads_in_parts
 from admin_api.settings import AdminSettings
 from broker_contract import cluster_pb2, data_pb2, topics_pb2
-from starlette.datastructures import Headers
+from service_chassis.http.bodies import BODY_BYTES_MAX, VALUES_MAX
 from starlette.types import Message
 
 DESCRIPTION = json.loads((Path(__file__).parents[3] / "admin-api" / "openapi.json").read_text())
@@ -75,7 +74,7 @@ OPERATIONS = {
     for path, methods in DESCRIPTION["paths"].items()
     for method, operation in methods.items()
     # Streams of records are in test_produce.
-    if "requestBody" in operation and not is_read_in_parts(method.upper(), path)
+    if "requestBody" in operation and not reads_in_parts(method.upper(), path)
 }
 
 
@@ -310,55 +309,3 @@ def test_every_list_of_a_body_has_a_largest_length() -> None:
         "createKafkaTopic.replicas_assignments[].broker_ids": 16,
         "resetConsumerGroupOffsets.partitions": 1000,
     }
-
-
-def test_structure_is_counted_before_it_is_built() -> None:
-    assert bodies.parsed(b"[" + b"1," * (VALUES_MAX - 2) + b"1]") == [1] * (VALUES_MAX - 1)
-    for text in (b"[" + b"1," * VALUES_MAX + b"1]", b"[" * 2000 + b"{" * 2097, b"," * 5000):
-        with pytest.raises(ApiError, match="commas and opening brackets"):
-            bodies.parsed(text)
-    members = ",".join(f'"{number}":1' for number in range(MEMBERS_MAX))
-    assert len(bodies.parsed(f"{{{members}}}".encode())) == MEMBERS_MAX
-    with pytest.raises(ApiError, match="more than 16 members"):
-        bodies.parsed(f'{{"more":1,{members}}}'.encode())
-
-
-def _arriving(*parts: bytes, ends: bool = True) -> Callable[[], Awaitable[Message]]:
-    """Return a `receive` of these parts; if the body does not end, it waits for ever after them."""
-    left = list(reversed(parts))
-
-    async def receive() -> Message:
-        if not left:
-            await asyncio.Event().wait()
-        part = left.pop()
-        return {"type": "http.request", "body": part, "more_body": bool(left) or not ends}
-
-    return receive
-
-
-async def test_a_body_that_does_not_arrive_in_time_is_refused() -> None:
-    body = Body(_arriving(b"{", b'"', ends=False), Headers({"content-length": "100"}))
-    with pytest.raises(ApiError) as refused:
-        await body.read(timeout_s=0.01)
-    assert (refused.value.status_code, refused.value.headers) == (408, {"connection": "close"})
-
-
-async def test_many_small_parts_are_one_body() -> None:
-    body = Body(_arriving(*[b"x"] * 5000), Headers({"transfer-encoding": "chunked"}))
-    await body.read()
-    assert await body.receive() == {"type": "http.request", "body": b"x" * 5000, "more_body": False}
-    assert not body.to_come
-
-
-@pytest.mark.parametrize("announced", [{"transfer-encoding": "chunked"}, {"content-length": "65536"}])
-async def test_a_body_stops_at_its_limit(announced: dict[str, str]) -> None:
-    body = Body(_arriving(b"x" * BODY_BYTES_MAX, b"x"), Headers(announced))
-    with pytest.raises(ApiError) as refused:
-        await body.read()
-    assert refused.value.status_code == 413
-
-
-async def test_without_a_body_nothing_is_waited_for() -> None:
-    body = Body(_arriving(ends=False), Headers({}))
-    await body.read()
-    assert await body.receive() == {"type": "http.request", "body": b"", "more_body": False}

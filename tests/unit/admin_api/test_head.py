@@ -9,15 +9,10 @@ from typing import TYPE_CHECKING
 
 import httpx
 import pytest
-from admin_api.access import Access
 from admin_api.app import create_app
 from admin_api.kafka_clients import DOWNLOAD, TAIL, KafkaClients
-from admin_api.middleware import HttpMetrics, RequestRing
-from admin_api.origins import Hosts
 from admin_api.settings import AdminSettings
 from admin_api.storage import Storage as StorageClient
-from prometheus_client import CollectorRegistry
-from starlette.types import Receive, Scope, Send
 
 if TYPE_CHECKING:
     from tests.unit.admin_api.conftest import Stack
@@ -104,22 +99,3 @@ def test_head_is_counted_as_head(stack: Stack, admin: Callable[..., httpx.Client
 def test_methods_without_get_have_no_head(stack: Stack) -> None:
     answer = stack.http.head("/v3/clusters/-/acls:batch")
     assert (answer.status_code, answer.headers["allow"], answer.content) == (405, "POST", b"")
-
-
-async def test_no_stream_goes_on_after_its_head() -> None:
-    made = 0
-
-    async def long(_scope: Scope, _receive: Receive, send: Send) -> None:
-        nonlocal made
-        await send({"type": "http.response.start", "status": 200, "headers": []})
-        for _ in range(1000):
-            made += 1
-            await send({"type": "http.response.body", "body": b"part", "more_body": True})
-
-    registry = CollectorRegistry()
-    ring = RequestRing(long, metrics=HttpMetrics(registry), hosts=Hosts(None), access=Access(AdminSettings()))
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(ring), base_url="http://localhost") as client:
-        answer = await client.head("/v3/clusters")
-    assert (answer.status_code, answer.content, made) == (200, b"", 1)
-    labels = {"method": "HEAD", "route": "unmatched", "status": "200"}
-    assert registry.get_sample_value("http_requests_total", labels) == 1

@@ -15,23 +15,27 @@ from admin_api.kafka_clients import KafkaClients
 from admin_api.overview import Overview, TopicState
 from admin_api.routers import health
 from admin_api.routers import insight as insight_router
+from admin_api.rules import RULES
 from admin_api.samples import SAMPLES, Samples
-from admin_api.server import listen, serving
 from admin_api.settings import AdminSettings
 from admin_api.storage import Storage
 from broker_contract import administration_pb2
 from broker_contract.version import CONTRACT_VERSION
 from service_chassis import address
+from service_chassis.http.connections import Connections
+from service_chassis.http.server import listen, serving
 from service_chassis.version import VERSION
 
 if TYPE_CHECKING:
-    from tests.unit.admin_api.conftest import Loop, OwnStorage, Stack
+    from support.loop_thread import LoopThread
+
+    from tests.unit.admin_api.conftest import OwnStorage, Stack
 
 
 class Insight:
     """An admin-api whose samples come on request, at the times of a played clock."""
 
-    def __init__(self, loop: Loop, client: httpx.Client, samples: Samples) -> None:
+    def __init__(self, loop: LoopThread, client: httpx.Client, samples: Samples) -> None:
         self._loop = loop
         self.http = client
         self._samples = samples
@@ -48,7 +52,7 @@ class Insight:
 
 
 @pytest.fixture
-def insight(loop: Loop, stack: Stack) -> Iterator[Insight]:
+def insight(loop: LoopThread, stack: Stack) -> Iterator[Insight]:
     opened = contextlib.AsyncExitStack()
 
     @contextlib.asynccontextmanager
@@ -57,7 +61,7 @@ def insight(loop: Loop, stack: Stack) -> Iterator[Insight]:
         storage, clients = Storage(settings.storage_address, timeout_s=60), KafkaClients((), timeout_s=1)
         sockets = listen(address.parse("127.0.0.1:0"))
         app = create_app(settings, storage, clients)
-        async with serving(app, sockets, stop_deadline_s=2):
+        async with serving(app, sockets, Connections(RULES), stop_deadline_s=2):
             yield f"http://127.0.0.1:{sockets[0].getsockname()[1]}", app.state.samples
         await clients.close()
         await storage.close()
@@ -334,7 +338,7 @@ def test_a_healthy_cluster(stack: Stack, insight: Insight, monkeypatch: pytest.M
 
 
 def test_reasons(
-    loop: Loop, own_storage: OwnStorage, admin: Callable[..., httpx.Client], monkeypatch: pytest.MonkeyPatch
+    loop: LoopThread, own_storage: OwnStorage, admin: Callable[..., httpx.Client], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(health, "DISK_FREE_MIN", 1.1)
     client = admin(own_storage.address)

@@ -190,7 +190,7 @@ def test_unknown_arguments(start: Callable[..., Process]) -> None:
 def test_importing_does_nothing(stack: Stack) -> None:
     """No application, no channel, no aiokafka and no protocol_lib: unused modules cost no memory."""
     program = (
-        "import sys, threading, admin_api.app, admin_api.server, admin_api.__main__;"
+        "import sys, threading, admin_api.app, admin_api.__main__, service_chassis.http.server;"
         "print(threading.active_count(), *({'aiokafka', 'protocol_lib', 'uvloop', 'httptools'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import socket
@@ -12,14 +13,8 @@ from typing import TYPE_CHECKING
 
 import httpx
 import pytest
-from admin_api.access import Access
-from admin_api.middleware import HttpMetrics, RequestRing
-from admin_api.origins import Hosts
-from admin_api.server import listen
-from admin_api.settings import AdminSettings
-from prometheus_client import CollectorRegistry
-from service_chassis import address, logs
-from starlette.types import Receive, Scope, Send
+from service_chassis import logs
+from service_chassis.http.ring import RUNNING_MAX, WAITING_MAX
 
 from tests.unit.admin_api.conftest import until_ready
 
@@ -216,33 +211,6 @@ def test_one_id_finds_a_request_in_the_log(stack: Stack, capfd: pytest.CaptureFi
     assert line["correlation_id"] in [each.get("correlation_id") for each in of_storage]
 
 
-async def test_an_unforeseen_fault_says_nothing_of_itself(capfd: pytest.CaptureFixture[str]) -> None:
-    async def failing(_scope: Scope, _receive: Receive, _send: Send) -> None:
-        raise RuntimeError("of /var/lib/millrace")
-
-    registry = CollectorRegistry()
-    ring = RequestRing(failing, metrics=HttpMetrics(registry), hosts=Hosts(None), access=Access(AdminSettings()))
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(ring), base_url="http://localhost") as client:
-        answer = await client.get("/v3/clusters", headers={"x-request-id": "unlucky"})
-    assert answer.status_code == 500
-    assert answer.json() == {"error_code": 50002, "message": "The server met an unexpected error."}
-    assert answer.headers["x-request-id"] == "unlucky"
-    assert "of /var/lib/millrace" in capfd.readouterr().err
-    labels = {"method": "GET", "route": "unmatched", "status": "500"}
-    assert registry.get_sample_value("http_requests_total", labels) == 1
-
-
-def test_answers_are_not_held_back() -> None:
-    """Only where the protocol is named does asyncio set TCP_NODELAY; without it every answer waits 40 ms for an ACK."""
-    sockets = listen(address.parse("localhost:0"))
-    try:
-        assert {each.proto for each in sockets} == {socket.IPPROTO_TCP}
-        assert len({each.getsockname()[1] for each in sockets}) == 1
-    finally:
-        for each in sockets:
-            each.close()
-
-
 def test_many_at_once(stack: Stack) -> None:
     statuses: list[int] = []
 
@@ -256,3 +224,49 @@ def test_many_at_once(stack: Stack) -> None:
     for thread in threads:
         thread.join()
     assert statuses == [200] * 160
+
+
+def test_a_request_whose_sender_left_in_the_middle_is_not_run(stack: Stack) -> None:
+    host, port = stack.base_url.removeprefix("http://").split(":")
+    body = b'{"topic_name": "left-behind"}'
+    head = (
+        f"POST {stack.cluster}/topics HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        f"Content-Length: {len(body) + 1}\r\n\r\n"
+    ).encode()
+    with socket.create_connection((host, int(port)), timeout=30) as client:
+        client.sendall(head + body)
+        assert stack.http.get(f"{stack.cluster}/topics/left-behind").status_code == 404
+    for _ in range(20):
+        assert stack.http.get(f"{stack.cluster}/topics/left-behind").status_code == 404
+
+
+def test_slow_senders_hold_no_place_among_the_requests(stack: Stack) -> None:
+    """A probe and a request are served at once, while more slow senders are there than requests may run or wait."""
+    host, port = stack.base_url.removeprefix("http://").split(":")
+    head = f"POST {stack.cluster}/topics HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\nx".encode()
+    with contextlib.ExitStack() as held:
+        for _ in range(RUNNING_MAX + WAITING_MAX + 1):
+            held.enter_context(socket.create_connection((host, int(port)), timeout=30)).sendall(head)
+        for path in ("/healthz", "/v3/clusters"):
+            assert stack.http.get(path).status_code == 200
+
+
+def test_a_rebound_page_deletes_nothing(stack: Stack, admin: Callable[..., httpx.Client]) -> None:
+    """A page whose host name has become our address is of the same origin: the browser says so too."""
+    stack.create_topic("coveted")
+    client = admin(stack.storage_address, admin_allowed_hosts="localhost,127.0.0.1,admin-api")
+    rebound = {
+        "host": "rebound.evil.example:8082",
+        "origin": "http://rebound.evil.example:8082",
+        "sec-fetch-site": "same-origin",
+    }
+    answer = client.delete(f"{stack.cluster}/topics/coveted", headers=rebound)
+    assert (answer.status_code, answer.headers["connection"]) == (421, "close")
+    assert stack.http.get(f"{stack.cluster}/topics/coveted").status_code == 200
+
+
+def test_a_page_of_another_site_creates_nothing(stack: Stack) -> None:
+    for headers in ({"origin": "http://localhost:3000"}, {"sec-fetch-site": "cross-site"}):
+        answer = stack.http.post(f"{stack.cluster}/topics", json={"topic_name": "planted"}, headers=headers)
+        assert answer.json() == {"error_code": 403, "message": "Requests from pages of other sites are refused."}
+    assert stack.http.get(f"{stack.cluster}/topics/planted").status_code == 404

@@ -15,10 +15,10 @@ import httpx
 import pytest
 from admin_api import paging
 from admin_api.errors import ApiError
-from admin_api.middleware import LASTING_KEY
 from admin_api.paging import Paging
 from admin_api.schemas.resources import CollectionMetadata, Resource
 from admin_api.streaming import streamed
+from service_chassis.http.ring import LASTING_KEY
 from starlette.types import Message
 
 from tests.unit.admin_api.conftest import until_ready

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import AsyncExitStack
 
+from service_chassis.http.ring import LASTING_KEY
 from starlette.responses import StreamingResponse
 from starlette.types import Message, Receive, Scope, Send
 
 from admin_api.kafka_clients import KafkaClient, KafkaClients, Use
-from admin_api.middleware import LASTING_KEY
 
 __all__ = ["LastingResponse", "borrowed"]
 

@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 
 from broker_contract import administration_pb2, groups_pb2
 from fastapi import FastAPI, Request
+from service_chassis.http import audit
 
-from admin_api import audit, errors, groups, offset_targets
+from admin_api import errors, groups, offset_targets
 from admin_api.routers.operations import Operations
 from admin_api.schemas.administration import CopyRequest, OffsetChange, OffsetChanges, ResetRequest
 from admin_api.storage import StorageCalls

@@ -7,10 +7,10 @@ import asyncio
 from broker_contract import cluster_pb2, logs_pb2
 from broker_contract.version import CONTRACT_VERSION
 from fastapi import FastAPI, Request
+from service_chassis.http.ring import REQUEST_KEY
 from service_chassis.version import VERSION
 
 from admin_api import errors
-from admin_api.middleware import REQUEST_KEY
 from admin_api.routers.operations import Operations
 from admin_api.schemas.administration import Disk, Health, OfflinePartition, Reason, ServiceStatus, Version
 from admin_api.storage import Storage

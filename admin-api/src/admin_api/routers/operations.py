@@ -5,21 +5,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from typing import Any
 
-from fastapi import FastAPI, Request
+from fastapi import FastAPI
 from fastapi.datastructures import Default
-from fastapi.routing import APIRoute
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 from starlette.responses import JSONResponse, Response
 
-from admin_api import bodies, errors
 from admin_api.roles import required
 from admin_api.schemas.resources import Error
 
-__all__ = ["CLUSTER", "CLUSTERS", "JsonRoute", "Operations", "described", "require_json"]
+__all__ = ["CLUSTER", "CLUSTERS", "Operations", "described"]
 
 _REFERENCE = "#/components/schemas/{model}"
 CLUSTERS = "/v3/clusters"
@@ -29,33 +27,6 @@ _ERRORS: dict[int | str, dict[str, Any]] = {
     "4XX": {"model": Error, "description": "The request is refused; the message says why."},
     "5XX": {"model": Error, "description": "The server or storage cannot answer now."},
 }
-
-
-def require_json(request: Request) -> None:
-    """Refuse a body of another media type: the form of a web page."""
-    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if media_type != "application/json":
-        raise errors.of_status(415, "The body must be JSON, with Content-Type: application/json.")
-
-
-class _JsonRequest(Request):
-    async def json(self) -> Any:
-        return bodies.parsed(await self.body())
-
-
-class JsonRoute(APIRoute):
-    """A route whose body, if it has one, must be JSON: the form of a web page is refused (415)."""
-
-    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        handle = super().get_route_handler()
-        if self.body_field is None:
-            return handle
-
-        async def handle_json(request: Request) -> Response:
-            require_json(request)
-            return await handle(_JsonRequest(request.scope, request.receive))
-
-        return handle_json
 
 
 def described(app: FastAPI) -> dict[str, Any]:

@@ -17,15 +17,15 @@ from typing import Any
 
 from fastapi import FastAPI, Request
 from service_chassis import logs
+from service_chassis.http.bodies import BODY_KEY, Body, require_json
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from admin_api import errors
-from admin_api.bodies import BODY_KEY, Body
 from admin_api.new_records import NewRecord, Stored, new_record, parsed, rfc3339, size_of
 from admin_api.object_splitter import ObjectSplitter
-from admin_api.routers.operations import CLUSTER, Operations, require_json
+from admin_api.routers.operations import CLUSTER, Operations
 from admin_api.schemas.produce import (
     ENTRIES_MAX,
     ProduceBatchFailure,

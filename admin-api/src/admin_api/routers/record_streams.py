@@ -6,10 +6,10 @@ import re
 from typing import Annotated
 
 from fastapi import FastAPI, Header, Query, Request
+from service_chassis.http.ring import HEAD_KEY
 
 from admin_api import errors
 from admin_api.kafka_clients import DOWNLOAD, TAIL, KafkaClients
-from admin_api.middleware import HEAD_KEY
 from admin_api.record_metrics import RecordMetrics
 from admin_api.records.cursors import Left
 from admin_api.records.queries import (

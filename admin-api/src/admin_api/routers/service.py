@@ -17,11 +17,11 @@ from pathlib import Path
 
 from fastapi import FastAPI, Request
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
+from service_chassis.http.ring import REQUEST_KEY
 from starlette.responses import FileResponse, JSONResponse, RedirectResponse, Response
 
 from admin_api import errors
 from admin_api.exporter import Exporter
-from admin_api.middleware import REQUEST_KEY, error_response
 from admin_api.storage import Storage
 
 __all__ = ["READY_TIMEOUT_S", "add_operations"]
@@ -72,7 +72,7 @@ async def readyz(request: Request) -> Response:
     try:
         await calls.cluster()
     except errors.ApiError as error:
-        return error_response(errors.ApiError(503, error.error_code, error.message))
+        return errors.rendered(errors.ApiError(503, error.error_code, error.message))
     return JSONResponse({"ready": True})
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from broker_contract import topics_pb2
 from fastapi import FastAPI, Request
+from service_chassis.http import audit
 from starlette.responses import StreamingResponse
 
-from admin_api import audit, configs
+from admin_api import configs
 from admin_api.configs import ConfiguredResource
 from admin_api.paging import PageQuery
 from admin_api.routers.operations import CLUSTER, Operations

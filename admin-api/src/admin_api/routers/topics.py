@@ -6,8 +6,9 @@ from typing import Annotated
 
 from broker_contract import topics_pb2
 from fastapi import FastAPI, Query, Request, Response
+from service_chassis.http import audit
 
-from admin_api import audit, errors
+from admin_api import errors
 from admin_api.paging import PageQuery
 from admin_api.routers.operations import CLUSTER, Operations
 from admin_api.schemas.topics import CreateTopicRequest, Topic, TopicList, UpdatePartitionCountRequest

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from admin_api.exporter import Snapshot, collect
-from admin_api.middleware import HttpMetrics
 from admin_api.record_metrics import RecordMetrics
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
+from service_chassis.http.ring import HttpMetrics
 from service_chassis.settings import load
 
 from millrace.direct import DirectBroker, DirectSettings

@@ -1,6 +1,6 @@
 """Request bodies: read whole within limits of size and time, parsed within limits of structure.
 
-    BODY_BYTES_MAX    bytes of a body, on every route except those of records, which read theirs in parts
+    BODY_BYTES_MAX    bytes of a body, on every route but those that read theirs in parts, with limits of their own
     BODY_TIMEOUT_S    from the head to the last byte
     VALUES_MAX        commas and opening brackets: about the number of values in the JSON text
     MEMBERS_MAX       members of one object
@@ -14,15 +14,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any
 
+from fastapi import Request
+from fastapi.routing import APIRoute
 from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect
+from starlette.responses import Response
 from starlette.types import Message, Receive
 
-from admin_api import errors
+from service_chassis.http import errors
 
 __all__ = [
     "BODY_BYTES_MAX",
@@ -31,12 +33,13 @@ __all__ = [
     "MEMBERS_MAX",
     "VALUES_MAX",
     "Body",
-    "is_read_in_parts",
+    "JsonRoute",
     "parsed",
+    "require_json",
 ]
 
 #: The key of the Body in the ASGI scope, for an endpoint that reads it in parts.
-BODY_KEY = "admin_api.body"
+BODY_KEY = "service_chassis.http.body"
 #: A topic with 34 configurations and the assignments of 1,000 partitions takes 40 KB.
 BODY_BYTES_MAX = 65_536
 #: nginx's client_body_timeout is 60 s, but between two reads and for bodies of any size.
@@ -46,14 +49,6 @@ MEMBERS_MAX = 16
 #: Limits, in bytes and seconds, of reading a refused body before its sender is cut off; nginx lingers for 5 s.
 DRAIN_BYTES_MAX = 256 * BODY_BYTES_MAX
 DRAIN_TIMEOUT_S = 5.0
-
-
-_OF_RECORDS = re.compile(r"(/kafka)?/v3/clusters/[^/]+/topics/[^/]+/records(:batch)?")
-
-
-def is_read_in_parts(method: str, path: str) -> bool:
-    """Return whether the endpoint of a request reads the body as it arrives, with limits for it alone."""
-    return method == "POST" and _OF_RECORDS.fullmatch(path) is not None
 
 
 class Body:
@@ -144,6 +139,33 @@ def parsed(body: bytes) -> Any:
     if body.count(b",") + body.count(b"[") + body.count(b"{") > VALUES_MAX:  # mutant: json-values-bounded
         raise errors.of_status(400, f"The body has more than {VALUES_MAX} commas and opening brackets.")
     return json.loads(body, object_pairs_hook=_object)
+
+
+def require_json(request: Request) -> None:
+    """Refuse a body of another media type: the form of a web page."""
+    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if media_type != "application/json":
+        raise errors.of_status(415, "The body must be JSON, with Content-Type: application/json.")
+
+
+class _JsonRequest(Request):
+    async def json(self) -> Any:
+        return parsed(await self.body())
+
+
+class JsonRoute(APIRoute):
+    """A route whose body, if it has one, must be JSON: the form of a web page is refused (415)."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        handle = super().get_route_handler()
+        if self.body_field is None:
+            return handle
+
+        async def handle_json(request: Request) -> Response:
+            require_json(request)
+            return await handle(_JsonRequest(request.scope, request.receive))
+
+        return handle_json
 
 
 def _object(members: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -1,9 +1,9 @@
 """The outermost ring of every HTTP request: the rules for all routes.
 
 1. Each request gets an id (the caller's X-Request-Id if that is well-formed) and a correlation id. The answer has the
-   first. The debug lines of admin-api have both, those of storage the second.
-2. /kafka/v3 is the same as /v3: the prefix becomes the request's root path, so that links keep it.
-3. %2F and %25 stay escaped in the routed path, so that a consumer group named "a/b" is one segment.
+   first. The service's debug lines have both, those of services that it calls the second.
+2. A prefix that the service's paths may have becomes the request's root path, so that links keep it.
+3. %2F and %25 stay escaped in the routed path, so that a name such as "a/b" is one segment.
 4. A request of a page of another site is refused: see `origins`.
 5. The sender of each request is known before its body is read: see `access`. A change leaves an audit line.
 6. Limits: a request counts from the moment at which its body is there (see `bodies`) to the beginning of its answer.
@@ -25,27 +25,28 @@ from dataclasses import dataclass
 from urllib.parse import unquote
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
-from service_chassis import logs
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import ClientDisconnect
-from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from admin_api import audit, errors
-from admin_api.access import Access
-from admin_api.bodies import BODY_KEY, Body, is_read_in_parts
-from admin_api.connections import FIELDS_MAX
-from admin_api.origins import PROBES, Hosts
+from service_chassis import logs
+from service_chassis.http import errors
+from service_chassis.http.access import Access
+from service_chassis.http.audit import NO_ANSWER, Audit
+from service_chassis.http.bodies import BODY_KEY, Body
+from service_chassis.http.connections import FIELDS_MAX
+from service_chassis.http.origins import PROBES, Hosts
+from service_chassis.http.rules import Rules
 
-__all__ = ["HEAD_KEY", "LASTING_KEY", "REQUEST_KEY", "HttpMetrics", "RequestContext", "RequestRing", "error_response"]
+__all__ = ["HEAD_KEY", "LASTING_KEY", "REQUEST_KEY", "HttpMetrics", "RequestContext", "RequestRing"]
 
 #: The key of the RequestContext in the ASGI scope.
-REQUEST_KEY = "admin_api.request"
+REQUEST_KEY = "service_chassis.http.request"
 #: The key, in the ASGI scope, of whether the client requests the head of an answer alone.
-HEAD_KEY = "admin_api.head"
+HEAD_KEY = "service_chassis.http.head"
 #: The key, in the first message of an answer, of whether it goes on for as long as its client receives.
-LASTING_KEY = "admin_api.lasting"
-#: Requests that run at once: they share one thread, and each may hold an answer of storage for a large cluster.
+LASTING_KEY = "service_chassis.http.lasting"
+#: Requests that run at once: they share one thread, and each may hold a large answer of another service.
 RUNNING_MAX = 16
 #: Requests at once whose endpoint reads the body in parts. They count from their head to the end of their answer, and
 #: each may hold 3 MB: an object that is not whole yet, and reports that its client does not read.
@@ -55,14 +56,13 @@ WAITING_MAX = 256
 WAIT_TIMEOUT_S = 5.0
 #: Seconds a request may take in all, from the moment at which its body is there. Lasting answers need only begin.
 REQUEST_TIMEOUT_S = 60.0
-#: Parameters of a query: a browse of records has up to 15.
+#: Parameters of a query.
 PARAMETERS_MAX = 16
 #: Correlation ids are int32 and start again at 1.
 _CORRELATION_ID_MAX = 2**31 - 1
 
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,64}")
 _KEPT_ESCAPES = re.compile(rb"%(?=2[fF]|25)")
-_KAFKA_PREFIX = "/kafka"
 _METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"))
 _SAFE_HEADERS = {
     "x-content-type-options": "nosniff",
@@ -101,6 +101,8 @@ class RequestRing:
         self._metrics = metrics
         self._hosts = hosts
         self._access = access
+        self._rules: Rules = access.rules
+        self._audit = Audit(access.rules)
         self._correlation_ids = itertools.count(1)
         self._waiting = 0
         self._running = asyncio.Semaphore(RUNNING_MAX)
@@ -131,11 +133,11 @@ class RequestRing:
             _check_size(scope)
             self._hosts.check(scope["method"], scope["path"], headers)
             self._access.admit(scope, headers)
-            in_parts = is_read_in_parts(scope["method"], scope["path"])
+            in_parts = self._rules.reads_in_parts(scope["method"], scope["path"])
             if not in_parts:
                 await body.read()  # mutant: body-before-place
             scope[BODY_KEY] = body
-            _set_path(scope)
+            self._set_path(scope)
             if scope["path"] in PROBES:
                 await self._app(scope, body.receive, answer.send)
                 return
@@ -148,15 +150,15 @@ class RequestRing:
             finally:
                 turns.release() if in_parts else answer.end_turn()
         except errors.ApiError as error:
-            await answer.give(scope, body.receive, error)
+            await self._give(scope, body, answer, error)
         except ClientDisconnect:
             return
         except TimeoutError:
-            await answer.give(scope, body.receive, errors.of_status(408, "The request took too long."))
+            await self._give(scope, body, answer, errors.of_status(408, "The request took too long."))
         except Exception:
             context: RequestContext = scope[REQUEST_KEY]
             log.exception("request failed", request_id=context.request_id, correlation_id=context.correlation_id)
-            await answer.give(scope, body.receive, errors.internal_error())
+            await self._give(scope, body, answer, self._rules.refusal(500, "The server met an unexpected error."))
 
     async def _take_turn(self, turns: asyncio.Semaphore) -> None:
         """Acquire a semaphore of running requests. Raises ApiError if there are too many requests."""
@@ -164,22 +166,36 @@ class RequestRing:
             await turns.acquire()
             return
         if self._waiting >= WAITING_MAX:
-            raise _too_many()
+            raise self._too_many()
         self._waiting += 1
         try:
             async with asyncio.timeout(WAIT_TIMEOUT_S):
                 await turns.acquire()
         except TimeoutError:
-            raise _too_many() from None
+            raise self._too_many() from None
         finally:
             self._waiting -= 1
+
+    async def _give(self, scope: Scope, body: Body, answer: _Answer, error: errors.ApiError) -> None:
+        """Answer with the error. If another answer has begun, do nothing: the server cuts that one off."""
+        if answer.status == NO_ANSWER:
+            await self._rules.render(error)(scope, body.receive, answer.send)
+
+    def _too_many(self) -> errors.ApiError:
+        return self._rules.refusal(503, "Too many requests at once.", {"retry-after": "1"})
+
+    def _set_path(self, scope: Scope) -> None:
+        if scope.get("raw_path"):
+            scope["path"] = unquote(_KEPT_ESCAPES.sub(b"%25", scope["raw_path"]).decode("latin-1"))
+        if root_path := self._rules.root_path(scope["path"]):
+            scope["root_path"] = root_path
 
     def _record(self, scope: Scope, method: str, context: RequestContext, status: int, seconds: float) -> None:
         method = method if method in _METHODS else "other"
         route = getattr(scope.get("route"), "path", "unmatched")
         self._metrics.requests.labels(method, route, str(status)).inc()
         self._metrics.duration.labels(method, route).observe(seconds)
-        audit.write(scope, context.request_id, status)
+        self._audit.write(scope, context.request_id, status)
         if log.debug_enabled:
             log.debug(
                 "request",
@@ -203,8 +219,8 @@ class _Answer:
         self._body = body
         self._context = context
         self._is_head = is_head
-        #: audit.NO_ANSWER until the answer begins.
-        self.status = audit.NO_ANSWER
+        #: NO_ANSWER until the answer begins.
+        self.status = NO_ANSWER
         #: The semaphore to release when the answer begins: a slow receiver of the rest holds up no other request.
         self.turn: asyncio.Semaphore | None = None
         #: The time limit of the request.
@@ -244,21 +260,6 @@ class _Answer:
             self.turn.release()
             self.turn = None
 
-    async def give(self, scope: Scope, receive: Receive, error: errors.ApiError) -> None:
-        """Answer with the error. If another answer has begun, do nothing: the server cuts that one off."""
-        if self.status == audit.NO_ANSWER:
-            await error_response(error)(scope, receive, self.send)
-
-
-def error_response(error: errors.ApiError) -> JSONResponse:
-    return JSONResponse(
-        {"error_code": error.error_code, "message": error.message}, status_code=error.status_code, headers=error.headers
-    )
-
-
-def _too_many() -> errors.ApiError:
-    return errors.ApiError(503, 50003, "Too many requests at once.", {"retry-after": "1"})
-
 
 def _check_size(scope: Scope) -> None:
     """Refuse a request of too many parts, each of which the application makes objects for. Drop the cookies."""
@@ -271,11 +272,3 @@ def _check_size(scope: Scope) -> None:
 
 def _request_id(given: str | None) -> str:
     return given if given is not None and _REQUEST_ID.fullmatch(given) else uuid.uuid4().hex
-
-
-def _set_path(scope: Scope) -> None:
-    path = unquote(_KEPT_ESCAPES.sub(b"%25", scope["raw_path"]).decode("latin-1")) if scope.get("raw_path") else None
-    if path is not None:
-        scope["path"] = path
-    if scope["path"].startswith(_KAFKA_PREFIX + "/v3/"):
-        scope["root_path"] = _KAFKA_PREFIX

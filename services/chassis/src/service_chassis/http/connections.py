@@ -1,4 +1,4 @@
-"""Connections of the REST API, bounded in number, time and memory, around uvicorn's HTTP/1.1 protocol.
+"""Connections of one server, bounded in number, time and memory, around uvicorn's HTTP/1.1 protocol.
 
     CONNECTIONS_MAX      at once; one more closes the connection that has waited longest for its client
     HEAD_TIMEOUT_S       from the connection, or the first byte of a later request, to the end of the head
@@ -9,6 +9,10 @@
     UNSENT_BYTES_MAX     bytes of all answers that clients are slow to receive; above it the slowest is cut off
 
 Silent and slow clients thus cost a bounded share, and a new client finds a place at once among any number of them.
+
+uvicorn and h11 have a public setting for HEAD_BYTES_MAX and for idle connections alone. uvicorn's `limit_concurrency`
+refuses the new client in place of the silent one. So this module overrides methods of uvicorn's H11Protocol and reads
+its state (`conn`, `cycle`, `loop`), which are not public: only here, and it changes with uvicorn's releases.
 """
 
 from __future__ import annotations
@@ -16,19 +20,21 @@ from __future__ import annotations
 import asyncio
 import re
 from enum import Enum, auto
+from http import HTTPStatus
 from typing import Any
 
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from admin_api.bodies import is_read_in_parts
+from service_chassis.http import errors
+from service_chassis.http.rules import Rules
 
 __all__ = ["Connection", "Connections"]
 
 #: Tomcat's acceptor allows 8,192 for 200 threads; here requests share one thread.
 CONNECTIONS_MAX = 512
 HEAD_TIMEOUT_S = 10.0
-#: The application allows 10 s for a body and 5 s for the rest of a refused one.
+#: The ring allows 10 s for a body and 5 s for the rest of a refused one.
 BODY_TIMEOUT_S = 20.0
 SEND_TIMEOUT_S = 30.0
 #: h11's own default.
@@ -36,7 +42,7 @@ HEAD_BYTES_MAX = 16 * 1024
 #: Apache's LimitRequestFields.
 FIELDS_MAX = 100
 PARTS_MAX = 512
-#: The same for a stream of records, which its endpoint bounds in time, silence and bytes.
+#: The same for a body that is read in parts: its endpoint bounds it in time, silence and bytes.
 STREAM_PARTS_MAX = 65_536
 STREAM_TIMEOUT_S = 75.0
 #: Seconds in which a busy server may not yet have read the request that a new client has sent.
@@ -65,7 +71,8 @@ _TIMEOUTS_S = {_Waits.HEAD: HEAD_TIMEOUT_S, _Waits.BODY: BODY_TIMEOUT_S}
 class Connections:
     """The connections of one server. The event loop owns it."""
 
-    def __init__(self, limit: int = CONNECTIONS_MAX, unsent_bytes_max: int = UNSENT_BYTES_MAX) -> None:
+    def __init__(self, rules: Rules, limit: int = CONNECTIONS_MAX, unsent_bytes_max: int = UNSENT_BYTES_MAX) -> None:
+        self.rules = rules
         self._limit = limit
         self._unsent_bytes_max = unsent_bytes_max
         self.open: set[Connection] = set()
@@ -110,8 +117,9 @@ class Connections:
 class _Parser(h11.Connection):
     """h11's parser, with a bound on the parts of a body."""
 
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
+    def __init__(self, rules: Rules) -> None:
+        super().__init__(h11.SERVER, HEAD_BYTES_MAX)
+        self._reads_in_parts = rules.reads_in_parts
         self._parts = 0
         #: Whether the endpoint of the last request reads its body in parts.
         self.is_stream = False
@@ -121,7 +129,7 @@ class _Parser(h11.Connection):
         if isinstance(event, h11.Request):
             self._parts = 0
             path = event.target.partition(b"?")[0].decode("latin-1")
-            self.is_stream = is_read_in_parts(event.method.decode("latin-1"), path)
+            self.is_stream = self._reads_in_parts(event.method.decode("latin-1"), path)
         elif isinstance(event, h11.Data):
             self._parts += 1
             if self._parts > (STREAM_PARTS_MAX if self.is_stream else PARTS_MAX):
@@ -137,7 +145,7 @@ class Connection(H11Protocol, asyncio.BufferedProtocol):
 
     def __init__(self, *arguments: Any, connections: Connections, **more: Any) -> None:
         super().__init__(*arguments, **more)
-        self.conn = self._parser = _Parser(h11.SERVER, HEAD_BYTES_MAX)
+        self.conn = self._parser = _Parser(connections.rules)
         self._all = connections
         self._waits: _Waits | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -157,7 +165,7 @@ class Connection(H11Protocol, asyncio.BufferedProtocol):
         assert isinstance(transport, asyncio.Transport)
         super().connection_made(transport)
         self._all.add(self)
-        self._note(_Waits.HEAD)
+        self._look()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._release()
@@ -210,21 +218,10 @@ class Connection(H11Protocol, asyncio.BufferedProtocol):
         self.transport.abort()
 
     def _look(self) -> None:
-        """Note the state that h11 and the transport have come to."""
-        if self.transport.is_closing():
-            self._note(_Waits.CLOSE)
-        elif self.conn.their_state is h11.SEND_BODY:
-            self._note(_Waits.BODY)
-        elif self.conn.their_state is not h11.IDLE:
-            self._note(_Waits.ANSWER)
-        elif self.cycle is None or self.conn.trailing_data[0]:
-            self._note(_Waits.HEAD)
-        else:
-            self._note(_Waits.NEXT_REQUEST)
-
-    def _note(self, waits: _Waits) -> None:
+        """Note the event that the server waits for now, and begin its timeout."""
         if self not in self._all.open:
             return
+        waits = self._state()
         if waits is _Waits.ANSWER and self not in self._all.unsent:
             self._all.waiting.pop(self, None)
         else:
@@ -241,6 +238,16 @@ class Connection(H11Protocol, asyncio.BufferedProtocol):
             is_stream = waits is _Waits.BODY and self._parser.is_stream
             # mutant: silent-http-client-timed
             self._timer = self.loop.call_later(STREAM_TIMEOUT_S if is_stream else _TIMEOUTS_S[waits], self._on_late)
+
+    def _state(self) -> _Waits:
+        """Return the event that the server waits for, by the state that h11 and the transport have come to."""
+        if self.transport.is_closing():
+            return _Waits.CLOSE
+        if self.conn.their_state is h11.SEND_BODY:
+            return _Waits.BODY
+        if self.conn.their_state is not h11.IDLE:
+            return _Waits.ANSWER
+        return _Waits.HEAD if self.cycle is None or self.conn.trailing_data[0] else _Waits.NEXT_REQUEST
 
     def _time_sending(self) -> None:
         """Begin to wait for the client to receive more."""
@@ -271,14 +278,10 @@ class Connection(H11Protocol, asyncio.BufferedProtocol):
 
     def _refuse(self, status: int) -> None:
         """Answer a request whose head cannot be read, and close."""
-        body = b'{"error_code":%d,"message":"HTTP %d %s"}' % (status, status, _PHRASES[status])
-        fields = [
-            (b"content-type", b"application/json"),
-            (b"content-length", b"%d" % len(body)),
-            (b"connection", b"close"),
-        ]
-        response = h11.Response(status_code=status, headers=fields, reason=_PHRASES[status])
-        for event in (response, h11.Data(data=body), h11.EndOfMessage()):
+        answer = self._all.rules.render(errors.of_status(status, headers={"connection": "close"}))
+        phrase = HTTPStatus(status).phrase.encode()
+        response = h11.Response(status_code=status, headers=answer.raw_headers, reason=phrase)
+        for event in (response, h11.Data(data=bytes(answer.body)), h11.EndOfMessage()):
             self.transport.write(self.conn.send(event) or b"")
         self.transport.close()
 
@@ -286,9 +289,6 @@ class Connection(H11Protocol, asyncio.BufferedProtocol):
         self._all.forget(self)
         _cancel(self._timer)
         _cancel(self._send_timer)
-
-
-_PHRASES = {408: b"Request Timeout", 431: b"Request Header Fields Too Large"}
 
 
 def _cancel(timer: asyncio.TimerHandle | None) -> None:

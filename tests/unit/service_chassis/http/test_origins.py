@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
-
-import httpx
 import pytest
-from admin_api.errors import ApiError
-from admin_api.origins import Hosts
+from service_chassis.http.errors import ApiError
+from service_chassis.http.origins import Hosts
 from starlette.datastructures import Headers
-
-if TYPE_CHECKING:
-    from tests.unit.admin_api.conftest import Stack
 
 PATH = "/v3/clusters"
 ANY, NAMED = Hosts(None), Hosts(frozenset({"localhost", "admin-api"}))
@@ -89,24 +82,3 @@ def test_host_names(host: str, path: str, status: int) -> None:
 def test_a_server_that_others_reach_is_served_by_address(host: str, status: int) -> None:
     reached = Hosts(frozenset({"localhost", "admin-api"}), addresses=True)
     assert _status(reached, path=PATH, host=host) == status
-
-
-def test_a_rebound_page_deletes_nothing(stack: Stack, admin: Callable[..., httpx.Client]) -> None:
-    """A page whose host name has become our address is of the same origin: the browser says so too."""
-    stack.create_topic("coveted")
-    client = admin(stack.storage_address, admin_allowed_hosts="localhost,127.0.0.1,admin-api")
-    rebound = {
-        "host": "rebound.evil.example:8082",
-        "origin": "http://rebound.evil.example:8082",
-        "sec-fetch-site": "same-origin",
-    }
-    answer = client.delete(f"{stack.cluster}/topics/coveted", headers=rebound)
-    assert (answer.status_code, answer.headers["connection"]) == (421, "close")
-    assert stack.http.get(f"{stack.cluster}/topics/coveted").status_code == 200
-
-
-def test_a_page_of_another_site_creates_nothing(stack: Stack) -> None:
-    for headers in ({"origin": "http://localhost:3000"}, {"sec-fetch-site": "cross-site"}):
-        answer = stack.http.post(f"{stack.cluster}/topics", json={"topic_name": "planted"}, headers=headers)
-        assert answer.json() == {"error_code": 403, "message": "Requests from pages of other sites are refused."}
-    assert stack.http.get(f"{stack.cluster}/topics/planted").status_code == 404

@@ -17,7 +17,9 @@ from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
 
-from admin_api import errors
+from service_chassis import address
+from service_chassis.http import errors
+from service_chassis.http.settings import HttpSettings
 
 __all__ = ["PROBES", "Hosts"]
 
@@ -34,6 +36,18 @@ class Hosts:
     allowed: frozenset[str] | None
     #: Whether every path is served under any IP address.
     addresses: bool = False
+    #: The setting that adds a name.
+    variable: str = "the settings"
+
+    @classmethod
+    def of(cls, settings: HttpSettings) -> Hosts:
+        """Return the names that the settings allow. Only this machine reaches a loopback address, by its own names."""
+        named = {name.strip().lower() for name in settings.allowed_hosts.split(",") if name.strip()}
+        host, variable = settings.listens_at.host, f"{settings.prefix}ALLOWED_HOSTS"
+        if named:
+            return cls(frozenset(named), addresses=not address.is_loopback(host), variable=variable)
+        own = frozenset({"localhost", "127.0.0.1", "[::1]", host}) if address.is_loopback(host) else None
+        return cls(own, variable=variable)
 
     def check(self, method: str, path: str, headers: Headers) -> None:
         """Raise ApiError if a browser must not make this request."""
@@ -43,9 +57,8 @@ class Hosts:
         name = _name(host)
         by_address = (self.addresses or path == _METRICS) and _is_address(name)
         if self.allowed is not None and name not in self.allowed and not by_address:
-            raise errors.of_status(
-                421, "This host name is not served; MILLRACE_ADMIN_ALLOWED_HOSTS can add it.", {"connection": "close"}
-            )
+            message = f"This host name is not served; {self.variable} can add it."
+            raise errors.of_status(421, message, {"connection": "close"})
         origin = headers.get("origin")
         site = headers.get("sec-fetch-site", "none")
         # mutant: foreign-origin-refused

@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import socket
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
 
 import pytest
-from admin_api import connections, middleware
-from admin_api.access import Access
-from admin_api.connections import Connections
-from admin_api.origins import Hosts
-from admin_api.server import listen, serving
-from admin_api.settings import AdminSettings
-from prometheus_client import CollectorRegistry
 from service_chassis import address
+from service_chassis.http import connections
+from service_chassis.http.connections import Connections
+from service_chassis.http.server import listen, serving
 from starlette.types import Receive, Scope, Send
+from support.loop_thread import LoopThread
+from support.waiting import until
 
-from tests.unit.admin_api.conftest import until_ready
-
-if TYPE_CHECKING:
-    from tests.unit.admin_api.conftest import Loop, Stack
+from tests.unit.service_chassis.http.conftest import RULES
 
 #: A time that no test sees pass.
 NEVER_S = 3600.0
@@ -31,26 +24,24 @@ GET = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 
 class Server:
-    """The REST server's connections before an application of its test: it answers `answer` to every request."""
+    """The connections of a server before an application of its test: it answers `answer` to every request."""
 
-    def __init__(self, loop: Loop) -> None:
+    def __init__(self, loop: LoopThread) -> None:
         self.answer = b"answer"
         self.requests = 0
-        self.connections = Connections()
+        self.connections = Connections(RULES)
         self.port = 0
         self._loop = loop
         self._opened = contextlib.AsyncExitStack()
         self._clients = contextlib.ExitStack()
 
     def start(self, **limits: int) -> None:
-        self.connections = Connections(**limits)
+        self.connections = Connections(RULES, **limits)
 
         async def start() -> None:
             sockets = listen(address.parse("127.0.0.1:0"))
             self.port = sockets[0].getsockname()[1]
-            await self._opened.enter_async_context(
-                serving(self._app, sockets, stop_deadline_s=1, connections=self.connections)
-            )
+            await self._opened.enter_async_context(serving(self._app, sockets, self.connections, stop_deadline_s=1))
 
         self._loop.run(start())
 
@@ -85,7 +76,7 @@ class Server:
 
 
 @pytest.fixture
-def server(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+def server(loop: LoopThread, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     _set_timeouts(monkeypatch)
     server = Server(loop)
     yield server
@@ -123,7 +114,7 @@ def test_a_client_that_sends_nothing_is_cut_off(server: Server, monkeypatch: pyt
     _set_timeouts(monkeypatch, head=0.05)
     server.start()
     assert _all_of(server.connect()) == b""
-    until_ready(lambda: server.counts() == (0, 0, 0))
+    until(lambda: server.counts() == (0, 0, 0))
 
 
 @pytest.mark.parametrize("sent", [b"P", HEAD, HEAD + b"Content-Length: 10\r\n"])
@@ -132,7 +123,7 @@ def test_half_a_head_is_answered_and_closed(server: Server, sent: bytes, monkeyp
     server.start()
     answer = _all_of(server.connect(sent))
     assert answer.startswith(b"HTTP/1.1 408 Request Timeout\r\n")
-    assert answer.endswith(b'{"error_code":408,"message":"HTTP 408 Request Timeout"}')
+    assert answer.endswith(b'{"errors":[408,"HTTP 408 Request Timeout"]}')
 
 
 def test_the_time_for_a_later_head_begins_with_its_first_byte(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -169,7 +160,7 @@ def test_a_new_client_takes_the_place_of_the_one_that_waits_longest(server: Serv
     silent = [server.connect() for _ in range(4)]
     halves = [server.connect(HEAD) for _ in range(2)]
     bodies = [server.connect(HEAD + b"Content-Length: 10\r\n\r\n123") for _ in range(2)]
-    until_ready(lambda: server.counts()[0] == 8)
+    until(lambda: server.counts()[0] == 8)
     for old in (*silent, *halves, *bodies):
         new = server.connect(GET)
         _answered(new)
@@ -186,16 +177,16 @@ def test_slow_receivers_give_way_before_new_clients(
     server.answer = b"x" * 4_000_000
     server.start(limit=4)
     silent = server.connect()
-    until_ready(lambda: server.counts() == (1, 1, 0))
+    until(lambda: server.counts() == (1, 1, 0))
     for count in (1, 2, 3):
         server.connect(GET, receive_bytes=4096)
-        until_ready(lambda count=count: server.counts() == (count + 1, count + 1, count))
+        until(lambda count=count: server.counts() == (count + 1, count + 1, count))
     if not grace_s:
         server.connect()
         assert _all_of(silent) == b""
     for left in (2, 1, 0):
         server.connect()
-        until_ready(lambda left=left: server.counts() == (4, 4, left))
+        until(lambda left=left: server.counts() == (4, 4, left))
     if grace_s:
         server.connect()
         assert _all_of(silent) == b""
@@ -213,26 +204,12 @@ def test_a_body_of_many_chunks_is_refused(server: Server, chunks: int) -> None:
     _answered(client)
 
 
-def test_a_request_whose_sender_left_in_the_middle_is_not_run(stack: Stack) -> None:
-    host, port = stack.base_url.removeprefix("http://").split(":")
-    body = b'{"topic_name": "left-behind"}'
-    head = (
-        f"POST {stack.cluster}/topics HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-        f"Content-Length: {len(body) + 1}\r\n\r\n"
-    ).encode()
-    with socket.create_connection((host, int(port)), timeout=30) as client:
-        client.sendall(head + body)
-        assert stack.http.get(f"{stack.cluster}/topics/left-behind").status_code == 404
-    for _ in range(20):
-        assert stack.http.get(f"{stack.cluster}/topics/left-behind").status_code == 404
-
-
 def test_a_client_that_does_not_receive_is_cut_off(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     _set_timeouts(monkeypatch, send=0.05)
     server.answer = b"x" * 16_000_000
     server.start()
     client = server.connect(GET, receive_bytes=4096)
-    until_ready(lambda: server.requests == 1 and server.counts() == (0, 0, 0))
+    until(lambda: server.requests == 1 and server.counts() == (0, 0, 0))
     assert len(_all_of(client)) < 16_000_000
 
 
@@ -253,31 +230,12 @@ def test_the_next_request_waits_until_its_client_has_received(server: Server) ->
     server.answer = b"x" * 16_000_000
     server.start()
     client = server.connect(GET * 2, receive_bytes=4096)
-    until_ready(lambda: server.counts() == (1, 1, 1))
+    until(lambda: server.counts() == (1, 1, 1))
     assert server.requests == 1
     received = 0
     while received < 32_000_000:
         received += len(client.recv(65536))
     assert server.requests == 2
-
-
-async def test_a_slow_receiver_of_an_answer_holds_up_no_other_request(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(middleware, "RUNNING_MAX", 1)
-    received = asyncio.Event()
-
-    async def app(_scope: Scope, _receive: Receive, send: Send) -> None:
-        await send({"type": "http.response.start", "status": 200, "headers": []})
-        await received.wait()
-        await send({"type": "http.response.body"})
-
-    ring = _ring(app)
-    slow = [asyncio.create_task(_status(ring, "/docs")) for _ in range(5)]
-    await asyncio.sleep(0)
-    await asyncio.sleep(0)
-    assert not ring._running.locked()
-    assert ring._waiting == 0
-    received.set()
-    assert await asyncio.gather(*slow) == [200] * 5
 
 
 def test_unsent_answers_are_bounded_in_all(server: Server) -> None:
@@ -286,7 +244,7 @@ def test_unsent_answers_are_bounded_in_all(server: Server) -> None:
     for _ in range(8):
         before = server.counts()[2]
         server.connect(GET, receive_bytes=4096)
-        until_ready(lambda before=before: server.counts()[2] == min(before + 1, 2) or server.counts()[2] == 3)
+        until(lambda before=before: server.counts()[2] == min(before + 1, 2) or server.counts()[2] == 3)
     assert server.counts()[2] in (2, 3)
 
 
@@ -295,7 +253,7 @@ def test_too_many_lines_of_a_head_are_refused(server: Server, lines: int) -> Non
     server.start()
     answer = _all_of(server.connect(b"GET / HTTP/1.1\r\n" + b"a:\r\n" * lines + b"\r\n"))
     assert answer == b"" or answer.startswith(b"HTTP/1.1 431 ")  # a sender in the middle may see the reset alone
-    until_ready(lambda: server.counts() == (0, 0, 0))
+    until(lambda: server.counts() == (0, 0, 0))
 
 
 def test_lines_of_a_body_are_not_those_of_a_head(server: Server) -> None:
@@ -311,116 +269,15 @@ def test_a_long_head_is_refused(server: Server) -> None:
     server.start()
     answer = _all_of(server.connect(b"GET / HTTP/1.1\r\nx: " + b"a" * 30_000))
     assert answer == b"" or answer.startswith(b"HTTP/1.1 4")
-    until_ready(lambda: server.counts() == (0, 0, 0))
+    until(lambda: server.counts() == (0, 0, 0))
 
 
-def test_slow_senders_hold_no_place_among_the_requests(stack: Stack) -> None:
-    """A probe and a request are served at once, while more slow senders are there than requests may run or wait."""
-    host, port = stack.base_url.removeprefix("http://").split(":")
-    head = f"POST {stack.cluster}/topics HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\nx".encode()
-    with contextlib.ExitStack() as held:
-        for _ in range(middleware.RUNNING_MAX + middleware.WAITING_MAX + 1):
-            held.enter_context(socket.create_connection((host, int(port)), timeout=30)).sendall(head)
-        for path in ("/healthz", "/v3/clusters"):
-            assert stack.http.get(path).status_code == 200
-
-
-async def test_a_request_takes_no_place_before_its_body_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(middleware, "RUNNING_MAX", 1)
-    monkeypatch.setattr(middleware, "WAITING_MAX", 0)
-
-    async def app(_scope: Scope, receive: Receive, send: Send) -> None:
-        await receive()
-        await send({"type": "http.response.start", "status": 200, "headers": []})
-        await send({"type": "http.response.body"})
-
-    ring = _ring(app)
-    sending = asyncio.create_task(_status(ring, "/v3/slow", headers=[(b"content-length", b"1000")]))
-    await asyncio.sleep(0.01)
-    assert await _status(ring, "/v3/clusters") == 200
-    assert not sending.done()
-    sending.cancel()
-
-
-async def test_requests_above_the_limit_wait_for_their_turn_and_not_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(middleware, "RUNNING_MAX", 2)
-    monkeypatch.setattr(middleware, "WAITING_MAX", 3)
-    may_end = asyncio.Event()
-
-    async def app(scope: Scope, _receive: Receive, send: Send) -> None:
-        if scope["path"] == "/v3/clusters":
-            await may_end.wait()
-        await send({"type": "http.response.start", "status": 200, "headers": []})
-        await send({"type": "http.response.body"})
-
-    ring = _ring(app)
-    asked = [asyncio.create_task(_status(ring, "/v3/clusters")) for _ in range(6)]
-    await asyncio.wait(asked, return_when=asyncio.FIRST_COMPLETED)
-    assert [task.result() for task in asked if task.done()] == [503]
-    assert await _status(ring, "/healthz") == 200
-    may_end.set()
-    assert sorted(await asyncio.gather(*asked)) == [200] * 5 + [503]
-    monkeypatch.setattr(middleware, "WAIT_TIMEOUT_S", 0.01)
-    may_end.clear()
-    running = [asyncio.create_task(_status(ring, "/v3/clusters")) for _ in range(2)]
-    await asyncio.sleep(0)
-    assert await _status(ring, "/v3/clusters") == 503
-    may_end.set()
-    assert await asyncio.gather(*running) == [200, 200]
-
-
-@pytest.mark.parametrize(
-    ("query", "headers", "status"),
-    [
-        (b"&".join([b"a=1"] * 16), [], 200),
-        (b"&".join([b"a=1"] * 17), [], 400),
-        (b"", [(b"a", b"1")] * 99, 200),
-        (b"", [(b"a", b"1")] * 100, 431),
-    ],
-)
-async def test_requests_of_many_parts_are_refused(query: bytes, headers: list[Any], status: int) -> None:
-    seen: list[Scope] = []
-
-    async def app(scope: Scope, _receive: Receive, send: Send) -> None:
-        seen.append(scope)
-        await send({"type": "http.response.start", "status": 200, "headers": []})
-        await send({"type": "http.response.body"})
-
-    assert await _status(_ring(app), "/v3/clusters", query, headers) == status
-    assert len(seen) == (status == 200)
-
-
-async def test_cookies_are_dropped() -> None:
-    names: list[bytes] = []
-
-    async def app(scope: Scope, _receive: Receive, send: Send) -> None:
-        names.extend(name for name, _ in scope["headers"])
-        await send({"type": "http.response.start", "status": 200, "headers": []})
-        await send({"type": "http.response.body"})
-
-    await _status(_ring(app), "/v3/clusters", headers=[(b"cookie", b"a=1; b=2"), (b"x", b"y")])
-    assert names == [b"host", b"x"]
-
-
-def _ring(app: Callable[..., Any]) -> middleware.RequestRing:
-    return middleware.RequestRing(
-        app, metrics=middleware.HttpMetrics(CollectorRegistry()), hosts=Hosts(None), access=Access(AdminSettings())
-    )
-
-
-async def _status(ring: middleware.RequestRing, path: str, query: bytes = b"", headers: list[Any] | None = None) -> int:
-    statuses: list[int] = []
-
-    async def receive() -> dict[str, Any]:
-        await asyncio.Event().wait()
-        raise AssertionError
-
-    async def send(message: Any) -> None:
-        statuses.append(message.get("status", 0))
-
-    scope = {
-        "type": "http", "method": "GET", "path": path, "raw_path": path.encode(), "query_string": query,
-        "headers": [(b"host", b"localhost"), *(headers or [])],
-    }  # fmt: skip
-    await ring(scope, receive, send)
-    return statuses[0]
+def test_answers_are_not_held_back() -> None:
+    """Only where the protocol is named does asyncio set TCP_NODELAY; without it every answer waits 40 ms for an ACK."""
+    sockets = listen(address.parse("localhost:0"))
+    try:
+        assert {each.proto for each in sockets} == {socket.IPPROTO_TCP}
+        assert len({each.getsockname()[1] for each in sockets}) == 1
+    finally:
+        for each in sockets:
+            each.close()

@@ -12,11 +12,11 @@ import socket
 from collections.abc import AsyncIterator, Iterator
 
 import uvicorn
-from service_chassis import shared_wakes
-from service_chassis.address import Address
 from starlette.types import ASGIApp
 
-from admin_api.connections import Connection, Connections
+from service_chassis import shared_wakes
+from service_chassis.address import Address
+from service_chassis.http.connections import Connection, Connections
 
 __all__ = ["listen", "serving"]
 
@@ -49,14 +49,14 @@ def listen(address: Address) -> list[socket.socket]:
 
 @contextlib.asynccontextmanager
 async def serving(
-    app: ASGIApp, sockets: list[socket.socket], *, stop_deadline_s: float, connections: Connections | None = None
+    app: ASGIApp, sockets: list[socket.socket], connections: Connections, *, stop_deadline_s: float
 ) -> AsyncIterator[None]:
     """Serve for the length of a block."""
     config = uvicorn.Config(
         app,
         loop="none",
         interface="asgi3",
-        http=functools.partial(Connection, connections=connections or Connections()),  # type: ignore[arg-type]  # called like a class
+        http=functools.partial(Connection, connections=connections),  # type: ignore[arg-type]  # called like a class
         ws="none",
         lifespan="off",
         log_config=None,
