@@ -23,7 +23,6 @@ def serving():
             server = SmallHttpServer(
                 address.parse("127.0.0.1:0"), routes or {"/": Route(lambda _: Answer(200, "text/plain", b"fine\n"))}
             )
-            server.start()
             undo.callback(server.close)
             return server
 
@@ -89,7 +88,7 @@ def test_probes_have_a_place_among_slow_senders(serving, monkeypatch):
             assert _ask(server).endswith(b"fine\n")
         # None for a connection. Brokers of other tests in this process may start some.
         assert len(set(threading.enumerate()) - threads) < small_http.CONNECTIONS_MAX
-        assert len(server._connections) <= small_http.CONNECTIONS_MAX
+        assert len(server.connections) <= small_http.CONNECTIONS_MAX
         slow[0].settimeout(30)
         with contextlib.suppress(ConnectionResetError):
             assert slow[0].recv(1) == b""  # the oldest made room
@@ -111,7 +110,7 @@ def test_a_client_that_does_not_read_is_cut(serving, monkeypatch):
     with _connect(server) as client:
         client.sendall(b"GET / HTTP/1.1\r\n\r\n")
         client.recv(1)
-        while server._connections:
+        while server.connections:
             time.sleep(0.01)
 
 
@@ -163,7 +162,6 @@ import os, resource, socket, sys, threading, time
 from service_chassis import address, small_http
 from service_chassis.small_http import Answer, Route, SmallHttpServer
 server = SmallHttpServer(address.parse("127.0.0.1:0"), {"/": Route(lambda _: Answer(200, "text/plain", b"fine"))})
-server.start()
 print(server.port, flush=True)
 sys.stdin.readline()
 resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))

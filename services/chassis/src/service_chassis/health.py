@@ -107,7 +107,6 @@ class HttpEndpoint:
             self._server = SmallHttpServer(self._address, routes)
         except OSError as error:
             raise StartError(f"cannot listen at {self._address}: {error.strerror}") from error
-        self._server.start()
         return self
 
     def close(self) -> None:

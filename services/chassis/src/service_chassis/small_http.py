@@ -7,21 +7,22 @@
 
 A probe thus finds a place at once among any number of slow senders. A spare descriptor answers one client at a time
 when the process has run out of descriptors. Without it the server pauses; it does not ask the listener again and again.
+
+The thread has an event loop of its own, because the service's may be stuck. The standard library's threading server
+has none of these bounds: it starts a thread for each connection, and a sender of a byte now and then keeps it for ever.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import errno
 import os
 import queue
-import selectors
 import socket
 import threading
-import time
-from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from http import HTTPStatus
 
 from service_chassis import address as addresses
@@ -62,30 +63,17 @@ class Route:
     is_slow: bool = False
 
 
-@dataclass(eq=False, slots=True)
-class _Connection:
-    socket: socket.socket
-    #: The time at which the server closes the connection.
-    deadline: float
-    #: True for the connection that holds the spare descriptor.
-    has_spare: bool
-    received: bytearray = field(default_factory=bytearray)
-    unsent: memoryview | None = None
-    #: True from the end of the request's head.
-    is_asked: bool = False
-
-
 class SmallHttpServer:
-    """The server at `host:port`, in daemon threads from `start` to `close`; port 0 is a free one."""
+    """The server at `host:port`, in daemon threads until `close`; port 0 is a free one."""
 
     def __init__(self, address: addresses.Address, routes: Mapping[str, Route], name: str = "health") -> None:
-        """Listen. Raises OSError when the address is in use or not of this machine."""
-        self._routes = routes
+        """Listen and serve. Raises OSError when the address is in use or not of this machine."""
+        self.routes = routes
+        #: The connections, the oldest first. The thread owns them.
+        self.connections: dict[_Connection, None] = {}
         self._name = name
-        self._connections: dict[socket.socket, _Connection] = {}
-        self._resume_at: float | None = None
+        self._entering: set[asyncio.Task[object]] = set()
         self._slow: queue.SimpleQueue[tuple[_Connection, Route, Mapping[str, str]] | None] | None = None
-        self._done: deque[tuple[_Connection, Answer]] = deque()
         family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
         with contextlib.ExitStack() as undo:
             self._listener = undo.enter_context(socket.socket(family, socket.SOCK_STREAM))
@@ -93,231 +81,199 @@ class SmallHttpServer:
             self._listener.setblocking(False)
             self._listener.bind((address.host, address.port))
             self._listener.listen(BACKLOG)
-            self._woken, self._wake = socket.socketpair()
-            undo.callback(self._woken.close)
-            undo.callback(self._wake.close)
-            self._woken.setblocking(False)
-            self._wake.setblocking(False)
-            self._selector = undo.enter_context(selectors.DefaultSelector())
             self._spare: int | None = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+            undo.callback(os.close, self._spare)
+            self._loop = asyncio.SelectorEventLoop()
             undo.pop_all()
-        self._ending = False
-        self._selector.register(self._listener, selectors.EVENT_READ)
-        self._selector.register(self._woken, selectors.EVENT_READ)
+        self._closing = asyncio.Event()
         self._thread = threading.Thread(target=self._serve, name=name, daemon=True)
+        self._thread.start()
 
     @property
     def port(self) -> int:
         return int(self._listener.getsockname()[1])
 
-    def start(self) -> None:
-        self._thread.start()
-
     def close(self) -> None:
         """Stop and close every connection."""
-        self._ending = True
-        self._wake_up()
-        if self._thread.ident is not None:
-            self._thread.join(_CLOSE_WAIT_S)
-        if self._slow is not None:
-            self._slow.put(None)
-        for connection in list(self._connections.values()):
-            self._close(connection)
-        if self._spare is not None:
-            os.close(self._spare)
-            self._spare = None
-        self._selector.close()
+        self._call(self._closing.set)
+        self._thread.join(_CLOSE_WAIT_S)
         with contextlib.suppress(OSError):  # a fork of the process would keep the port open
             self._listener.shutdown(socket.SHUT_RDWR)
-        for each in (self._listener, self._woken, self._wake):
-            each.close()
+        self._listener.close()
 
-    def _wake_up(self) -> None:
-        with contextlib.suppress(OSError):  # full: the thread wakes up anyway
-            self._wake.send(b"\0")
+    def _call(self, function: Callable[..., object], *arguments: object) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop has ended
+            self._loop.call_soon_threadsafe(function, *arguments)
 
     def _serve(self) -> None:
-        while True:
-            ready = [(key.fileobj, events) for key, events in self._selector.select(self._wait_s())]
-            if self._ending:
-                return
-            for source, events in ready:
-                if source is self._woken:
-                    self._drain_wakes()
-                elif source is self._listener:
-                    self._accept()
-                elif isinstance(source, socket.socket) and (connection := self._connections.get(source)) is not None:
-                    self._advance(connection, events)
-            while self._done:
-                self._begin_answer(*self._done.popleft())
-            self._close_late()
+        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+            runner.run(self._until_closed())
 
-    def _wait_s(self) -> float | None:
-        times = [connection.deadline for connection in self._connections.values()]
-        if self._resume_at is not None:
-            times.append(self._resume_at)
-        return max(0.0, min(times) - time.monotonic()) if times else None
+    async def _until_closed(self) -> None:
+        self._listen()
+        await self._closing.wait()
+        self._loop.remove_reader(self._listener)
+        if self._slow is not None:
+            self._slow.put(None)
+        await asyncio.gather(*self._entering)
+        for connection in self.connections:
+            connection.transport.abort()
+        await asyncio.sleep(0)  # they close in the next turn
+        if self._spare is not None:
+            os.close(self._spare)
 
-    def _close_late(self) -> None:
-        now = time.monotonic()
-        for connection in [each for each in self._connections.values() if each.deadline <= now]:
-            self._close(connection)
-        if self._resume_at is not None and self._resume_at <= now:
-            self._resume_at = None
-            self._selector.register(self._listener, selectors.EVENT_READ)
-
-    def _drain_wakes(self) -> None:
-        with contextlib.suppress(OSError):
-            self._woken.recv(4096)
+    def _listen(self) -> None:
+        self._loop.add_reader(self._listener, self._accept)
 
     def _accept(self) -> None:
         for _ in range(_ACCEPT_TURN):
-            has_spare = False
             try:
-                try:
-                    accepted, _address = self._listener.accept()
-                except OSError as error:
-                    if error.errno not in (errno.EMFILE, errno.ENFILE) or self._spare is None:
-                        raise
-                    os.close(self._spare)
-                    self._spare = None
-                    has_spare = True
-                    accepted, _address = self._listener.accept()
+                accepted, _address = self._listener.accept()
             except OSError as error:
-                if has_spare:
-                    self._take_spare()
                 if error.errno in _EXHAUSTED:
-                    self._pause()
+                    self._accept_with_spare()
                 return
-            if len(self._connections) >= CONNECTIONS_MAX:
-                self._make_room()  # mutant: probe-gets-place
-            accepted.setblocking(False)
-            connection = _Connection(accepted, time.monotonic() + REQUEST_TIMEOUT_S, has_spare)
-            self._connections[accepted] = connection
-            self._selector.register(accepted, selectors.EVENT_READ)
-            self._advance(connection, selectors.EVENT_READ)  # most requests are there already
-            if has_spare and self._spare is None:
-                self._pause()
-                return
+            self._enter(accepted)
 
-    def _pause(self) -> None:
-        self._selector.unregister(self._listener)
-        self._resume_at = time.monotonic() + PAUSE_S  # mutant: accept-pause
+    def _accept_with_spare(self) -> None:
+        """Accept one client in the place of the spare descriptor, and no other before it has left."""
+        self._loop.remove_reader(self._listener)  # mutant: accept-pause
+        if self._spare is not None:
+            os.close(self._spare)
+            self._spare = None
+        try:
+            accepted, _address = self._listener.accept()
+        except OSError:
+            self._loop.call_later(PAUSE_S, self._take_spare)
+        else:
+            self._enter(accepted, has_spare=True)
 
     def _take_spare(self) -> None:
         with contextlib.suppress(OSError):
             self._spare = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        self._listen()
 
-    def _make_room(self) -> None:
-        waiting = (each for each in self._connections.values() if not each.is_asked)
-        self._close(next(waiting, None) or next(iter(self._connections.values())))
+    def _enter(self, accepted: socket.socket, *, has_spare: bool = False) -> None:
+        accepted.setblocking(False)
+        connection = _Connection(self, self._loop, accepted, has_spare)
+        task = self._loop.create_task(self._loop.connect_accepted_socket(lambda: connection, accepted))
+        self._entering.add(task)
+        task.add_done_callback(self._entering.discard)
 
-    def _advance(self, connection: _Connection, events: int) -> None:
-        try:
-            if events & selectors.EVENT_WRITE:
-                self._send(connection)
-            else:
-                self._receive(connection)
-        except BlockingIOError:
+    def add(self, connection: _Connection) -> None:
+        if len(self.connections) >= CONNECTIONS_MAX:
+            waiting = (each for each in self.connections if not each.is_asked)
+            oldest = next(waiting, None) or next(iter(self.connections))  # mutant: probe-gets-place
+            del self.connections[oldest]
+            oldest.transport.abort()
+        self.connections[connection] = None
+
+    def left(self, connection: _Connection) -> None:
+        self.connections.pop(connection, None)
+        if connection.has_spare:
+            self._loop.call_soon(self._take_spare)  # its descriptor is closed after this callback
+
+    def answer_slowly(self, connection: _Connection, route: Route, headers: Mapping[str, str]) -> None:
+        """Answer in the second thread, one request after the other."""
+        if self._slow is None:
+            self._slow = queue.SimpleQueue()
+            threading.Thread(
+                target=self._answer_slowly, args=(self._slow,), name=f"{self._name}-slow", daemon=True
+            ).start()
+        self._slow.put((connection, route, headers))
+
+    def _answer_slowly(self, asked: queue.SimpleQueue[tuple[_Connection, Route, Mapping[str, str]] | None]) -> None:
+        while (each := asked.get()) is not None:
+            connection, route, headers = each
+            if not connection.transport.is_closing():
+                self._call(connection.send, _called(route, headers))
+
+
+class _Connection(asyncio.Protocol):
+    """One request and its answer."""
+
+    transport: asyncio.Transport
+
+    def __init__(
+        self, server: SmallHttpServer, loop: asyncio.AbstractEventLoop, accepted: socket.socket, has_spare: bool
+    ) -> None:
+        self._server = server
+        self._loop = loop
+        self._socket = accepted
+        #: True for the connection that has the place of the spare descriptor.
+        self.has_spare = has_spare
+        #: True from the end of the request's head.
+        self.is_asked = False
+        self._head = bytearray()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self.transport = transport
+        self._server.add(self)
+        self._close_after(REQUEST_TIMEOUT_S)
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
+        self._close_after(None)
+        self._server.left(self)
+
+    def _close_after(self, seconds: float | None) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = None if seconds is None else self._loop.call_later(seconds, self.transport.abort)
+
+    def eof_received(self) -> bool:
+        return self.is_asked  # a client may end its side and wait for the answer
+
+    def data_received(self, data: bytes) -> None:
+        begin = max(0, len(self._head) - 3)
+        self._head += data
+        end = self._head.find(b"\r\n\r\n", begin)
+        if end < 0 and len(self._head) <= HEAD_BYTES_MAX:
             return
-        except OSError:
-            self._close(connection)
+        self.is_asked = True
+        self._close_after(SLOW_ANSWER_TIMEOUT_S)
+        self.transport.pause_reading()
+        if 0 <= end <= HEAD_BYTES_MAX:
+            self._answer(bytes(self._head[:end]))
+        else:
+            self.send(_refusal(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE))
 
-    def _receive(self, connection: _Connection) -> None:
-        part = connection.socket.recv(HEAD_BYTES_MAX)
-        if not part:
-            self._close(connection)
-            return
-        begin = max(0, len(connection.received) - 3)
-        connection.received += part
-        end = connection.received.find(b"\r\n\r\n", begin)
-        if end >= 0:
-            self._ask(connection)
-            self._answer(connection, bytes(connection.received[:end]))
-        elif len(connection.received) > HEAD_BYTES_MAX:
-            self._ask(connection)
-            self._begin_answer(connection, _refusal(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE))
-
-    def _ask(self, connection: _Connection) -> None:
-        connection.is_asked = True
-        connection.deadline = time.monotonic() + SLOW_ANSWER_TIMEOUT_S
-        self._selector.unregister(connection.socket)  # until there is an answer to send
-
-    def _answer(self, connection: _Connection, head: bytes) -> None:
+    def _answer(self, head: bytes) -> None:
         line, _, rest = head.decode("latin-1").partition("\r\n")
         words = line.split(" ")
         if len(words) != 3 or not words[2].startswith("HTTP/1."):
-            self._begin_answer(connection, _refusal(HTTPStatus.BAD_REQUEST))
-            return
-        if words[0] != "GET":
-            self._begin_answer(connection, _refusal(HTTPStatus.METHOD_NOT_ALLOWED))
-            return
-        route = self._routes.get(words[1].partition("?")[0])
-        headers = _headers(rest)
-        if route is None:
-            self._begin_answer(connection, _refusal(HTTPStatus.NOT_FOUND))
+            self.send(_refusal(HTTPStatus.BAD_REQUEST))
+        elif words[0] != "GET":
+            self.send(_refusal(HTTPStatus.METHOD_NOT_ALLOWED))
+        elif (route := self._server.routes.get(words[1].partition("?")[0])) is None:
+            self.send(_refusal(HTTPStatus.NOT_FOUND))
         elif route.is_slow:
-            self._queue().put((connection, route, headers))
+            self._server.answer_slowly(self, route, _headers(rest))
         else:
-            self._begin_answer(connection, _called(route, headers))
+            self.send(_called(route, _headers(rest)))
 
-    def _queue(self) -> queue.SimpleQueue[tuple[_Connection, Route, Mapping[str, str]] | None]:
-        if self._slow is None:
-            self._slow = queue.SimpleQueue()
-            threading.Thread(target=self._answer_slowly, name=f"{self._name}-slow", daemon=True).start()
-        return self._slow
-
-    def _answer_slowly(self) -> None:
-        waiting = self._queue()
-        while (asked := waiting.get()) is not None:
-            connection, route, headers = asked
-            if connection.socket.fileno() >= 0:  # else it was closed while it waited
-                self._done.append((connection, _called(route, headers)))
-                self._wake_up()
-
-    def _begin_answer(self, connection: _Connection, answer: Answer) -> None:
-        if connection.socket not in self._connections:
+    def send(self, answer: Answer) -> None:
+        """Send the answer and close."""
+        if self.transport.is_closing():
             return
         phrase = HTTPStatus(answer.status).phrase
         head = (
             f"HTTP/1.1 {answer.status} {phrase}\r\nServer: millrace\r\nContent-Type: {answer.content_type}\r\n"
             f"Content-Length: {len(answer.body)}\r\nConnection: close\r\n\r\n"
         )
-        connection.unsent = memoryview(head.encode() + answer.body)
-        connection.deadline = time.monotonic() + ANSWER_TIMEOUT_S
-        self._selector.register(connection.socket, selectors.EVENT_WRITE)
-        try:
-            self._send(connection)
-        except BlockingIOError:
-            return
-        except OSError:
-            self._close(connection)
-
-    def _send(self, connection: _Connection) -> None:
-        while connection.unsent:
-            connection.unsent = connection.unsent[connection.socket.send(connection.unsent) :]
-        with contextlib.suppress(OSError):
-            connection.socket.shutdown(socket.SHUT_WR)
-            connection.socket.recv(HEAD_BYTES_MAX)  # a close with unread bytes would reset the connection
-        self._close(connection)
-
-    def _close(self, connection: _Connection) -> None:
-        if self._connections.pop(connection.socket, None) is None:
-            return
-        with contextlib.suppress(KeyError):  # it waits for a slow answer
-            self._selector.unregister(connection.socket)
-        connection.socket.close()
-        if connection.has_spare:
-            self._take_spare()
+        self._close_after(ANSWER_TIMEOUT_S)
+        self.transport.write(head.encode() + answer.body)
+        if not self.transport.get_write_buffer_size():
+            with contextlib.suppress(OSError):
+                self._socket.shutdown(socket.SHUT_WR)
+                self._socket.recv(HEAD_BYTES_MAX)  # a close with unread bytes would reset the connection
+        self.transport.close()
 
 
 def _headers(text: str) -> dict[str, str]:
-    headers = {}
-    for line in text.split("\r\n"):
-        name, colon, value = line.partition(":")
-        if colon:
-            headers[name.strip().lower()] = value.strip()
-    return headers
+    lines = (line.partition(":") for line in text.split("\r\n"))
+    return {name.strip().lower(): value.strip() for name, colon, value in lines if colon}
 
 
 def _called(route: Route, headers: Mapping[str, str]) -> Answer:
