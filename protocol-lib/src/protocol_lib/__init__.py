@@ -14,7 +14,6 @@ Where to look:
     consumer_protocol  the messages of group members to each other, through the coordinator
     plain, scram       SASL PLAIN and SCRAM, tokens and both sides of the exchange
     client             an asyncio client on all of this: producer, consumer, administrator
-    dump               recorded frames made readable: python -m protocol_lib decode
 
 Nothing is imported here, so a program pays only for the parts that it uses.
 """
@@ -24,7 +23,6 @@ __all__ = [
     "client",
     "codec",
     "consumer_protocol",
-    "dump",
     "errors",
     "framing",
     "headers",

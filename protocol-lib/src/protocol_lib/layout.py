@@ -45,7 +45,6 @@ class Place:
     nullable: bool
     tag: int | None
     default: Any
-    secret: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +108,7 @@ def layout(cls: type, version: int, flexible: bool) -> Layout:
             nullable = optional and not (isinstance(kind, Nested) and said.tag is not None)
         else:
             nullable = optional and version in said.nullable
-        place = Place(declared.name, kind, nullable, said.tag, declared.default, said.secret)
+        place = Place(declared.name, kind, nullable, said.tag, declared.default)
         if said.tag is None:
             fields.append(place)
         elif flexible:

@@ -95,7 +95,6 @@ class Wire:
     #: The versions in which null is allowed; None: all, but for tagged structs, where null is "not sent".
     nullable: Versions | None = None
     tag: int | None = None
-    secret: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,10 +114,9 @@ def wire(
     tag: int | None = None,
     secret: bool = False,
 ) -> Any:
-    """Declare the versions that send a field, its default in the others, and its tag. Neither `repr` nor `dump` shows a
-    secret."""
+    """Declare the versions that send a field, its default in the others, and its tag. `repr` does not show a secret."""
     may_be_null = None if nullable is None else Versions.parse(nullable)
-    said = Wire(Versions.parse(versions), may_be_null, tag, secret)
+    said = Wire(Versions.parse(versions), may_be_null, tag)
     return field(default=default, repr=not secret, metadata={"wire": said})
 
 

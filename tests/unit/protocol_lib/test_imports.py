@@ -11,7 +11,7 @@ import protocol_lib
 root = pathlib.Path(protocol_lib.__file__).parent
 for path in root.rglob("*.py"):
     parts = path.relative_to(root).with_suffix("").parts
-    if parts[0] != "client" and parts[-1] not in ("__init__", "__main__"):
+    if parts[0] != "client" and parts[-1] != "__init__":
         importlib.import_module(".".join(("protocol_lib", *parts)))
 print(*(name for name in ("asyncio", "ssl", "grpc", "cramjam", "protocol_lib.client") if name in sys.modules))
 """

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 
 import pytest
-from protocol_lib.schema import Int32, struct, wire
+from protocol_lib.api import APIS
+from protocol_lib.messages.alter_user_scram_credentials import ScramCredentialUpsertion
+from protocol_lib.schema import Int32, is_struct, struct, wire
 
 
 @struct
@@ -26,6 +29,16 @@ def test_shown_by_field_without_secrets() -> None:
     point = Point(x=1, password="hidden")
 
     assert repr(point) == "Point(x=1, y=7, unknown_tagged_fields=())"
+    salted = ScramCredentialUpsertion(name="alice", mechanism=1, iterations=4096, salt=b"pepper", salted_password=b"pw")
+    assert repr(salted).endswith("(name='alice', mechanism=1, iterations=4096, unknown_tagged_fields=())")
+
+
+def test_what_is_called_like_a_secret_is_one() -> None:
+    for api in APIS.values():
+        for cls in filter(is_struct, vars(sys.modules[api.request.__module__]).values()):
+            for field in dataclasses.fields(cls):
+                looks_secret = field.name in {"auth_bytes", "hmac", "salt"} or "password" in field.name
+                assert field.repr is not looks_secret, (cls, field.name)
 
 
 @pytest.mark.parametrize("change", [{"x": 2}, {"y": 8}, {"password": "b"}, {"unknown_tagged_fields": ((0, b""),)}])
