@@ -1,4 +1,5 @@
-"""One module per API, named as in protocol_lib/messages. The APIs listed here are served, advertised and documented."""
+"""One module per API, named as in protocol_lib/messages; `placement` has the four that move partitions. The APIs listed
+here are served, advertised and documented."""
 
 from typing import Final
 
@@ -6,8 +7,6 @@ from gateway_svc.handlers import (
     add_offsets_to_txn,
     add_partitions_to_txn,
     alter_configs,
-    alter_partition_reassignments,
-    alter_replica_log_dirs,
     api_versions,
     consumer_group_describe,
     consumer_group_heartbeat,
@@ -24,7 +23,6 @@ from gateway_svc.handlers import (
     describe_quorum,
     describe_topic_partitions,
     describe_transactions,
-    elect_leaders,
     end_txn,
     fetch,
     find_coordinator,
@@ -36,13 +34,13 @@ from gateway_svc.handlers import (
     list_config_resources,
     list_groups,
     list_offsets,
-    list_partition_reassignments,
     list_transactions,
     metadata,
     offset_commit,
     offset_delete,
     offset_fetch,
     offset_for_leader_epoch,
+    placement,
     produce,
     sync_group,
     txn_offset_commit,
@@ -82,15 +80,12 @@ HANDLERS: Final[tuple[Handler, ...]] = (
     consumer_group_heartbeat.HANDLER,
     consumer_group_describe.HANDLER,
     list_config_resources.HANDLER,
-    alter_partition_reassignments.HANDLER,
+    *placement.HANDLERS,
     describe_cluster.HANDLER,
     describe_quorum.HANDLER,
     describe_topic_partitions.HANDLER,
-    elect_leaders.HANDLER,
-    list_partition_reassignments.HANDLER,
     unregister_broker.HANDLER,
     update_features.HANDLER,
-    alter_replica_log_dirs.HANDLER,
     describe_log_dirs.HANDLER,
     describe_producers.HANDLER,
     add_partitions_to_txn.HANDLER,

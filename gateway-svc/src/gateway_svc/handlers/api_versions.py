@@ -1,6 +1,6 @@
 """ApiVersions: the APIs this gateway serves.
 
-The answer is read from the handlers' registrations, and announces the features of features.py. Below version 4 it
+The answer is read from the handlers' registrations, and announces FEATURES. Below version 4 it
 leaves out the supported ones: clients of these versions read the level 0, where each begins, as an error. The header of
 the answer is version 0 in every version. A request of a version that is not served is answered in version 0 with
 UNSUPPORTED_VERSION and the range of ApiVersions alone (KIP-511). From version 3 on a client that names itself in other
@@ -25,7 +25,6 @@ from protocol_lib.messages.api_versions import (
     SupportedFeatureKey,
 )
 
-from gateway_svc.handlers import features
 from gateway_svc.requests.call import Call
 from gateway_svc.requests.handler import NOTHING, Handler, Orphan, with_error
 from gateway_svc.requests.services import Services
@@ -33,14 +32,19 @@ from gateway_svc.requests.services import Services
 #: Stands for the request when its version is not served, so that its body cannot be read.
 UNSUPPORTED: Final = ApiVersionsRequest()
 
+#: Features of the cluster (KIP-584): name → lowest level, and the highest, which is in force while the broker runs.
+#: group.version 1 is the consumer groups of KIP-848, transaction.version 2 the raised epoch at every end of a
+#: transaction (KIP-890).
+FEATURES: Final = {"group.version": (0, 1), "transaction.version": (0, 2)}
+
 _ZERO_FEATURE_VERSION: Final = 4
 _SUPPORTED: Final = tuple(
     SupportedFeatureKey(name=name, min_version=lowest, max_version=highest)
-    for name, (lowest, highest) in features.SUPPORTED.items()
+    for name, (lowest, highest) in FEATURES.items()
 )
 _FINALIZED: Final = tuple(
     FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
-    for name, level in features.FINALIZED.items()
+    for name, (_, level) in FEATURES.items()
 )
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
@@ -65,7 +69,7 @@ def serve(call: Call, request: ApiVersionsRequest, services: Services) -> None:
         error_code=error,
         api_keys=versions,
         supported_features=_SUPPORTED if call.version >= _ZERO_FEATURE_VERSION else (),
-        finalized_features_epoch=features.EPOCH,
+        finalized_features_epoch=0,
         finalized_features=_FINALIZED,
     )
     call.answer(response, error)

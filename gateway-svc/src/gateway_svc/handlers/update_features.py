@@ -17,7 +17,7 @@ from protocol_lib.messages.update_features import (
     UpdateFeaturesResponse,
 )
 
-from gateway_svc.handlers import features
+from gateway_svc.handlers.api_versions import FEATURES
 from gateway_svc.requests.call import Call
 from gateway_svc.requests.handler import Handler, of_cluster, with_error
 from gateway_svc.requests.resources import Operation
@@ -30,28 +30,18 @@ _ROWS_VERSION_MAX: Final = 1
 
 
 def serve(call: Call, request: UpdateFeaturesRequest, services: Services) -> None:
-    faults = ((update, _fault(update, services.cluster.node_id)) for update in request.feature_updates)
-    fault = next(((update, why) for update, why in faults if why is not None), None)
-    if fault is not None:
-        update, why = fault
-        message = (
-            "The update failed for all features since the following feature had an error: Invalid update version"
-            f" {update.max_version_level} for feature {update.feature}. {why}"
-        )
-        code = ErrorCode.INVALID_UPDATE_VERSION
-        call.answer(UpdateFeaturesResponse(throttle_time_ms=0, error_code=code, error_message=message), code)
-        return
-    rows = tuple(
-        UpdatableFeatureResult(feature=each.feature, error_code=ErrorCode.NONE, error_message=None)
-        for each in request.feature_updates
-    )
-    response = UpdateFeaturesResponse(
-        throttle_time_ms=0,
-        error_code=ErrorCode.NONE,
-        error_message=None,
-        results=rows if call.version <= _ROWS_VERSION_MAX else (),
-    )
-    call.answer(response, ErrorCode.NONE)
+    code, message, rows = ErrorCode.NONE, None, request.feature_updates if call.version <= _ROWS_VERSION_MAX else ()
+    for update in request.feature_updates:
+        if (why := _fault(update, services.cluster.node_id)) is not None:
+            code, rows = ErrorCode.INVALID_UPDATE_VERSION, ()
+            message = (
+                "The update failed for all features since the following feature had an error: Invalid update version"
+                f" {update.max_version_level} for feature {update.feature}. {why}"
+            )
+            break
+    results = tuple(UpdatableFeatureResult(feature=each.feature, error_code=0, error_message=None) for each in rows)
+    response = UpdateFeaturesResponse(throttle_time_ms=0, error_code=code, error_message=message, results=results)
+    call.answer(response, code)
 
 
 def _fault(update: FeatureUpdateKey, node_id: int) -> str | None:
@@ -60,12 +50,11 @@ def _fault(update: FeatureUpdateKey, node_id: int) -> str | None:
         return "The controller does not support the given upgrade type."
     if level < 0:
         return "A feature version cannot be less than 0."
-    if update.feature not in features.SUPPORTED:
+    if update.feature not in FEATURES:
         return f"Local controller {node_id} does not support this feature."
-    lowest, highest = features.SUPPORTED[update.feature]
-    if not lowest <= level <= highest:
-        return f"Local controller {node_id} only supports versions {lowest}-{highest}"
-    in_force = features.FINALIZED[update.feature]
+    lowest, in_force = FEATURES[update.feature]
+    if not lowest <= level <= in_force:
+        return f"Local controller {node_id} only supports versions {lowest}-{in_force}"
     return None if level == in_force else f"It is always {in_force}: this version of the broker has it built in."
 
 
