@@ -57,7 +57,7 @@ etl: jars
 etl-faults: jars
 	$(BIN)/pytest -q -m "etl and slow" tests
 
-# How much of the full suites `make faults` runs: docs/figures.md has the figures for 1.
+# How much of the full suites `make faults` runs: docs/contributing/measurements.md has the figures for 1.
 FAULTS_SCALE ?= 1
 export FAULTS_SCALE
 

@@ -26,7 +26,7 @@ from storage_svc.log.partition.unsynced import Syncable, SyncTarget
 
 # More logs than this are synced from several threads at once, which the file system commits together. That applies
 # where the system has no queue of syncs. It also applies to folders and closed files, which the queue does not accept.
-# docs/figures.md has the gains.
+# docs/benchmarks/log.md has the gains.
 _SHARE: Final = 4
 _THREADS_MAX: Final = 32
 
