@@ -48,6 +48,7 @@ def test_a_readme_lists_every_folder_of_its_package(package: str, parents: tuple
 def test_the_files_that_pages_for_contributors_name_exist(page: str) -> None:
     text = FENCED.sub("", (prose.ROOT / page).read_text(encoding="utf-8"))
     roots = ["", "gateway-svc/src", "gateway-svc/src/gateway_svc", "storage-svc/src", "storage-svc/src/storage_svc"]
+    roots += ["admin-api/src", "assembly/launcher/src", "services/chassis/src", "spark/src"]
     roots += ["gateway-svc/src/gateway_svc/clients", "protocol-lib/src", "tests", "bench"]
     paths = [name for name in re.findall(r"`([\w./-]+/[\w./-]+|\w+\.py)`", text) if "x.py" not in name]
     missing = [

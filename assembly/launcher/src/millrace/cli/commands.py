@@ -99,7 +99,7 @@ def version() -> None:
 
 
 def _program_of_its_own() -> None:
-    """Stand for a program in the help; `run` calls `_run_program` instead."""
+    """Represent a program in the help; `run` calls `_run_program` instead."""
 
 
 def _version(wanted: bool) -> None:
