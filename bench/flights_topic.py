@@ -26,7 +26,7 @@ _IN_FLIGHT = 5
 @functools.cache
 def _batches(count: int, size: int) -> list[tuple[int, bytes]]:
     """Return the first `count` flights as batches of `size`, each with its number of records."""
-    now = int(time.time() * 1000)
+    now = int(time.time() * 1000)  # wall clock: timestamps of records
     headers = tuple((name, value if isinstance(value, bytes) else None) for name, value in flights.HEADERS)
     rows = flights.records(flights.table(count))
     found = []

@@ -38,7 +38,7 @@ def _fill(folder: Path, keys: int) -> int:
     log.configure(LogConfig(segment_bytes=100 << 20))
     chance = random.Random(1)
     value = chance.randbytes(VALUE_BYTES)
-    now_ms = time.time_ns() // 1_000_000
+    now_ms = time.time_ns() // 1_000_000  # wall clock: timestamps of records
     order = list(range(keys))
     for _ in range(2):
         chance.shuffle(order)
@@ -59,9 +59,9 @@ def _produce(up: RunningUp, folder: Path) -> tuple[float, Figures, Figures]:
     connection = Connection(up.kafka, "busy")
     connection.produce(PER_SECOND, 16_000, acks=-1)
     checkpoint = folder / CLEANED
-    began = time.time()
+    began = time.time()  # wall clock: compared with the time of a file
     during = connection.paced(checkpoint.exists, 16_000, PER_SECOND)
-    seconds = checkpoint.stat().st_mtime - began
+    seconds = checkpoint.stat().st_mtime - began  # wall clock: when Kafka wrote a checkpoint: only its file says so
     time.sleep(2)
     end = time.perf_counter() + max(5.0, during.seconds)
     afterwards = connection.paced(lambda: time.perf_counter() > end, 16_000, PER_SECOND)

@@ -56,7 +56,7 @@ def batch(records: int, record_bytes: int) -> bytes:
     for index in range(records):
         record = b"\0" + _varint(0) + _varint(index) + _varint(-1) + _varint(record_bytes) + value + _varint(0)
         body += _varint(len(record)) + record
-    now = int(time.time() * 1000)
+    now = int(time.time() * 1000)  # wall clock: timestamps of records
     tail = struct.pack(">hiqqqhii", 0, records - 1, now, now, -1, -1, -1, records) + bytes(body)
     return struct.pack(">qiibI", 0, len(tail) + 9, -1, 2, crc32c.crc32c(tail)) + tail
 

@@ -99,7 +99,7 @@ def add(results: dict[str, Any], outcome: Outcome, command: str, commit: str) ->
         "idle_cpu": {layout.name.lower(): share for layout, share in outcome.idle_cpu.items()},
         "error": outcome.error,
         "commit": commit,
-        "time": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
+        "time": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),  # wall clock: the time of a result, for people
         "command": command,
     }
 

@@ -46,7 +46,7 @@ def rows_of(seed: str) -> dict[int, list[Row]]:
     return {0: rows, 1: small}
 
 
-EPOCH_MS = int(time.time() // 3600 * 3600 - 7200) * 1000
+EPOCH_MS = int(time.time() // 3600 * 3600 - 7200) * 1000  # wall clock: timestamps of records that Kafka must not expire
 
 
 def produce(bootstrap: str, topic: str, partition: int, rows: list[Row], codec: str, *, idempotent: bool) -> None:

@@ -25,7 +25,7 @@ from support.kafka_broker import ApacheKafka
 
 pytestmark = [pytest.mark.conformance, pytest.mark.timeout(180)]
 
-NOW_MS = time.time_ns() // 1_000_000
+NOW_MS = time.time_ns() // 1_000_000  # wall clock: timestamps of records
 HOUR_MS = 3_600_000
 WAIT_S = 60
 

@@ -40,7 +40,7 @@ CONFIGS = {
     "min.cleanable.dirty.ratio": "0.01",
     "segment.bytes": str(1 << 20),
 }
-EPOCH_MS = int(time.time() // 3600 * 3600 - 7200) * 1000
+EPOCH_MS = int(time.time() // 3600 * 3600 - 7200) * 1000  # wall clock: timestamps of records that Kafka must not expire
 KEYS = 300
 #: -3: the largest timestamp.
 ASKED = (-3, *range(EPOCH_MS, EPOCH_MS + 30_000, 750))

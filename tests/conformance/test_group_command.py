@@ -32,7 +32,7 @@ class Groups:
     def __init__(self, bootstrap: str, topic: str) -> None:
         self.bootstrap = bootstrap
         self.topic = topic
-        self.now = time.time()
+        self.now = time.time()  # wall clock: timestamps to reset offsets to
         admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": bootstrap})
         admin.create_topics([confluent_kafka.admin.NewTopic(topic, 2)])[topic].result(30)
         producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap})

@@ -57,7 +57,7 @@ def begin(bootstrap: str) -> None:
     admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": bootstrap})
     admin.create_topics([confluent_kafka.admin.NewTopic(TOPIC, 2)])[TOPIC].result(30)
     until_led(bootstrap, TOPIC, 2)
-    an_hour_ago = int(time.time() - 3600) * 1000
+    an_hour_ago = int(time.time() - 3600) * 1000  # wall clock: the timestamp of an old record
     batch = build_batch(
         [Record(0, an_hour_ago, None, b"lost")],
         producer_id=HANGING_ID,

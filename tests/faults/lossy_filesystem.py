@@ -53,7 +53,7 @@ class LossyFileSystem(mfusepy.Operations):  # type: ignore[misc]
     def getattr(self, path: str, fh: int | None = None) -> dict[str, Any]:
         node = self._open[fh] if fh in self._open else self._find(path)
         is_folder = isinstance(node, Folder)
-        now = time.time_ns()
+        now = time.time_ns()  # wall clock: times of files
         return {
             "st_mode": stat.S_IFDIR | 0o755 if is_folder else stat.S_IFREG | 0o644,
             "st_nlink": 2 if is_folder else 1,

@@ -38,7 +38,7 @@ from typing import Final
 
 __all__ = ["MARK", "InapplicableError", "Marked", "Mutant", "changed", "find_marks", "parse_table"]
 
-#: What a comment that marks a statement begins with.
+#: The begin of a comment that marks a statement.
 MARK: Final = "# mutant: "
 #: Folders of the packages, below the top of the repository.
 _SOURCES: Final = ("*/src", "services/*/src", "assembly/*/src")
@@ -190,7 +190,7 @@ def _set(place: _Place, new: ast.expr) -> None:
 
 
 class _Before(ast.NodeTransformer):
-    """Puts what stood there before in the place of `_`."""
+    """The replacement of `_` by what stood there before."""
 
     def __init__(self, before: ast.AST | list[ast.stmt]) -> None:
         self._before = before

@@ -44,7 +44,7 @@ _LEFT_OUT: Final = shutil.ignore_patterns(
 )
 #: Plugins that none of the tests need, and that take long to import.
 _PLUGINS_LEFT_OUT: Final = ("cacheprovider", "schemathesis")
-#: What most tests import, nothing of ours: one process imports it, and each run of tests is a fork of that process.
+#: Modules of others that most tests import: one process imports them, and each run of tests is a fork of that process.
 _SHARED: Final = [
     "_pytest.assertion.rewrite", "aiokafka", "cramjam", "crc32c", "fastapi", "google.protobuf", "grpc.aio",
     "hypothesis.strategies", "prometheus_client", "pydantic_settings", "pytest", "uvicorn", "uvloop",

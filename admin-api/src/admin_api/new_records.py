@@ -68,7 +68,7 @@ def new_record(given: ProduceRequest) -> NewRecord:
         _serialized(given.key),
         _serialized(given.value),
         tuple((header.name, None if header.value is None else _decoded(header.value)) for header in given.headers),
-        int(time.time() * 1000) if when is None else _timestamp(when),
+        int(time.time() * 1000) if when is None else _timestamp(when),  # wall clock: the timestamp of a record
     )
 
 

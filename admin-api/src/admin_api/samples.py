@@ -34,6 +34,7 @@ log = logs.get(__name__)
 class Samples:
     """The ring of one server. The event loop owns it."""
 
+    # wall clock: times of samples, for people
     def __init__(self, storage: Storage, clock: Callable[[], float] = time.time) -> None:
         self._storage = storage
         self._clock = clock

@@ -46,6 +46,7 @@ class Batches:
         """
         document = self._notes.read(_note(place))
         if document is None:
+            # wall clock: the begin of a batch, compared with timestamps of records
             self._notes.write(_note(place), {"at": datetime.now(UTC).isoformat(), "file": file})
             return None
         if file not in ("", document.get("file")):

@@ -161,6 +161,7 @@ class SourceIdentity:
         before = self._checkpoint.query_id()
         queries = [*self.queries_before(), *([before] if before is not None else [])]
         replacement.notes.write(_START, {"offsets": offsets, "after": queries})
+        # wall clock: a version that is higher than those of an earlier query
         replacement.notes.write(windows.NOTE, {"first": int(datetime.now(UTC).timestamp() * 1000)})
         # Without a query, nothing else tells this checkpoint from another one that was replaced before its first batch.
         self._checkpoint.replace(f"replaced-{before or f'unused-{uuid4().hex[:8]}'}")

@@ -185,7 +185,7 @@ class Storage:
                 return {topic.name: log_config(broker, topic.configs) for topic in catalog.topics()}
 
             # Recovery reads whole segments: the event loop stays free for signals and health checks.
-            logs = await asyncio.to_thread(
+            logs = await asyncio.to_thread(  # default threads: before anything is served
                 DataFolder.open, settings.data_dir, log_settings(settings), configs=topic_configs
             )
             undo.push_async_callback(logs.close)
@@ -198,7 +198,7 @@ class Storage:
 
     async def _begin(self) -> None:
         self.topic_registry.reconcile()
-        await asyncio.to_thread(self.logs.sync_recovered)
+        await asyncio.to_thread(self.logs.sync_recovered)  # default threads: before anything is served
         loop = asyncio.get_running_loop()
         self.logs.start(loop)
         self.maintenance.start(loop)
@@ -234,6 +234,7 @@ class Storage:
         await self.topic_registry.finish()
         await self.maintenance.stop()
         await self.logs.close()
+        # default threads: nothing is served any more
         await asyncio.to_thread(self._catalog.close)  # it syncs
         end_idle(asyncio.get_running_loop())
         log.info("storage is closed", data_dir=str(self.settings.data_dir))
@@ -257,7 +258,7 @@ async def serve(storage: Storage, address: str) -> StorageServer:
         OSError: the address is in use.
     """
     # In a thread: where clients are served already, they do not wait for the import.
-    await asyncio.to_thread(import_module, "storage_svc.rpc.server")
+    await asyncio.to_thread(import_module, "storage_svc.rpc.server")  # default threads: before anything is served
     from storage_svc.rpc.server import Services, StorageServer
 
     services = Services(

@@ -69,7 +69,7 @@ def _refuse_sound(data_dir: Path) -> None:
 
 def _set_aside(data_dir: Path) -> list[str]:
     files, renamed = Files(), []
-    damaged = f"{FILE_NAME}.damaged-{int(time.time())}"
+    damaged = f"{FILE_NAME}.damaged-{int(time.time())}"  # wall clock: the name of a file that is put aside
     for suffix in ("-wal", "-shm", ""):
         if (data_dir / (FILE_NAME + suffix)).exists():
             files.rename(f"{data_dir}/{FILE_NAME}{suffix}", f"{data_dir}/{damaged}{suffix}")

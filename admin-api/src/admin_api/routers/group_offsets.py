@@ -47,6 +47,7 @@ async def reset_group_offsets(
     committed = await _committed(calls, consumer_group_id)
     partitions = await _partitions(calls, given, committed)
     before = {pair: offset.offset for pair, offset in committed.items()}
+    # wall clock: a duration before now, as record timestamps are
     after = await offset_targets.targets(calls, given, partitions, before, time.time_ns() // 1_000_000)
     if not given.dry_run:  # mutant: dry-run-changes-nothing
         await calls.alter_offsets(

@@ -90,7 +90,7 @@ def _remove_if_abandoned(folder: Path) -> None:
     try:
         lock = os.open(folder / _LOCK, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except FileNotFoundError:
-        if time.time() - status.st_mtime > _BIRTH_S:
+        if time.time() - status.st_mtime > _BIRTH_S:  # wall clock: the age of a folder, which outlives the process
             with contextlib.suppress(OSError):  # not empty: not ours
                 folder.rmdir()
         return

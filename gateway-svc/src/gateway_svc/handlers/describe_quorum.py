@@ -37,7 +37,7 @@ async def handle(call: Call, request: DescribeQuorumRequest, services: Services)
         code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         return DescribeQuorumResponse(error_code=ErrorCode.NONE, topics=_unknown(named, code)), code
     brokers = await services.cluster.brokers(call.client.listener)
-    now_ms = time.time_ns() // 1_000_000
+    now_ms = time.time_ns() // 1_000_000  # wall clock: the time of an answer, for people
     replicas = tuple(
         ReplicaState(
             replica_id=each.node_id, log_end_offset=0, last_fetch_timestamp=now_ms, last_caught_up_timestamp=now_ms

@@ -131,6 +131,7 @@ class Producer:
         try:
             answer, began = self._accumulator.append(
                 TopicPartition(topic, partition),
+                # wall clock: the timestamp of a record
                 int(time.time() * 1000) if timestamp_ms is None else timestamp_ms,
                 key,
                 value,

@@ -250,6 +250,7 @@ def _renderer(service: str, format: Format) -> _Render:  # noqa: A002
     rendered = _json if format == "json" else _text
 
     def render(level: str, logger: str, event: str, fields: dict[str, Any]) -> str:
+        # wall clock: the time of a log line
         written_at = datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
         head = {"ts": written_at, "level": level, "service": service, "logger": logger, "event": event}
         line: dict[str, Any] = {**head, **fields, **head}  # no field may pass for the head

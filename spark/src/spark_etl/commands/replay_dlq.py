@@ -274,7 +274,7 @@ _BETWEEN = " "  # names of sinks; an address of several hosts has commas
 def _chosen(options: argparse.Namespace, ends: Mapping[int, int], number: int) -> Replay:
     return Replay(
         number=number,
-        at=datetime.now(UTC).isoformat(),
+        at=datetime.now(UTC).isoformat(),  # wall clock: the begin of a replay, compared in the same way
         to=options.to,
         stage=options.stage,
         rule=options.rule,

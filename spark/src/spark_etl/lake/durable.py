@@ -35,6 +35,7 @@ def new_files(root: Path, since: float) -> list[str]:
         folders[:] = [name for name in folders if not name.startswith("_")]
         for name in names:
             path = Path(folder, name)
+            # wall clock: times of files, compared with each other
             if name.endswith(".parquet") and path.stat().st_mtime >= since:
                 found.append(str(path.relative_to(root)))
     return found
@@ -44,7 +45,7 @@ def clock(root: Path) -> float:
     """Return the file system's present time in seconds, as it would mark a file changed now."""
     probe = root / "_etl" / "clock"
     probe.touch()
-    return probe.stat().st_mtime
+    return probe.stat().st_mtime  # wall clock: times of files, compared with each other
 
 
 def sync_log(root: Path, first: int, last: int) -> None:

@@ -64,6 +64,7 @@ class GroupCoordinator:
         partition_exists: Callable[[str, int], bool],
         topics: Topics,
         transactions: OngoingTransactions,
+        # wall clock: handed on; each part that reads it says what for
         wall_clock_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
         self._offsets_log = offsets_log
@@ -245,7 +246,7 @@ class GroupCoordinator:
         if fault := self._heartbeat_fault(group_id, heartbeat, needs_member_id=needs_member_id):
             done(fault)
             return None
-        heartbeat.member_id = heartbeat.member_id or str(uuid.uuid4())
+        heartbeat.member_id = heartbeat.member_id or str(uuid.uuid4())  # not of a group: an event before it is handled
         return self._consumer.heartbeat(group_id, heartbeat, done, self._serves)
 
     def _heartbeat_fault(

@@ -86,7 +86,7 @@ class GroupOffsets:
             return None
         error = self._member_fault(hosted, request)
         errors = [error or self._offset_fault(each) for each in request.offsets]
-        now_ms = self._now_ms()
+        now_ms = self._now_ms()  # wall clock: commit and expiry times of offsets, which are stored
         accepted = accepted_offsets(request, errors, self._topics, now_ms)
         if not accepted:
             self._hosted.forget_if_unused(hosted)

@@ -75,7 +75,7 @@ class RepeatableCommit:
         """Commit as many offsets as it had, in its order. True: `done` is called once, later or before this returns."""
         if not self._is_accepted():
             return False
-        now_ms = self._now_ms()
+        now_ms = self._now_ms()  # wall clock: commit times of offsets, which are stored
         values: dict[TopicPartition, OffsetCommitValue] = {}
         tails: list[bytes] = []
         for (key, like, tail), offset in zip(self._partitions, offsets, strict=True):

@@ -127,7 +127,7 @@ class TransactionalOffsets:
         error = self._member_fault(hosted, request)
         limits = [metadata_fault(each.metadata, self._settings) for each in request.offsets]
         errors = [each or error or limit for each, limit in zip(errors, limits, strict=True)]
-        now_ms = self._now_ms()
+        now_ms = self._now_ms()  # wall clock: timestamps of commits, which are stored
         accepted = accepted_offsets(request, errors, self._topics, now_ms)
         if not accepted:
             self._hosted.forget_if_unused(hosted)

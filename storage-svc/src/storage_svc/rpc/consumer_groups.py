@@ -57,9 +57,9 @@ def described(
     answer = pb.DescribeConsumerGroupsResponse.Group(error_code=error, group_id=group_id)
     if error or not isinstance(group, ConsumerGroup):
         return answer
-    answer.state = group.state.value
+    answer.state = group.state.value  # not of a group: a field of the answer
     answer.group_epoch = group.epoch
-    answer.assignment_epoch = group.assignment_epoch
+    answer.assignment_epoch = group.assignment_epoch  # not of a group: a field of the answer
     answer.assignor = group.prevailing_assignor(default_assignors)
     answer.members.extend(_member(group, member, topics) for member in group.members.values())
     return answer

@@ -183,6 +183,7 @@ class DataService:
             self._append(calls)
 
     def _append(self, calls: list[tuple[Append, AppendDone]]) -> None:
+        # wall clock: timestamps of batches, checked or set
         now_ms, started = self._directory.clock(), time.perf_counter()
         touched: dict[PartitionLog, None] = {}
         staged: list[tuple[Append, AppendDone, Logs, list[Appended]]] = []

@@ -122,5 +122,5 @@ class LookUps:
         """Abandon all searches, and wait until none holds its segment."""
         for search in self._searches:
             search.is_abandoned = True
-        await asyncio.to_thread(self._thread.shutdown)
+        await asyncio.to_thread(self._thread.shutdown)  # default threads: nothing is served any more
         await asyncio.sleep(0)

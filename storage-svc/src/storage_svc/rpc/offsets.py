@@ -93,6 +93,7 @@ class OffsetsService:
             return _no_offset(ErrorCode.KAFKA_STORAGE_ERROR)
         try:
             if target.segment_starts_max > 0:
+                # wall clock: the timestamp of the end of a log
                 starts = segment_starts(log, target.timestamp, target.segment_starts_max, self._directory.clock())
                 return pb.ListOffsetsResponse.Found(timestamp=-1, offset=-1, leader_epoch=-1, segment_starts=starts)
             if target.timestamp == _EARLIEST:

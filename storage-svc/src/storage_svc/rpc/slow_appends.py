@@ -124,7 +124,7 @@ class SlowAppends:
 
     def _append(self, log: PartitionLog) -> None:
         """Append the queue's batches from the first on, up to one that has to wait."""
-        queue, now_ms = self.queues[log], self._clock()
+        queue, now_ms = self.queues[log], self._clock()  # wall clock: timestamps of batches, checked or set
         retry = Retry.AFTER_CHECK
         staged: list[tuple[_Slow, Appended]] = []
         while queue and not queue[0].needs_check:

@@ -150,6 +150,7 @@ class TransactionsService:
         except InvalidPatternError:
             return pb.ListTransactionsResponse(error_code=ErrorCode.INVALID_REGULAR_EXPRESSION)
         states, producer_ids = frozenset(request.states), frozenset(request.producer_ids)
+        # wall clock: the age of a transaction, whose begin is stored
         turns, now_ms = shared_turns(asyncio.get_running_loop()), self._now_ms()
         work = listed_bytes = 0
         for transactional_id in list(self._coordinator.entries):

@@ -142,6 +142,7 @@ def segments(
             status = log.stat()
         except FileNotFoundError:  # retention has just deleted it
             continue
+        # wall clock: the age of a segment, for people
         written = datetime.fromtimestamp(status.st_mtime, UTC).isoformat(timespec="seconds")
         shown.append(
             {"topic": name, "partition": number, "base_offset": base, "bytes": status.st_size, "written": written}

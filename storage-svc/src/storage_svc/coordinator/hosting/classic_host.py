@@ -28,7 +28,7 @@ class ClassicHost:
 
     def handle(self, hosted: HostedGroup, event: Event) -> Outcome[Group]:
         assert isinstance(hosted.group, Group)
-        return handle(hosted.group, event, self._now_ms())
+        return handle(hosted.group, event, self._now_ms())  # wall clock: the time of a group's state, which is stored
 
     def performed(self, hosted: HostedGroup, _: Outcome[Group]) -> None:
         self._hosted.forget_if_unused(hosted)

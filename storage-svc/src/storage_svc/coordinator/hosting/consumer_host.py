@@ -85,6 +85,7 @@ class ConsumerHost:
         return self._own_settings.get(group_id, self._settings)  # mutant: group-configs-at-once
 
     def _environment(self, group_id: str) -> Environment:
+        # wall clock: the time of the last assignment, which is stored; a clock set back is due
         return Environment(self._topics, self._settings_of(group_id), self._classic_limits, self._now_ms())
 
     async def close(self) -> None:
@@ -166,6 +167,7 @@ class ConsumerHost:
 
     async def _resolve_patterns(self, group_id: str, patterns: set[str]) -> None:
         version, names = self._topics.version, list(self._topics.names())
+        # default threads: computes; nothing waits for a disk
         topics = await asyncio.to_thread(_matching, patterns, names)
         hosted = self._hosted.by_id.get(group_id)
         if hosted is not None and isinstance(hosted.group, ConsumerGroup):

@@ -94,6 +94,7 @@ class DeletedTopics:
         if stale:
             group_id = hosted.group.group_id
             tails = [write_tail(encode_offset_key(group_id, *key), None) for key in stale]
+            # wall clock: timestamps of tombstones
             self._offsets_log.gather(hosted.partition, tails, self._now_ms(), partial(self._written, hosted))
 
     def _written(self, hosted: HostedGroup, code: int) -> None:

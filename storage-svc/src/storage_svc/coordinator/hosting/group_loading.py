@@ -37,6 +37,7 @@ class GroupLoading:
         for each in logs:
             try:
                 loaded = await load(each)
+                # default threads: computes; nothing waits for a disk
                 await asyncio.to_thread(identify, loaded, topic_ids)
                 self._hosted.install(each.partition, loaded)
             except Exception as error:

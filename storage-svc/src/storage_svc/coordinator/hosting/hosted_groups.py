@@ -58,6 +58,7 @@ class HostedGroups:
         """Return the group; a new classic one if it is not there."""
         hosted = self.by_id.get(group_id)
         if hosted is None:
+            # wall clock: the time of a group's state, which is stored; timestamps of tombstones
             hosted = self.by_id[group_id] = self.locate(Group(group_id, self._limits, self._now_ms()))
         return hosted
 
@@ -107,7 +108,7 @@ class HostedGroups:
         keys = [key for key, _ in map(encode, consumer.tombstones())]
         if self._offsets_log.delete(hosted.partition, keys, self._now_ms()) < len(keys):
             return False
-        hosted.group = Group(consumer.group_id, self._limits, self._now_ms())
+        hosted.group = Group(consumer.group_id, self._limits, self._now_ms())  # not of a group: the place of a group
         return True
 
     # --- offsets --------------------------------------------------------------------------------------------------

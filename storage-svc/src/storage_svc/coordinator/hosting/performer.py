@@ -155,6 +155,7 @@ class Performer:
         # A large group that changes its protocol, or whose members all get another target, has many records.
         try:
             encoded = [encode(record) for record in records]
+            # wall clock: timestamps of records
             self._offsets_log.write(hosted.partition, encoded, self._now_ms(), ended, may_compress=len(encoded) > 1)
         except Exception:  # a group that waits for its write would wait for ever
             if write.error is not None:
@@ -168,7 +169,7 @@ class Performer:
     def _replace(self, hosted: HostedGroup, outcome: Outcome[Any]) -> None:
         if outcome.to_replaced is not None:
             self.send(hosted, outcome.to_replaced)
-        hosted.group = outcome.entity
+        hosted.group = outcome.entity  # not of a group: the place of a group
         self._by_id[outcome.entity.group_id] = hosted
 
     def change_timers(self, group_id: str, changes: Sequence[TimerChange]) -> None:

@@ -59,6 +59,7 @@ async def load(partition: PartitionLog, loaded: LoadedT) -> LoadedT:
             loaded.broken_count += 1
             log.error("partition is not read to its end", log=partition.folder, offset=position, end_offset=end)
             break
+        # default threads: computes; nothing waits for a disk
         position = await asyncio.to_thread(_apply_batches, partition.topic, loaded, data)
     if loaded.broken_count:
         partition.suspect()

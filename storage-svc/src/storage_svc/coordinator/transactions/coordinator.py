@@ -69,6 +69,7 @@ class TransactionCoordinator:
         transactions_log: InternalLog,
         settings: TransactionSettings,
         new_producer_id: Callable[[], int],
+        # wall clock: the begin and the last change of a transaction, which are stored
         wall_clock_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
         """Build it; `new_producer_id` raises ProducerIdsUnavailableError."""
@@ -286,6 +287,7 @@ class TransactionCoordinator:
         """Have the machine handle an event, and perform its outcome."""
         entry = self._entries.get(transactional_id)
         try:
+            # wall clock: the begin and the last change of a transaction, which are stored
             outcome = machine.handle(transactional_id, entry, event, self._now_ms(), self._new_producer_id)
         except ProducerIdsUnavailableError:
             if done is not None:

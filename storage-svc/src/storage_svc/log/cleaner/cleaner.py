@@ -160,7 +160,7 @@ class Cleaner:
                 self._woken.clear()
 
     def _choose(self) -> Cleanable | None:
-        now_ms = self._clock()
+        now_ms = self._clock()  # wall clock: ages of records, and horizons of tombstones, which are stored
         found = []
         for log in list(self._logs.values()):
             state = log.compaction

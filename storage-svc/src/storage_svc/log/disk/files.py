@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
+import fcntl  # past the file layer: it is the file layer
 import mmap
 import os
 import shutil
@@ -260,6 +260,7 @@ class Files:
     def modified_ms(self, path: str) -> int:
         """Return when the file was last changed, in milliseconds since 1970."""
         with _border(f"inspect {path}"):
+            # wall clock: the age of a segment, which outlives the process
             return os.stat(path).st_mtime_ns // 1_000_000
 
     def set_modified_ms(self, path: str, modified_ms: int) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
+import os  # past the file layer: starts processes
 import subprocess
 import sys
 import threading

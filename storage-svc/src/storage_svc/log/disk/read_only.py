@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import fcntl
+import fcntl  # past the file layer: reads a stopped folder
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager

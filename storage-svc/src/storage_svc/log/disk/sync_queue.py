@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
-import os
+import os  # past the file layer: the kernel's queue of syncs
 import platform
 from collections.abc import Sequence
 from typing import Final

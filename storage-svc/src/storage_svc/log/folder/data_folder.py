@@ -65,7 +65,7 @@ _log = logs.get(__name__)
 
 def wall_clock_ms() -> int:
     """Return the system's time in milliseconds since 1970."""
-    return time.time_ns() // 1_000_000
+    return time.time_ns() // 1_000_000  # wall clock: handed on; each part that reads it says what for
 
 
 class DataFolder:
@@ -254,6 +254,7 @@ class DataFolder:
         self.files.make_folder(folder)
         try:
             identity = self._write_identity(folder, topic_id)
+            # wall clock: the age of a segment, which outlives the process
             segment = Segment.create(self.files, folder, 0, config, self.clock())
         except StorageFailure:
             self._remove_half_made(folder, config, existed=existed)
@@ -414,7 +415,7 @@ class DataFolder:
         await self.checkpoints.stop()
         self._loop = None
         if self._lock >= 0:
-            await asyncio.to_thread(self._close_logs)
+            await asyncio.to_thread(self._close_logs)  # default threads: nothing is served any more
             self.release()
 
     def _close_logs(self) -> None:

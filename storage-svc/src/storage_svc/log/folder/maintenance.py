@@ -88,6 +88,7 @@ class Maintenance:
 
         The event loop goes on between the logs: after a weekend without the broker, most of them have expired.
         """
+        # wall clock: retention by timestamps of records; the age of a producer's state, which is stored
         now_ms, turn_over = self._clock(), time.monotonic() + _TURN_S
         for log in list(self._logs.values()):
             if self._stopping:

@@ -175,7 +175,7 @@ def _transaction_index(dump: Dump) -> Iterator[str]:
 
 def _snapshot(dump: Dump) -> Iterator[str]:
     try:
-        entries = decode_snapshot(dump.path.read_bytes())
+        entries = decode_snapshot(dump.path.read_bytes())  # past the file layer: reads a stopped folder
     except UnreadableSnapshot as error:
         dump.sound = False
         yield f"unreadable: {error}"

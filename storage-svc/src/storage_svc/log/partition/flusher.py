@@ -80,7 +80,7 @@ class Flusher:
             while self._running:
                 await self._idle.wait()
             self._jobs.put(None)
-            await asyncio.to_thread(self._thread.join)
+            await asyncio.to_thread(self._thread.join)  # default threads: nothing is served any more
             self._thread = None
             self._loop = None
 

@@ -126,7 +126,7 @@ class PartitionLog(LogState):
 
     def now_ms(self) -> int:
         """Return the present time in milliseconds since 1970."""
-        return self._environment.clock()
+        return self._environment.clock()  # wall clock: timestamps of batches, checked or set
 
     def configure(self, config: LogConfig) -> None:
         """Use these settings from now on. A flush policy applies to batches that are written after it was set."""

@@ -69,7 +69,7 @@ class Transactions:
         if state.offline is None and error:
             return Appended(error, error_message=_MESSAGES[error])
         self._actions.write_staged()
-        now_ms = self._clock()
+        now_ms = self._clock()  # wall clock: timestamps of markers
         marker = EndTransactionMarker(ControlType.COMMIT if commit else ControlType.ABORT, coordinator_epoch)
         batch = build_marker_batch(marker, timestamp=now_ms, producer_id=producer_id, producer_epoch=producer_epoch)
         appended = writer.stage(memoryview(batch), Origin.COORDINATOR, now_ms, may_wait=may_wait)

@@ -81,6 +81,7 @@ class Recovery:
         self._end_offset = 0
         self._epochs = LeaderEpochs(self._files, f"{folder}/{checkpoints.LEADER_EPOCHS}")
         self._damage: str | None = None
+        # wall clock: the age of a segment and of a producer's state, which outlive the process
         self._producers = ProducerRecovery(self._files, folder, (), environment.clock())
         #: The state of producers at the end offset; None until segments were scanned.
         self._state: ProducerState | None = None

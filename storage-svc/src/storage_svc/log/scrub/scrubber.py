@@ -133,6 +133,7 @@ class Scrubber:
 
     def _due_in_s(self) -> float:
         """Return the seconds until the next round over everything."""
+        # wall clock: the time of the last scrub, which outlives the process; a clock set back is due
         interval_ms, now_ms = self._settings.scrub_interval_ms, self._clock()
         content = self._files.read_file(self._last_scrub_path) or b""
         last_ms = int(content) if content.strip().isdigit() else 0
