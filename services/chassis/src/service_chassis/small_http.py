@@ -161,9 +161,9 @@ class SmallHttpServer:
         task.add_done_callback(self._entering.discard)
 
     def add(self, connection: _Connection) -> None:
-        if len(self.connections) >= CONNECTIONS_MAX:
+        if len(self.connections) >= CONNECTIONS_MAX:  # mutant: probe-gets-place
             waiting = (each for each in self.connections if not each.is_asked)
-            oldest = next(waiting, None) or next(iter(self.connections))  # mutant: probe-gets-place
+            oldest = next(waiting, None) or next(iter(self.connections))
             del self.connections[oldest]
             oldest.transport.abort()
         self.connections[connection] = None
