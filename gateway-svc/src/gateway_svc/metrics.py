@@ -121,8 +121,6 @@ class GatewayMetrics(Collector):
         self.storage_frames: Counter[str] = Counter(sent=0, received=0)
         #: Fetch requests answered from read-ahead.
         self.fetches_read_ahead = 0
-        #: ListOffsets requests answered with offsets that storage returned before.
-        self.offsets_kept = 0
         self.connections = 0
         #: Figures that others own, asked for when scraped: name, meaning, value.
         self.gauges: list[tuple[str, str, Callable[[], float]]] = []
@@ -184,9 +182,6 @@ class GatewayMetrics(Collector):
         )
         yield CounterMetricFamily(
             "millrace_fetches_read_ahead", "Fetch requests answered from read-ahead.", self.fetches_read_ahead
-        )
-        yield CounterMetricFamily(
-            "millrace_offsets_kept", "ListOffsets requests answered without a call of storage.", self.offsets_kept
         )
         yield GaugeMetricFamily("millrace_kafka_connections_open", "Client connections.", self.connections)
         yield GaugeMetricFamily(

@@ -9,7 +9,10 @@ While the second answer is on its way, the gateway asks storage for the next one
 The next request then finds its answer here. Only names of files are kept, so no file is open for a request that may
 never come.
 
-Invariant: a result is used only if storage would return the same now (storage/kept_answers.py).
+Invariant: a result is used only if storage would return the same now. Storage returns with it a number from its
+`Revisions`. It moves that number before any client can know that the log has changed (records appended, deleted or
+expired, the topic deleted, a segment rewritten). The number is compared when the result is used. Another storage may
+have replaced this one without a sign so far; so a result is used for GOOD_S only, less than a storage takes to start.
 """
 
 from __future__ import annotations
@@ -28,12 +31,13 @@ from protocol_lib.template import RecordsAnswerTemplate
 
 from gateway_svc.clients.slices import SENDFILE_MIN_BYTES
 from gateway_svc.fetching.sessions import Fetch
-from gateway_svc.storage.kept_answers import GOOD_S, KeptAnswer
 from gateway_svc.storage.protocols import Records
 
 #: Most reads asked for at once, and most bytes of them. More are asked for when half of them are left.
 READS: Final = 16
 _BYTES: Final = 32 << 20
+#: Seconds for which a result may be used, from the time storage was asked for it.
+GOOD_S: Final = 0.1
 #: Results in a row that no request asked for, and the number of requests without reading ahead that follow them.
 _UNUSED_MAX: Final = 4
 _PAUSE: Final = 64
@@ -64,17 +68,29 @@ def request_key(version: int, request: FetchRequest) -> RequestKey | None:
     )
 
 
-class _Response(KeptAnswer):
-    """Results that came together."""
+class _Response:
+    """Results that came together, and whether they still hold."""
 
-    __slots__ = ("committed", "response")
+    __slots__ = ("committed", "good_until", "records", "response", "revisions")
 
     def __init__(
         self, response: AheadResponse, records: Records, revisions: Revisions, good_until: float, committed: bool
     ) -> None:
-        super().__init__(records, revisions, response.slot, response.revision, good_until)
+        self.records = records
         self.response = response
+        self.revisions = revisions
+        self.good_until = good_until
         self.committed = committed
+
+    def holds(self, now: float) -> bool:
+        """Return whether storage would return the same now."""
+        response = self.response
+        # mutant: read-ahead-valid
+        return (
+            now < self.good_until
+            and self.records.revisions is self.revisions
+            and self.revisions[response.slot] == response.revision
+        )
 
     def result(self, slices: list[Slice]) -> ReadResult:
         found = self.response

@@ -2,7 +2,7 @@
 
 Appends and reads of all connections share one long-lived stream (`record_stream`), heartbeats and commits another
 (`group_stream`). Calls that wait for the writer leave in one message. Answers return in any order, by call id. All
-other calls are unary (`unary`). First and last offsets are kept (`kept_answers`).
+other calls are unary (`unary`).
 
 When storage is lost, calls on their way are answered at once:
 
@@ -39,8 +39,7 @@ from service_chassis import rpc
 from gateway_svc.metrics import GatewayMetrics
 from gateway_svc.storage import unary as answers
 from gateway_svc.storage.group_stream import TRUST_S, GroupStream
-from gateway_svc.storage.kept_answers import KeptOffsets
-from gateway_svc.storage.protocols import Records, Storage
+from gateway_svc.storage.protocols import Storage
 from gateway_svc.storage.record_stream import RecordStream
 from gateway_svc.storage.transaction_calls import GrpcTransactions
 from gateway_svc.storage.unary import AnswerT, Method, RequestT, Unary
@@ -61,10 +60,9 @@ def _names_offsets(request: data_pb2.DeleteRecordsRequest) -> bool:
 
 
 class GrpcOffsets:
-    def __init__(self, channel: grpc.aio.Channel, unary: Unary, records: Records, metrics: GatewayMetrics) -> None:
+    def __init__(self, channel: grpc.aio.Channel, unary: Unary) -> None:
         stub = data_pb2_grpc.DataStub(channel)
-        ask = unary.repeatable(stub.ListOffsets, answers.offsets_missing)
-        self.list_offsets = KeptOffsets(ask, records, metrics).list_offsets
+        self.list_offsets = unary.repeatable(stub.ListOffsets, answers.offsets_missing)
         self.end_epochs = unary.repeatable(stub.EndEpochs, answers.epochs_missing)
         self.delete_records = unary.repeatable(stub.DeleteRecords, answers.records_not_deleted, _names_offsets)
 
@@ -183,7 +181,7 @@ class GrpcStorage:
         self.storage = Storage(
             records=self._records,
             window=self._records.window,
-            offsets=GrpcOffsets(channel, unary, self._records, metrics),
+            offsets=GrpcOffsets(channel, unary),
             topics=GrpcTopics(channel, unary, self._groups),
             groups=GrpcGroups(channel, unary, self._groups),
             producers=GrpcProducers(channel, unary),

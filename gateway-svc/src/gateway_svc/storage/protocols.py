@@ -47,7 +47,7 @@ class Records(Protocol):
 
     @property
     def revisions(self) -> Revisions | None:
-        """The counters that show whether an earlier answer is still valid; None when this process sees none.
+        """The counters that show whether an answer of `read_ahead` is still valid; None when this process sees none.
 
         It is another object after the connection to storage was lost.
         """

@@ -112,7 +112,6 @@ class ListOffsetsResponse(_message.Message):
         OFFSET_FIELD_NUMBER: _builtins.int
         LEADER_EPOCH_FIELD_NUMBER: _builtins.int
         SEGMENT_STARTS_FIELD_NUMBER: _builtins.int
-        VALID_FIELD_NUMBER: _builtins.int
         error_code: _builtins.int
         timestamp: _builtins.int
         offset: _builtins.int
@@ -120,10 +119,6 @@ class ListOffsetsResponse(_message.Message):
         @_builtins.property
         def segment_starts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
             """Newest first; empty unless the target asked for them."""
-
-        @_builtins.property
-        def valid(self) -> Global___ListOffsetsResponse.Valid:
-            """Set if the same target has the same answer for as long as this number stays."""
 
         def __init__(
             self,
@@ -133,37 +128,10 @@ class ListOffsetsResponse(_message.Message):
             offset: _builtins.int = ...,
             leader_epoch: _builtins.int = ...,
             segment_starts: _abc.Iterable[_builtins.int] | None = ...,
-            valid: Global___ListOffsetsResponse.Valid | None = ...,
-        ) -> None: ...
-        _HasFieldArgType: _TypeAlias = _typing.Literal["valid", b"valid"]  # noqa: Y015
-        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["error_code", b"error_code", "leader_epoch", b"leader_epoch", "offset", b"offset", "segment_starts", b"segment_starts", "timestamp", b"timestamp", "valid", b"valid"]  # noqa: Y015
-        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-        def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-    @_typing.final
-    class Valid(_message.Message):
-        """A number in storage's memory (broker_contract/revisions.py)."""
-
-        DESCRIPTOR: _descriptor.Descriptor
-
-        REVISIONS_FIELD_NUMBER: _builtins.int
-        SLOT_FIELD_NUMBER: _builtins.int
-        REVISION_FIELD_NUMBER: _builtins.int
-        revisions: _builtins.str
-        """The name of that memory."""
-        slot: _builtins.int
-        revision: _builtins.int
-        def __init__(
-            self,
-            *,
-            revisions: _builtins.str = ...,
-            slot: _builtins.int = ...,
-            revision: _builtins.int = ...,
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["revision", b"revision", "revisions", b"revisions", "slot", b"slot"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["error_code", b"error_code", "leader_epoch", b"leader_epoch", "offset", b"offset", "segment_starts", b"segment_starts", "timestamp", b"timestamp"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -7,7 +7,7 @@ memory (memory_files.py):
 
     content = SLOTS x u64 in the machine's byte order
 
-A gateway that cannot see this memory does not read ahead, and keeps no answer.
+A gateway that cannot see this memory does not read ahead.
 """
 
 from __future__ import annotations
@@ -24,14 +24,12 @@ _BYTES: Final = 8 * SLOTS
 class Revisions:
     """Storage's numbers, or a view of them. Logs get their slots in turn."""
 
-    __slots__ = ("_file", "_last", "_numbers", "name")
+    __slots__ = ("_file", "_last", "_numbers")
 
     def __init__(self) -> None:
         self._numbers = memoryview(bytearray(_BYTES)).cast("Q")
         self._last = -1
         self._file: MemoryFile | None = None
-        #: The name under which other processes see the numbers, which no other memory ever has; empty until `share`.
-        self.name = ""
 
     def __getitem__(self, slot: int) -> int:
         return self._numbers[slot]
@@ -57,8 +55,8 @@ class Revisions:
                 return ""
             numbers = memoryview(file.memory)[CONTENT_AT:].cast("Q")
             numbers[:] = self._numbers
-            self._numbers, self._file, self.name = numbers, file, file.name
-        return self.name
+            self._numbers, self._file = numbers, file
+        return self._file.name
 
     @classmethod
     def seen(cls, name: str) -> Revisions | None:
@@ -67,11 +65,11 @@ class Revisions:
         if content is None or len(content) != _BYTES:
             return None
         found = cls()
-        found._numbers, found.name = content.cast("Q"), name
+        found._numbers = content.cast("Q")
         return found
 
     def close(self) -> None:
         """Remove the name. Processes that have mapped the numbers keep them."""
         if self._file is not None:
             self._file.close()
-            self._file, self.name = None, ""
+            self._file = None

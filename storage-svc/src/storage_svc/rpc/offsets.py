@@ -4,9 +4,6 @@ A client that has an acknowledgement finds its records in the next answer. With 
 before the sync. So a request whose answer depends on the high watermark waits for the sync of all that was appended
 before it came.
 
-A gateway that sees storage's revisions may repeat the first and the last offset of a log by itself until the log's
-number moves. Storage permits it only while all that was appended is synced: then every later append moves the number.
-
 The service lives on the event loop's thread, as the logs do. Other threads look up records (look_ups.py) and write
 checkpoints.
 """
@@ -100,10 +97,10 @@ class OffsetsService:
                 earliest = log.log_start_offset
                 # The next record's epoch where there is none yet.
                 epoch = log.epochs.at(earliest) if earliest < log.log_end_offset else log.leader_epoch
-                return self._repeatable(log, earliest, epoch)
+                return pb.ListOffsetsResponse.Found(timestamp=-1, offset=earliest, leader_epoch=epoch)
             latest = log.last_stable_offset if isolation_level else log.high_watermark
             if target.timestamp == _LATEST:
-                return self._repeatable(log, latest, log.leader_epoch)
+                return pb.ListOffsetsResponse.Found(timestamp=-1, offset=latest, leader_epoch=log.leader_epoch)
             if target.timestamp < 0 and target.timestamp != _MAX_TIMESTAMP:
                 return _no_offset(ErrorCode.INVALID_REQUEST)
             if target.timestamp == _MAX_TIMESTAMP:
@@ -126,15 +123,6 @@ class OffsetsService:
         return pb.ListOffsetsResponse.Found(
             timestamp=record.timestamp, offset=record.offset, leader_epoch=record.leader_epoch
         )
-
-    def _repeatable(self, log: PartitionLog, offset: int, leader_epoch: int) -> pb.ListOffsetsResponse.Found:
-        """Return the first or last offset of a log, valid for longer if gateways can see when it is not any more."""
-        found = pb.ListOffsetsResponse.Found(timestamp=-1, offset=offset, leader_epoch=leader_epoch)
-        revisions = self._directory.revisions
-        if revisions.name and log.high_watermark == log.log_end_offset:  # mutant: kept-offsets-synced
-            slot, revision = log.current_revision()
-            found.valid.revisions, found.valid.slot, found.valid.revision = revisions.name, slot, revision
-        return found
 
     # -- by leader epoch ----------------------------------------------------------------------------------------------
 

@@ -49,32 +49,6 @@ async def test_special_timestamps(service):
         assert found == [(0, -1, 7, 0), (0, -1, 0, 0), (0, 400, 5, 0)]
 
 
-async def test_only_an_offset_whose_change_gateways_see_may_be_kept(tmp_path):
-    directory = DataFolder.open(tmp_path, LogSettings(flush_policy=FlushPolicy.GROUP))
-    log = directory.create("t", 0, bytes(16), LogConfig())
-    directory.start(asyncio.get_running_loop())
-    service = OffsetsService(directory)
-    record = [Record(0, 100, b"k", b"v")]
-
-    async def valid(timestamp):
-        target = data_pb2.ListOffsetsRequest.Target(topic="t", timestamp=timestamp, current_leader_epoch=-1)
-        (found,) = (await service.list_offsets(data_pb2.ListOffsetsRequest(targets=[target]))).offsets
-        assert not found.error_code
-        return (found.valid.revisions, found.valid.slot, found.valid.revision) if found.HasField("valid") else None
-
-    assert [await valid(timestamp) for timestamp in (-2, -1, -3, 100)] == [None] * 4
-    name = directory.revisions.share()
-    revision = log.current_revision()
-    assert [await valid(timestamp) for timestamp in (-2, -1, -3, 100)] == [(name, *revision)] * 2 + [None] * 2
-    log.append(build_batch(record))
-    assert log.current_revision() != revision
-    assert log.high_watermark == 0
-    assert await valid(-2) is None  # the answer to acks=1 may be on its way, and the sync moves no number then
-    await log.durable(1)
-    assert await valid(-2) == (name, *log.current_revision())
-    await directory.close()
-
-
 async def test_by_timestamp(service):
     wanted = (0, 100, 101, 200, 260, 300, 301, 400, 401)
     found = await ask(service, *(("t", 0, timestamp, -1) for timestamp in wanted))

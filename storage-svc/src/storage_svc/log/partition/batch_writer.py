@@ -249,8 +249,6 @@ class BatchWriter:
         if self._failing:
             self._failing = False
             _logger.info("appends work again", log=state.folder)
-        # Before the sync, too: a producer with acks=1 learns of its records before it.
-        self._actions.invalidate_read_ahead()  # mutant: kept-offsets-end-before-write
         position = segment.size
         for appended, batch_size, max_timestamp in staged:
             segment.note(position, batch_size, appended.last_offset, max_timestamp)
