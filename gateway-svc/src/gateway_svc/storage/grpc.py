@@ -28,21 +28,24 @@ from broker_contract import (
     data_pb2_grpc,
     groups_pb2,
     groups_pb2_grpc,
+    logs_pb2,
     logs_pb2_grpc,
+    producers_pb2,
     producers_pb2_grpc,
     topics_pb2,
     topics_pb2_grpc,
 )
 from broker_contract.version import CONTRACT_VERSION
+from protocol_lib.errors import ErrorCode
 from service_chassis import rpc
 
+from gateway_svc.errors import StorageUnavailable
 from gateway_svc.metrics import GatewayMetrics
-from gateway_svc.storage import unary as answers
 from gateway_svc.storage.group_stream import TRUST_S, GroupStream
 from gateway_svc.storage.protocols import Storage
 from gateway_svc.storage.record_stream import RecordStream
 from gateway_svc.storage.transaction_calls import GrpcTransactions
-from gateway_svc.storage.unary import AnswerT, Method, RequestT, Unary
+from gateway_svc.storage.unary import AnswerT, Method, RequestT, Unary, failed, no_coordinator, not_leader, timed_out
 
 #: Seconds for the calls that end a lease or list the gateways.
 _SHORT_WAIT_S: Final = 1.0
@@ -62,9 +65,16 @@ def _names_offsets(request: data_pb2.DeleteRecordsRequest) -> bool:
 class GrpcOffsets:
     def __init__(self, channel: grpc.aio.Channel, unary: Unary) -> None:
         stub = data_pb2_grpc.DataStub(channel)
-        self.list_offsets = unary.repeatable(stub.ListOffsets, answers.offsets_missing)
-        self.end_epochs = unary.repeatable(stub.EndEpochs, answers.epochs_missing)
-        self.delete_records = unary.repeatable(stub.DeleteRecords, answers.records_not_deleted, _names_offsets)
+        self.list_offsets = unary.repeatable(
+            stub.ListOffsets,
+            not_leader(data_pb2.ListOffsetsResponse, timestamp=-1, offset=-1, leader_epoch=-1),
+        )
+        self.end_epochs = unary.repeatable(
+            stub.EndEpochs, not_leader(data_pb2.EndEpochsResponse, leader_epoch=-1, end_offset=-1)
+        )
+        self.delete_records = unary.repeatable(
+            stub.DeleteRecords, not_leader(data_pb2.DeleteRecordsResponse, log_start_offset=-1), _names_offsets
+        )
 
 
 def _before(method: Method[RequestT, AnswerT], note: Callable[[RequestT], None]) -> Method[RequestT, AnswerT]:
@@ -90,6 +100,16 @@ def _with(method: Method[RequestT, AnswerT], note: Callable[[AnswerT], None]) ->
     return call
 
 
+_no_topics = failed(topics_pb2.DescribeTopicsResponse, ErrorCode.LEADER_NOT_AVAILABLE)
+_not_committed = no_coordinator(groups_pb2.CommitOffsetsResponse)
+
+
+def _topics_unknown(request: topics_pb2.DescribeTopicsRequest) -> topics_pb2.DescribeTopicsResponse:
+    if request.all:
+        raise StorageUnavailable("which topics there are")
+    return _no_topics(request)
+
+
 class GrpcTopics:
     def __init__(self, channel: grpc.aio.Channel, unary: Unary, stream: GroupStream) -> None:
         def doubt(_: object) -> None:
@@ -100,13 +120,17 @@ class GrpcTopics:
                 stream.doubt()
 
         stub = topics_pb2_grpc.TopicsStub(channel)
-        self.describe_topics = _with(unary.repeatable(stub.DescribeTopics, answers.topics_unknown), doubt_if_created)
-        self.create_topics = _before(unary.once(stub.CreateTopics, answers.topics_not_created), doubt)
-        self.create_partitions = _before(unary.once(stub.CreatePartitions, answers.partitions_not_created), doubt)
-        self.delete_topics = _before(unary.once(stub.DeleteTopics, answers.topics_not_deleted), doubt)
-        self.describe_configs = unary.repeatable(stub.DescribeConfigs, answers.configs_unknown)
-        self.alter_configs = _before(unary.once(stub.AlterConfigs, answers.configs_not_altered), doubt)
-        self.list_config_resources = unary.repeatable(stub.ListConfigResources, answers.resources_unknown)
+        self.describe_topics = _with(unary.repeatable(stub.DescribeTopics, _topics_unknown), doubt_if_created)
+        self.create_topics = _before(unary.once(stub.CreateTopics, timed_out(topics_pb2.CreateTopicsResponse)), doubt)
+        self.create_partitions = _before(
+            unary.once(stub.CreatePartitions, timed_out(topics_pb2.CreatePartitionsResponse)), doubt
+        )
+        self.delete_topics = _before(unary.once(stub.DeleteTopics, timed_out(topics_pb2.DeleteTopicsResponse)), doubt)
+        self.describe_configs = unary.repeatable(stub.DescribeConfigs, timed_out(topics_pb2.DescribeConfigsResponse))
+        self.alter_configs = _before(unary.once(stub.AlterConfigs, timed_out(topics_pb2.AlterConfigsResponse)), doubt)
+        self.list_config_resources = unary.repeatable(
+            stub.ListConfigResources, timed_out(topics_pb2.ListConfigResourcesResponse)
+        )
 
 
 class GrpcGroups:
@@ -127,34 +151,50 @@ class GrpcGroups:
         self.heartbeat = stream.heartbeat
         self.commit_offsets = stream.commit_offsets
         self.consumer_group_heartbeat = stream.consumer_group_heartbeat
-        self.join_group = _before(unary.parked(stub.JoinGroup, answers.not_joined), doubt)
-        self.sync_group = _before(unary.parked(stub.SyncGroup, answers.not_synced), doubt)
-        self.leave_group = _before(unary.once(stub.LeaveGroup, answers.not_left), doubt)
+        self.join_group = _before(
+            unary.parked(stub.JoinGroup, no_coordinator(groups_pb2.JoinGroupResponse, generation_id=-1)), doubt
+        )
+        self.sync_group = _before(unary.parked(stub.SyncGroup, no_coordinator(groups_pb2.SyncGroupResponse)), doubt)
+        self.leave_group = _before(unary.once(stub.LeaveGroup, no_coordinator(groups_pb2.LeaveGroupResponse)), doubt)
         self.describe_consumer_groups = _before(
-            unary.repeatable(stub.DescribeConsumerGroups, answers.consumer_groups_unknown), doubt_many
+            unary.repeatable(stub.DescribeConsumerGroups, no_coordinator(groups_pb2.DescribeConsumerGroupsResponse)),
+            doubt_many,
         )
         # Another transaction of the producer may have begun since the first call.
-        self.commit_transaction_offsets = unary.once(stub.CommitTransactionOffsets, answers.offsets_not_committed)
-        self.fetch_offsets = unary.repeatable(stub.FetchOffsets, answers.commits_unknown)
-        self.list_groups = _with(unary.repeatable(stub.ListGroups, answers.groups_not_listed), doubt_others)
-        self.describe_groups = _before(unary.repeatable(stub.DescribeGroups, answers.groups_unknown), doubt_many)
-        self.delete_groups = _before(unary.once(stub.DeleteGroups, answers.groups_not_deleted), doubt_many)
+        self.commit_transaction_offsets = unary.once(
+            stub.CommitTransactionOffsets, lambda request: _not_committed(request.commit)
+        )
+        self.fetch_offsets = unary.repeatable(stub.FetchOffsets, no_coordinator(groups_pb2.FetchOffsetsResponse))
+        self.list_groups = _with(
+            unary.repeatable(stub.ListGroups, no_coordinator(groups_pb2.ListGroupsResponse)), doubt_others
+        )
+        self.describe_groups = _before(
+            unary.repeatable(stub.DescribeGroups, no_coordinator(groups_pb2.DescribeGroupsResponse)),
+            doubt_many,
+        )
+        self.delete_groups = _before(
+            unary.once(stub.DeleteGroups, no_coordinator(groups_pb2.DeleteGroupsResponse)), doubt_many
+        )
         # A member may have committed since the first call.
-        self.delete_offsets = unary.once(stub.DeleteOffsets, answers.offsets_not_deleted)
+        self.delete_offsets = unary.once(stub.DeleteOffsets, no_coordinator(groups_pb2.DeleteOffsetsResponse))
 
 
 class GrpcProducers:
     def __init__(self, channel: grpc.aio.Channel, unary: Unary) -> None:
         # Repeatable: an id that no client has received stays unused.
         stub = producers_pb2_grpc.ProducersStub(channel)
-        self.init_producer_id = unary.repeatable(stub.InitProducerId, answers.no_producer_id)
+        self.init_producer_id = unary.repeatable(
+            stub.InitProducerId, no_coordinator(producers_pb2.InitProducerIdResponse)
+        )
 
 
 class GrpcLogs:
     def __init__(self, channel: grpc.aio.Channel, unary: Unary) -> None:
         stub = logs_pb2_grpc.LogsStub(channel)
-        self.describe_producers = unary.repeatable(stub.DescribeProducers, answers.producers_missing)
-        self.describe_log_dirs = unary.repeatable(stub.DescribeLogDirs, answers.folder_unknown)
+        self.describe_producers = unary.repeatable(
+            stub.DescribeProducers, not_leader(logs_pb2.DescribeProducersResponse)
+        )
+        self.describe_log_dirs = unary.repeatable(stub.DescribeLogDirs, timed_out(logs_pb2.DescribeLogDirsResponse))
 
 
 class GrpcCluster:

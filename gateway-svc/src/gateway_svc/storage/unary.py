@@ -1,4 +1,4 @@
-"""Unary calls of storage, and the answers that clients get when storage gives none.
+"""Unary calls of storage, and the answers that clients get when storage gives none (`failed`).
 
 once         at most one call                                     creating a topic
 repeatable   another call when storage dies before it answers     listing offsets
@@ -15,7 +15,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Final, TypeVar
 
 import grpc
-from broker_contract import data_pb2, groups_pb2, logs_pb2, producers_pb2, topics_pb2
+from google.protobuf.message import Message
 from protocol_lib.errors import ErrorCode
 
 from gateway_svc.errors import StorageUnavailable
@@ -23,12 +23,12 @@ from gateway_svc.metrics import GatewayMetrics
 from gateway_svc.storage.group_stream import CONTROL_WAIT_S
 from gateway_svc.storage.lasting_stream import RECONNECT_MAX_S
 
-_NOT_LEADER: Final = ErrorCode.NOT_LEADER_OR_FOLLOWER
-_TIMED_OUT: Final = ErrorCode.REQUEST_TIMED_OUT
-_NO_COORDINATOR: Final = ErrorCode.COORDINATOR_NOT_AVAILABLE
+#: Fields that rows of an answer share with what the request asks about.
+_SHARED: Final = ("type", "name", "id", "group_id", "member_id")
 
 RequestT = TypeVar("RequestT")
 AnswerT = TypeVar("AnswerT")
+MessageT = TypeVar("MessageT", bound=Message)
 #: A method of the Protocols in `storage.protocols`.
 Method = Callable[[RequestT], Coroutine[Any, Any, AnswerT]]
 StubMethod = grpc.aio.UnaryUnaryMultiCallable
@@ -130,119 +130,44 @@ class Unary:
             self._metrics.storage_calls[name].observe(time.perf_counter() - started)
 
 
-# -- answers without storage -------------------------------------------------------------------------------------------
+def failed(response: type[MessageT], error: int, **fields: int) -> Callable[[Any], MessageT]:
+    """Return a function that makes the answer without storage: the error code with these fields.
+
+    The code is of the whole request or, where the response has no place for that, of each element of its first list.
+    """
+    shape = response.DESCRIPTOR
+    if "error_code" in shape.fields_by_name:
+        return lambda request: response(error_code=error, **fields, **_shared(shape, request))
+    (rows,) = (each for each in shape.fields if each.is_repeated)
+
+    def answer(request: Message) -> MessageT:
+        name = next(each.name for each in request.DESCRIPTOR.fields if each.is_repeated)
+        elements = getattr(request, name)
+        if rows.message_type is None:
+            return response(**{rows.name: [error] * len(elements)})
+        made = response()
+        for element in elements:
+            getattr(made, rows.name).add(error_code=error, **fields, **_shared(rows.message_type, element))
+        return made
+
+    return answer
 
 
-def offsets_missing(request: data_pb2.ListOffsetsRequest) -> data_pb2.ListOffsetsResponse:
-    missing = data_pb2.ListOffsetsResponse.Found(error_code=_NOT_LEADER, timestamp=-1, offset=-1, leader_epoch=-1)
-    return data_pb2.ListOffsetsResponse(offsets=[missing for _ in request.targets])
+def _shared(shape: Any, element: Any) -> dict[str, Any]:
+    """Return the fields by which a handler finds the row of an element; a string is the id of a group."""
+    if isinstance(element, str):
+        return {"group_id": element} if "group_id" in shape.fields_by_name else {}
+    theirs = element.DESCRIPTOR.fields_by_name
+    return {name: getattr(element, name) for name in _SHARED if name in shape.fields_by_name and name in theirs}
 
 
-def producers_missing(request: logs_pb2.DescribeProducersRequest) -> logs_pb2.DescribeProducersResponse:
-    missing = logs_pb2.DescribeProducersResponse.Partition(error_code=_NOT_LEADER)
-    return logs_pb2.DescribeProducersResponse(partitions=[missing for _ in request.targets])
+def timed_out(response: type[MessageT]) -> Callable[[Any], MessageT]:
+    return failed(response, ErrorCode.REQUEST_TIMED_OUT)
 
 
-def folder_unknown(_: logs_pb2.DescribeLogDirsRequest) -> logs_pb2.DescribeLogDirsResponse:
-    return logs_pb2.DescribeLogDirsResponse(error_code=_TIMED_OUT)
+def not_leader(response: type[MessageT], **fields: int) -> Callable[[Any], MessageT]:
+    return failed(response, ErrorCode.NOT_LEADER_OR_FOLLOWER, **fields)
 
 
-def epochs_missing(request: data_pb2.EndEpochsRequest) -> data_pb2.EndEpochsResponse:
-    missing = data_pb2.EndEpochsResponse.End(error_code=_NOT_LEADER, leader_epoch=-1, end_offset=-1)
-    return data_pb2.EndEpochsResponse(ends=[missing for _ in request.targets])
-
-
-def records_not_deleted(request: data_pb2.DeleteRecordsRequest) -> data_pb2.DeleteRecordsResponse:
-    missing = data_pb2.DeleteRecordsResponse.Deleted(error_code=_NOT_LEADER, log_start_offset=-1)
-    return data_pb2.DeleteRecordsResponse(partitions=[missing for _ in request.targets])
-
-
-def topics_unknown(request: topics_pb2.DescribeTopicsRequest) -> topics_pb2.DescribeTopicsResponse:
-    if request.all:
-        raise StorageUnavailable("which topics there are")
-    error = ErrorCode.LEADER_NOT_AVAILABLE
-    topics = [topics_pb2.Topic(error_code=error, name=each.name, id=each.id) for each in request.topics]
-    return topics_pb2.DescribeTopicsResponse(topics=topics)
-
-
-def topics_not_created(request: topics_pb2.CreateTopicsRequest) -> topics_pb2.CreateTopicsResponse:
-    topics = [topics_pb2.CreatedTopic(name=each.name, error_code=_TIMED_OUT) for each in request.topics]
-    return topics_pb2.CreateTopicsResponse(topics=topics)
-
-
-def topics_not_deleted(request: topics_pb2.DeleteTopicsRequest) -> topics_pb2.DeleteTopicsResponse:
-    topics = [topics_pb2.DeletedTopic(name=each.name, id=each.id, error_code=_TIMED_OUT) for each in request.topics]
-    return topics_pb2.DeleteTopicsResponse(topics=topics)
-
-
-def configs_unknown(request: topics_pb2.DescribeConfigsRequest) -> topics_pb2.DescribeConfigsResponse:
-    resources = [
-        topics_pb2.ResourceConfigs(type=each.type, name=each.name, error_code=_TIMED_OUT) for each in request.resources
-    ]
-    return topics_pb2.DescribeConfigsResponse(resources=resources)
-
-
-def configs_not_altered(request: topics_pb2.AlterConfigsRequest) -> topics_pb2.AlterConfigsResponse:
-    resources = [topics_pb2.AlteredResource(error_code=_TIMED_OUT) for _ in request.resources]
-    return topics_pb2.AlterConfigsResponse(resources=resources)
-
-
-def partitions_not_created(request: topics_pb2.CreatePartitionsRequest) -> topics_pb2.CreatePartitionsResponse:
-    topics = [topics_pb2.GrownTopic(name=each.name, error_code=_TIMED_OUT) for each in request.topics]
-    return topics_pb2.CreatePartitionsResponse(topics=topics)
-
-
-def resources_unknown(_: topics_pb2.ListConfigResourcesRequest) -> topics_pb2.ListConfigResourcesResponse:
-    return topics_pb2.ListConfigResourcesResponse(error_code=_TIMED_OUT)
-
-
-def not_joined(request: groups_pb2.JoinGroupRequest) -> groups_pb2.JoinGroupResponse:
-    return groups_pb2.JoinGroupResponse(error_code=_NO_COORDINATOR, generation_id=-1, member_id=request.member_id)
-
-
-def not_synced(_: groups_pb2.SyncGroupRequest) -> groups_pb2.SyncGroupResponse:
-    return groups_pb2.SyncGroupResponse(error_code=_NO_COORDINATOR)
-
-
-def not_left(_: groups_pb2.LeaveGroupRequest) -> groups_pb2.LeaveGroupResponse:
-    return groups_pb2.LeaveGroupResponse(error_code=_NO_COORDINATOR)
-
-
-def consumer_groups_unknown(
-    request: groups_pb2.DescribeConsumerGroupsRequest,
-) -> groups_pb2.DescribeConsumerGroupsResponse:
-    group = groups_pb2.DescribeConsumerGroupsResponse.Group
-    groups = [group(group_id=each, error_code=_NO_COORDINATOR) for each in request.group_ids]
-    return groups_pb2.DescribeConsumerGroupsResponse(groups=groups)
-
-
-def offsets_not_committed(request: groups_pb2.CommitTransactionOffsetsRequest) -> groups_pb2.CommitOffsetsResponse:
-    return groups_pb2.CommitOffsetsResponse(error_codes=[_NO_COORDINATOR for _ in request.commit.offsets])
-
-
-def commits_unknown(request: groups_pb2.FetchOffsetsRequest) -> groups_pb2.FetchOffsetsResponse:
-    group = groups_pb2.FetchOffsetsResponse.Group
-    groups = [group(group_id=each.group_id, error_code=_NO_COORDINATOR) for each in request.groups]
-    return groups_pb2.FetchOffsetsResponse(groups=groups)
-
-
-def groups_not_listed(_: groups_pb2.ListGroupsRequest) -> groups_pb2.ListGroupsResponse:
-    return groups_pb2.ListGroupsResponse(error_code=_NO_COORDINATOR)
-
-
-def groups_unknown(request: groups_pb2.DescribeGroupsRequest) -> groups_pb2.DescribeGroupsResponse:
-    group = groups_pb2.DescribeGroupsResponse.Group
-    groups = [group(group_id=each, error_code=_NO_COORDINATOR) for each in request.group_ids]
-    return groups_pb2.DescribeGroupsResponse(groups=groups)
-
-
-def groups_not_deleted(request: groups_pb2.DeleteGroupsRequest) -> groups_pb2.DeleteGroupsResponse:
-    return groups_pb2.DeleteGroupsResponse(error_codes=[_NO_COORDINATOR for _ in request.group_ids])
-
-
-def offsets_not_deleted(_: groups_pb2.DeleteOffsetsRequest) -> groups_pb2.DeleteOffsetsResponse:
-    return groups_pb2.DeleteOffsetsResponse(error_code=_NO_COORDINATOR)
-
-
-def no_producer_id(_: producers_pb2.InitProducerIdRequest) -> producers_pb2.InitProducerIdResponse:
-    return producers_pb2.InitProducerIdResponse(error_code=_NO_COORDINATOR)
+def no_coordinator(response: type[MessageT], **fields: int) -> Callable[[Any], MessageT]:
+    return failed(response, ErrorCode.COORDINATOR_NOT_AVAILABLE, **fields)
