@@ -31,6 +31,7 @@ DISTRIBUTIONS = {
     "grpc": "grpcio",
     "grpc_health": "grpcio-health-checking",
     "google": "protobuf",
+    "re2": "google-re2",
     "yaml": "pyyaml",
     "starlette": "fastapi",
     "h11": "uvicorn",
@@ -174,9 +175,9 @@ def test_an_image_carries_what_its_packages_import_and_no_tools(image: str, root
     assert not here & TOOLS
 
 
-@pytest.mark.parametrize("image", ["storage", "gateway"])
-def test_storage_and_gateway_stay_small(image: str, root: Path) -> None:
-    assert len(pins(root / "requirements" / f"{image}.txt")) <= 14
+@pytest.mark.parametrize(("image", "most"), [("storage", 15), ("gateway", 14)])
+def test_storage_and_gateway_stay_small(image: str, most: int, root: Path) -> None:
+    assert len(pins(root / "requirements" / f"{image}.txt")) <= most
 
 
 def test_the_wheel_of_the_images_has_every_package(stages: dict[str, Stage], root: Path) -> None:

@@ -14,7 +14,7 @@ from gateway_svc.handlers import HANDLERS
 from protocol_lib.api import APIS
 from storage_svc.coordinator.classic.events import TRANSITIONS
 from storage_svc.coordinator.limits import PROTOCOLS_MAX
-from storage_svc.coordinator.patterns.topic_pattern import PATTERN_LENGTH_MAX, STATES_MAX
+from storage_svc.coordinator.topic_pattern import CLASS_SIZE, SIZE_MAX
 
 from millrace.cli_page import README_END, README_START, cli_page, readme_table
 from millrace.metrics_page import metrics_page
@@ -56,10 +56,10 @@ INVALID_REQUEST | Kafka accepts larger metadata and then fails in SyncGroup, bec
 | protocols of a JoinGroup | as many as fit a request | up to {PROTOCOLS_MAX}, then INVALID_REQUEST | The coordinator \
 compares all of them with those of every other member. |
 | a subscription's pattern (KIP-848), too long | the connection is closed | INVALID_REQUEST above 32,767 characters, \
-INVALID_REGULAR_EXPRESSION above {PATTERN_LENGTH_MAX:,} | The time of matching depends on the states of the pattern \
-and the number of topics. |
-| a subscription's pattern, too complex | no limit | up to {STATES_MAX:,} states (about one for each character), then \
-INVALID_REGULAR_EXPRESSION | the same |
+INVALID_REGULAR_EXPRESSION above {SIZE_MAX:,} | The time of matching depends on the size of the pattern and the number \
+of topics. |
+| counts (`a{{100}}`) and classes of Unicode (`\\pL`) in it | no limit | count as characters, a class as \
+{CLASS_SIZE} of them | the same |
 | number of groups | limited by memory | `MILLRACE_GROUPS_MAX`, then POLICY_VIOLATION; the same number may have \
 configs | Memory is bounded. |
 | configs of groups | for consumer, share and streams groups | for consumer groups | No other groups exist. |

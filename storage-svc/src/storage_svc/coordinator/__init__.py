@@ -7,7 +7,7 @@
     consumer/                          the machine of KIP-848 groups, and migration from and to classic ones
     classic/                           the machine of classic groups
     machine/                           the idiom of both: an event in, an Outcome out
-    patterns/                          subscriptions by pattern
+    topic_pattern                      subscriptions by pattern
 
 Each may import only those below it. Groups change in their machines alone.
 """

@@ -10,7 +10,7 @@ from broker_contract import transactions_pb2 as pb
 from protocol_lib.errors import ErrorCode
 from service_chassis.shared_turns import shared_turns
 
-from storage_svc.coordinator.patterns.topic_pattern import InvalidPatternError, TopicPattern, compile_pattern
+from storage_svc.coordinator.topic_pattern import InvalidPatternError, TopicPattern, compile_pattern
 from storage_svc.coordinator.transactions.coordinator import TransactionCoordinator
 from storage_svc.coordinator.transactions.events import AddPartitions, EndTransaction, InitProducer
 from storage_svc.coordinator.transactions.records import by_topic

@@ -21,7 +21,7 @@ from storage_svc.coordinator.consumer.settings import ConsumerGroupSettings, Env
 from storage_svc.coordinator.consumer.step import ConsumerOutcome
 from storage_svc.coordinator.machine.events import Installed, Timer, TimerFired
 from storage_svc.coordinator.machine.outcome import SetTimer
-from storage_svc.coordinator.patterns.topic_pattern import compile_pattern
+from storage_svc.coordinator.topic_pattern import compile_pattern
 
 ORDERS = frozenset({"orders"})
 

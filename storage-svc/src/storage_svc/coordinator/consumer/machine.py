@@ -55,7 +55,7 @@ from storage_svc.coordinator.consumer.step import ConsumerOutcome, Step, answers
 from storage_svc.coordinator.machine.events import RECOVERY, Installed, Recover, Removed, Timer, TimerFired, TimerKind
 from storage_svc.coordinator.machine.outcome import CancelTimer, Record, SetTimer, TimerChange
 from storage_svc.coordinator.machine.rebalance_reason import RebalanceReason
-from storage_svc.coordinator.patterns.topic_pattern import InvalidPatternError, compile_pattern
+from storage_svc.coordinator.topic_pattern import InvalidPatternError, compile_pattern
 
 
 def handle(group: ConsumerGroup, event: ConsumerEvent, environment: Environment) -> ConsumerOutcome:

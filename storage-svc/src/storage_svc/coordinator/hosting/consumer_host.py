@@ -31,7 +31,7 @@ from storage_svc.coordinator.hosting.hosted_group import HostedGroup
 from storage_svc.coordinator.hosting.hosted_groups import HostedGroups
 from storage_svc.coordinator.hosting.repeatable_heartbeats import ConsumerRepeatableHeartbeat, Serves
 from storage_svc.coordinator.machine.events import Timer, TimerKind
-from storage_svc.coordinator.patterns.topic_pattern import compile_pattern
+from storage_svc.coordinator.topic_pattern import compile_pattern
 
 log = service_logs.get(__name__)
 
