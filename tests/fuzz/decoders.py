@@ -39,8 +39,6 @@ _VALUES = [tuple(dict.fromkeys(value for _, value in kinds.values())) for kinds 
 _CONSUMER_PROTOCOL = (
     formats.decode_subscription,
     formats.decode_assignment,
-    formats.decode_sticky,
-    formats.decode_cooperative_sticky,
 )
 _CREDENTIAL = ScramCredential.of_password(ScramMechanism.SHA_256, "pencil", salt=b"salt")
 

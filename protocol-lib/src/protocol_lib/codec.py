@@ -15,7 +15,7 @@ come out as memoryview slices of the buffer, without a copy; everything else is 
 import linecache
 import struct
 import sys
-from collections.abc import Callable, Iterable, Sized
+from collections.abc import Callable, Sized
 from functools import cache
 from types import FunctionType
 from typing import Any, Final, TypeVar
@@ -75,10 +75,6 @@ def encode_parts(message: Any, version: int) -> list[bytes | Sized]:
     if pieces:
         parts.append(b"".join(pieces))
     return parts
-
-
-def encode_size(parts: Iterable[Sized]) -> int:
-    return sum(map(len, parts))
 
 
 def decoder(cls: type[T], version: int) -> Callable[..., T]:

@@ -3,10 +3,6 @@
 A subscription is the `metadata` of a JoinGroup protocol. SyncGroup hands out an assignment. Both start with their
 version as i16; versions are never flexible. A version newer than we know is read as the newest one we know, and bytes
 after its known fields are ignored, as Kafka's own reader does.
-
-The user data of the sticky assignors has no version in front: `StickyUserData` (assignor "sticky") has had a generation
-at its end since Kafka 2.3, `CooperativeStickyUserData` ("cooperative-sticky") is one. From version 2 on, subscriptions
-have a separate field for it, too (KIP-792).
 """
 
 from typing import Any, Final, TypeVar
@@ -47,21 +43,6 @@ class Assignment:
     user_data: Bytes | None = wire(default=None)
 
 
-@message(api_key=None, versions="0-1", flexible=None)
-class StickyUserData:
-    """The partitions that a member of an eagerly rebalancing group had before, and their generation; -1 for none."""
-
-    previous_assignment: tuple[TopicPartitions, ...]
-    generation: Int32 = wire("1+", default=-1)
-
-
-@message(api_key=None, versions="0", flexible=None)
-class CooperativeStickyUserData:
-    """The generation in which the member got its partitions; -1 for none."""
-
-    generation: Int32
-
-
 def encode_subscription(subscription: Subscription, version: int = VERSION_MAX) -> bytes:
     return _encode(subscription, version)
 
@@ -76,26 +57,6 @@ def encode_assignment(assignment: Assignment, version: int = VERSION_MAX) -> byt
 
 def decode_assignment(data: Buffer) -> Assignment:
     return _decode(Assignment, data)
-
-
-def encode_sticky(data: StickyUserData) -> bytes:
-    return encode(data, 1)
-
-
-def decode_sticky(user_data: Buffer) -> StickyUserData:
-    """Read either form; raise DecodeError for other bytes, which Kafka reads as no earlier partitions."""
-    try:
-        return decode_prefix(StickyUserData, 1, user_data)
-    except DecodeError:
-        return decode_prefix(StickyUserData, 0, user_data)
-
-
-def encode_cooperative_sticky(data: CooperativeStickyUserData) -> bytes:
-    return encode(data, 0)
-
-
-def decode_cooperative_sticky(user_data: Buffer) -> CooperativeStickyUserData:
-    return decode_prefix(CooperativeStickyUserData, 0, user_data)
 
 
 def _encode(value: Any, version: int) -> bytes:

@@ -34,11 +34,9 @@ from functools import lru_cache
 from struct import Struct, calcsize
 from typing import Any, Final
 
-from protocol_lib.codec import decode
 from protocol_lib.errors import DecodeError, EncodeError
 from protocol_lib.headers import (
     decode_request_header,
-    decode_response_header,
     encode_request_header,
     encode_response_header,
 )
@@ -184,15 +182,6 @@ class AnswerTemplate:
         shape = shape_of(response, version, open_fields, with_records=False)
         whole, packer, constants, arguments = _pieces(response, version, shape, with_records=False)
         self.fill = _maker(_FILL, arguments)(packer.pack, whole, None, *constants)
-
-    @classmethod
-    def of_frame(cls, response: type, version: int, frame: Buffer, open_fields: tuple[str, ...] = ()) -> AnswerTemplate:
-        """Return the template of an answer that was encoded already, from its length on.
-
-        Raises DecodeError unless it is an answer of this class and version.
-        """
-        _, position = decode_response_header(_api_key(response), version, memoryview(frame)[4:])
-        return cls(decode(response, version, frame, 4 + position), version, open_fields)
 
 
 class RecordsAnswerTemplate:

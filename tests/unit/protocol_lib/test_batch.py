@@ -102,7 +102,6 @@ def test_the_header():
     assert (header.size, header.last_offset, header.codec) == (len(batch), 149, Codec.ZSTD)
     assert header.last_sequence == 39
     assert header.is_transactional
-    assert header.is_idempotent
     assert not header.is_control
     assert not header.is_log_append_time
     assert not header.has_delete_horizon

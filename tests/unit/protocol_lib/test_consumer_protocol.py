@@ -7,17 +7,11 @@ from aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment, Cons
 from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 from protocol_lib.consumer_protocol import (
     Assignment,
-    CooperativeStickyUserData,
-    StickyUserData,
     Subscription,
     TopicPartitions,
     decode_assignment,
-    decode_cooperative_sticky,
-    decode_sticky,
     decode_subscription,
     encode_assignment,
-    encode_cooperative_sticky,
-    encode_sticky,
     encode_subscription,
 )
 from protocol_lib.errors import DecodeError
@@ -108,38 +102,3 @@ def test_aiokafka_reads_and_writes_the_same_bytes():
     theirs = ConsumerProtocolMemberAssignment(0, [("a", [0, 1]), ("b", [])], None)
     assert theirs.encode() == ours
     assert ConsumerProtocolMemberAssignment.decode(ours) == theirs
-
-
-STICKY = StickyUserData(previous_assignment=(TopicPartitions(topic="a", partitions=(0, 2)),), generation=7)
-
-
-def test_user_data_of_the_sticky_assignors():
-    assert encode_sticky(STICKY) == bytes.fromhex("00000001 0001 61 00000002 00000000 00000002 00000007")
-    assert decode_sticky(encode_sticky(STICKY)) == STICKY
-    older = StickyUserData(previous_assignment=STICKY.previous_assignment)
-    assert decode_sticky(encode_sticky(STICKY)[:-4]) == older
-    assert encode_cooperative_sticky(CooperativeStickyUserData(generation=7)) == bytes.fromhex("00000007")
-    assert decode_cooperative_sticky(b"\0\0\0\7more") == CooperativeStickyUserData(generation=7)
-    for broken in (b"", b"\0\0\0"):
-        with pytest.raises(DecodeError):
-            decode_cooperative_sticky(broken)
-        with pytest.raises(DecodeError):
-            decode_sticky(broken)
-
-
-def test_kafka_s_assignors_write_the_same_user_data(kafka_classes):
-    consumer = "org.apache.kafka.clients.consumer."
-    partitions = kafka_classes.jvm.java.util.ArrayList()
-    for index in (0, 2):
-        partitions.add(kafka_classes.named("org.apache.kafka.common.TopicPartition")("a", index))
-    assignment = kafka_classes.named(f"{consumer}ConsumerPartitionAssignor.Assignment")(partitions)
-    optional = kafka_classes.jvm.java.util.Optional.empty()
-    group = kafka_classes.named(f"{consumer}ConsumerGroupMetadata")
-    of_generation = group("g", 7, "m", optional)
-    for name, ours in (
-        ("StickyAssignor", encode_sticky(STICKY)),
-        ("CooperativeStickyAssignor", encode_cooperative_sticky(CooperativeStickyUserData(generation=7))),
-    ):
-        assignor = kafka_classes.named(consumer + name)()
-        assignor.onAssignment(assignment, of_generation)
-        assert bytes(assignor.subscriptionUserData(kafka_classes.jvm.java.util.HashSet()).array()) == ours

@@ -155,15 +155,12 @@ REGISTRY = """
     ShareGroupDescribe 77 1-1 0+
     ShareFetch 78 1-2 0+
     ShareAcknowledge 79 1-2 0+
-    AddRaftVoter 80 0-1 0+
-    RemoveRaftVoter 81 0-0 0+
     StreamsGroupHeartbeat 88 0-1 0+
     StreamsGroupDescribe 89 0-1 0+
     DescribeShareGroupOffsets 90 0-1 0+
     AlterShareGroupOffsets 91 0-0 0+
     DeleteShareGroupOffsets 92 0-0 0+
     StreamsGroupTopologyDescriptionUpdate 93 0-0 0+
-    UnregisterController 94 0-0 0+
 """
 
 

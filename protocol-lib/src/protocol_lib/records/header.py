@@ -112,10 +112,6 @@ class BatchHeader:
         return bool(self.attributes & DELETE_HORIZON)
 
     @property
-    def is_idempotent(self) -> bool:
-        return self.producer_id != NO_PRODUCER_ID
-
-    @property
     def last_offset(self) -> int:
         return self.base_offset + self.last_offset_delta
 

@@ -29,7 +29,6 @@ from storage_svc.log.segment.index_file import IndexFile
 
 _VERSION: Final = 0
 _ENTRY: Final = Struct(">hqqqq")
-ENTRY_SIZE: Final = _ENTRY.size
 _LAST_OFFSET: Final = 3  # of an entry's fields
 
 
