@@ -1,13 +1,13 @@
-"""One module per API, named as in protocol_lib/messages; `placement` has the four that move partitions. The APIs listed
-here are served, advertised and documented."""
+"""One module per API, named as in protocol_lib/messages; `placement` has the four that move partitions,
+`config_alterations` the two that alter configs. The APIs listed here are served, advertised and documented."""
 
 from typing import Final
 
 from gateway_svc.handlers import (
     add_offsets_to_txn,
     add_partitions_to_txn,
-    alter_configs,
     api_versions,
+    config_alterations,
     consumer_group_describe,
     consumer_group_heartbeat,
     create_partitions,
@@ -27,7 +27,6 @@ from gateway_svc.handlers import (
     fetch,
     find_coordinator,
     heartbeat,
-    incremental_alter_configs,
     init_producer_id,
     join_group,
     leave_group,
@@ -73,8 +72,7 @@ HANDLERS: Final[tuple[Handler, ...]] = (
     init_producer_id.HANDLER,
     offset_for_leader_epoch.HANDLER,
     describe_configs.HANDLER,
-    alter_configs.HANDLER,
-    incremental_alter_configs.HANDLER,
+    *config_alterations.HANDLERS,
     delete_groups.HANDLER,
     offset_delete.HANDLER,
     consumer_group_heartbeat.HANDLER,

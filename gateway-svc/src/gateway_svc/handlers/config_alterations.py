@@ -1,21 +1,27 @@
-"""The common part of AlterConfigs and IncrementalAlterConfigs. Storage alters all resources but loggers."""
+"""AlterConfigs, which replaces all configs of a resource, and IncrementalAlterConfigs, which sets, deletes, appends to
+and subtracts from single ones (KIP-339). Storage alters all resources but loggers.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from typing import Final, Protocol, TypeVar
+from collections.abc import Callable, Iterable
+from itertools import repeat
+from typing import Any, Final
 
 from broker_contract import topics_pb2
+from protocol_lib.api import ApiKey
 from protocol_lib.errors import ErrorCode
+from protocol_lib.messages import alter_configs, incremental_alter_configs
 
 from gateway_svc.handlers.broker_loggers import BROKER_LOGGER, alter_loggers
 from gateway_svc.requests.call import Call
+from gateway_svc.requests.error_codes import first_error
+from gateway_svc.requests.handler import Handler
 from gateway_svc.requests.resources import Operation, Resource, configured
 from gateway_svc.requests.services import Services
 from gateway_svc.requests.turns import in_turns
 
-_Outcome = TypeVar("_Outcome")
 #: Kafka's type of a broker as a resource with configs.
 BROKER: Final = 4
 #: Resources that storage alters at a time: each change is synced.
@@ -30,90 +36,106 @@ _MANY_CONFIGS: Final = topics_pb2.AlteredResource(
 )
 
 
-class NamedResource(Protocol):
-    """One resource of a request."""
-
-    resource_type: int
-    resource_name: str
-
-    @property
-    def configs(self) -> Sequence[object]: ...
+#: A resource of either request, and a function that returns its changes.
+_Asked = alter_configs.AlterConfigsResource | incremental_alter_configs.AlterConfigsResource
+_Changes = Callable[[Any], topics_pb2.ConfigChanges]
 
 
-_Named = TypeVar("_Named", bound=NamedResource)
+async def _alter(call: Call, services: Services, request: Any, changes: _Changes) -> list[topics_pb2.AlteredResource]:
+    """Return what becomes of each resource. One that is named twice is refused both times, as in Apache Kafka."""
 
+    def changes_of(resource: _Asked) -> topics_pb2.ConfigChanges:
+        changed = changes(resource)
+        changed.type, changed.name = resource.resource_type, resource.resource_name
+        return changed
 
-async def alter(
-    call: Call,
-    services: Services,
-    asked: Sequence[_Named],
-    changes: Callable[[_Named], topics_pb2.ConfigChanges],
-    outcome: Callable[..., _Outcome],
-    *,
-    validate_only: bool,
-) -> tuple[tuple[_Outcome, ...], int]:
-    """Return an `outcome` for each resource asked for, and the first error code among them, or 0.
-
-    A resource that is named twice is refused both times, as in Apache Kafka.
-    """
+    asked, validate_only, node_id = request.resources, request.validate_only, services.cluster.node_id
     named = Counter((each.resource_type, each.resource_name) for each in asked)
-    outcomes: list[_Outcome] = []
-    error = 0
+    outcomes: list[topics_pb2.AlteredResource] = []
     async for piece in in_turns(asked, _PIECE):
         decided = [_fault(each, named) for each in piece]
         for number, each in enumerate(piece):
             if each.resource_type == BROKER_LOGGER and decided[number] is None:
-                node_id = services.cluster.node_id
-                decided[number] = alter_loggers(_changes(each, changes), node_id, validate_only=validate_only)
+                decided[number] = alter_loggers(changes_of(each), node_id, validate_only=validate_only)
         sound = [each for each, fault in zip(piece, decided, strict=True) if fault is None]
         answer = await services.storage.topics.alter_configs(
             topics_pb2.AlterConfigsRequest(
                 correlation_id=call.correlation_id,
                 validate_only=validate_only,
-                asking_broker=services.cluster.node_id,
-                resources=[_changes(each, changes) for each in sound],
+                asking_broker=node_id,
+                resources=[changes_of(each) for each in sound],
             )
         )
         altered = iter(answer.resources)
-        for resource, fault in zip(piece, decided, strict=True):
-            found = fault or next(altered)
-            error = error or found.error_code
-            outcomes.append(
-                outcome(
-                    error_code=found.error_code,
-                    error_message=found.error_message or None,
-                    resource_type=resource.resource_type,
-                    resource_name=resource.resource_name,
-                )
-            )
+        outcomes += [fault or next(altered) for fault in decided]
     if not validate_only and any(each.resource_type == BROKER for each in asked):
         await services.cluster.refresh()  # mutant: gateway-limits-applied
-    return tuple(outcomes), error
+    return outcomes
 
 
-def _fault(resource: NamedResource, named: Counter[tuple[int, str]]) -> topics_pb2.AlteredResource | None:
+def _fault(resource: _Asked, named: Counter[tuple[int, str]]) -> topics_pb2.AlteredResource | None:
     """Return the refusal of a resource that storage need not see, or None."""
     if named[resource.resource_type, resource.resource_name] > 1:
         return _TWICE
     return _MANY_CONFIGS if len(resource.configs) > _CONFIGS_MAX else None
 
 
-def _changes(resource: _Named, changes: Callable[[_Named], topics_pb2.ConfigChanges]) -> topics_pb2.ConfigChanges:
-    changed = changes(resource)
-    changed.type, changed.name = resource.resource_type, resource.resource_name
-    return changed
+def _replaced(resource: alter_configs.AlterConfigsResource) -> topics_pb2.ConfigChanges:
+    changes = [topics_pb2.ConfigChange(name=config.name, value=config.value) for config in resource.configs]
+    return topics_pb2.ConfigChanges(replaces_all=True, changes=changes)
 
 
-def altered_resources(asked: Iterable[NamedResource]) -> Iterable[Resource]:
-    """Return the resources whose configs a request alters."""
-    return configured(Operation.ALTER_CONFIGS, ((each.resource_type, each.resource_name) for each in asked))
+def _changed(resource: incremental_alter_configs.AlterConfigsResource) -> topics_pb2.ConfigChanges:
+    changes = [
+        topics_pb2.ConfigChange(name=config.name, operation=config.config_operation, value=config.value)
+        for config in resource.configs
+    ]
+    return topics_pb2.ConfigChanges(changes=changes)
 
 
-def refused_rows(asked: Iterable[NamedResource], outcome: Callable[..., _Outcome], error: int) -> tuple[_Outcome, ...]:
-    """Return an `outcome` with this error for each resource asked for."""
-    return tuple(
-        outcome(
-            error_code=error, error_message=None, resource_type=each.resource_type, resource_name=each.resource_name
+def _resources(_call: Call, request: Any, _services: Services) -> Iterable[Resource]:
+    named = ((each.resource_type, each.resource_name) for each in request.resources)
+    return configured(Operation.ALTER_CONFIGS, named)
+
+
+def _handler(
+    api_key: ApiKey, max_version: int, response: Callable[..., Any], row: Callable[..., Any], changes: _Changes
+) -> Handler:
+    def answer(request: Any, outcomes: Iterable[topics_pb2.AlteredResource]) -> Any:
+        rows = (
+            row(
+                error_code=found.error_code,
+                error_message=found.error_message or None,
+                resource_type=each.resource_type,
+                resource_name=each.resource_name,
+            )
+            for each, found in zip(request.resources, outcomes, strict=False)
         )
-        for each in asked
-    )
+        return response(throttle_time_ms=0, responses=tuple(rows))
+
+    async def handle(call: Call, request: Any, services: Services) -> tuple[Any, int]:
+        outcomes = await _alter(call, services, request, changes)
+        return answer(request, outcomes), first_error(outcomes)
+
+    def refuse(call: Call, request: Any, error: int, _services: Services) -> None:
+        call.answer(answer(request, repeat(topics_pb2.AlteredResource(error_code=error))), error)
+
+    return Handler(api_key, 0, max_version, handle, resources=_resources, refuse=refuse)
+
+
+HANDLERS: Final = (
+    _handler(
+        ApiKey.ALTER_CONFIGS,
+        2,
+        alter_configs.AlterConfigsResponse,
+        alter_configs.AlterConfigsResourceResponse,
+        _replaced,
+    ),
+    _handler(
+        ApiKey.INCREMENTAL_ALTER_CONFIGS,
+        1,
+        incremental_alter_configs.IncrementalAlterConfigsResponse,
+        incremental_alter_configs.AlterConfigsResourceResponse,
+        _changed,
+    ),
+)
