@@ -1,13 +1,13 @@
-"""Clients of the gateway: a bounded pool of aiokafka's connections, through which admin-api reads and writes records.
+"""Clients of the gateway: a bounded pool of protocol_lib's connections, through which admin-api reads records.
 
-Every gateway serves every partition. A client connects to the setting's addresses, and never to those that a gateway
-advertises, which may be out of reach here. It asks for no metadata, which could create a topic, and joins no group.
+Every gateway serves every partition. A connection goes to the setting's addresses, and never to those that a gateway
+advertises. It asks for no metadata, which could create a topic, and joins no group.
 
     async with clients.borrow(BROWSE) as client:
-        answer = await client.send(FetchRequest(...), repeatable=True)
+        fetched = await client.fetch("orders", {0: 15}, bytes_max=1 << 20)
 
 A connection belongs to one borrower at a time and has one request on its way. Idle ones close after IDLE_S, and then
-the pool costs nothing. Each use has a limit of clients and of the memory of their answers. An answer counts from
+the pool costs nothing. Each use has a limit of clients and of the memory of their answers. A large answer counts from
 before it is read until the next request, or until the borrower calls `forget` or returns the client.
 """
 
@@ -15,30 +15,33 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections import deque
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from service_chassis import logs
 from service_chassis.address import Address
 
 from admin_api import errors
 from admin_api.answer_memory import ANSWER_BYTES_MAX, AnswerMemory, AnswerTooLargeError
+from admin_api.idle import Idle
 
 if TYPE_CHECKING:
-    from admin_api.kafka_connection import KafkaConnection
+    from protocol_lib.client import Connection, FetchedPartition
 
 __all__ = [
     "BROWSE",
+    "CLIENT_ID",
     "DOWNLOAD",
     "PRODUCE",
     "TAIL",
     "KafkaClient",
     "KafkaClients",
     "Use",
+    "unreachable",
 ]
 
+CLIENT_ID = "admin-api"
 #: Seconds for which an idle connection is kept for the next borrower, and the number of those kept.
 IDLE_S = 10.0
 IDLE_MAX = 8
@@ -56,7 +59,7 @@ class Use:
     #: Clients at once.
     clients_max: int
     #: Bytes of their answers at once; at least one answer of the largest size.
-    bytes_max: int
+    bytes_max: int = ANSWER_BYTES_MAX
     #: Borrowers that wait for a client, and for how many seconds; more are refused.
     waiting_max: int = 0
     wait_s: float = 0.0
@@ -66,7 +69,7 @@ class Use:
 
 
 BROWSE = Use("browse", 4, 4 * ANSWER_BYTES_MAX, waiting_max=64, wait_s=3.0)
-PRODUCE = Use("produce", 4, 2 * ANSWER_BYTES_MAX, waiting_max=64, wait_s=3.0)
+PRODUCE = Use("produce", 4, waiting_max=64, wait_s=3.0)
 DOWNLOAD = Use("download", 3, 4 * ANSWER_BYTES_MAX, status=429, retry_after_s=10)
 TAIL = Use("tail", 16, 2 * ANSWER_BYTES_MAX, status=429, retry_after_s=10)
 
@@ -75,22 +78,21 @@ class KafkaClients:
     """The pool. The event loop owns it; its owner calls `stop`, which ends every request, and `close`."""
 
     def __init__(self, addresses: Sequence[Address], *, timeout_s: float, idle_s: float = IDLE_S) -> None:
-        self._addresses = tuple(addresses)
-        self._timeout_s = timeout_s
-        self._idle_s = idle_s
-        #: Idle connections with the event loop's times of their return, the oldest first.
-        self._idle: deque[tuple[KafkaConnection, float]] = deque()
-        self._idle_timer: asyncio.TimerHandle | None = None
+        self.addresses = tuple(addresses)
+        self.timeout_s = timeout_s
+        #: Whether `stop` was called: nothing is lent any more.
+        self.stopped = False
+        #: Called by `stop`.
+        self.on_stop: list[Callable[[], None]] = []
+        self._idle: Idle[_Line] = Idle(_Line.close, count_max=IDLE_MAX, idle_s=idle_s)
         self._borrowed: set[KafkaClient] = set()
         self._places: dict[str, _Places] = {}
         self._memories: dict[str, AnswerMemory] = {}
-        #: Whether `stop` was called: nothing is lent any more.
-        self.stopped = False
 
     @property
     def wait_ms(self) -> int:
         """The longest time for which a gateway may hold a request back, in milliseconds."""
-        return int(min(_WAIT_S, self._timeout_s / 2) * 1000)
+        return int(min(_WAIT_S, self.timeout_s / 2) * 1000)
 
     @property
     def open(self) -> int:
@@ -105,7 +107,7 @@ class KafkaClients:
     async def borrow(self, use: Use) -> AsyncIterator[KafkaClient]:
         """Lend a client for the length of a block. Raises ApiError with Retry-After if there are too many."""
         if self.stopped:
-            raise _unreachable()
+            raise unreachable()
         places = self._places.setdefault(use.name, _Places(use))
         memory = self._memories.setdefault(use.name, AnswerMemory(use.bytes_max))
         await places.enter()
@@ -123,58 +125,77 @@ class KafkaClients:
         self.stopped = True
         for client in list(self._borrowed):
             client.cut()
-        self._close_idle(float("inf"))
+        self._idle.close()
+        for close in self.on_stop:
+            close()
 
     async def close(self) -> None:
         """Stop, and let the transports close."""
         self.stop()
         await asyncio.sleep(0)
 
-    async def connection(self, memory: AnswerMemory) -> tuple[KafkaConnection, bool]:
+    async def line(self, memory: AnswerMemory) -> tuple[_Line, bool]:
         """Return a connection, and whether it was used before. Raises ApiError if no gateway can be reached."""
-        from admin_api.kafka_connection import KafkaConnection  # a server of no records does without aiokafka
+        while (idle := self._idle.take(lambda _: True)) is not None:
+            if idle.is_open:
+                idle.memory = memory
+                return idle, True
+            idle.close()
+        from protocol_lib.client import ClientSettings, Connection, KafkaError  # no reader, no memory for a client
 
-        while self._idle:
-            connection, _ = self._idle.pop()
-            if connection.is_open:
-                connection.use(memory)
-                return connection, True
-            connection.close()
-        for address in self._addresses:
-            connection = KafkaConnection(address, self._timeout_s, memory)
+        timeout_ms = max(1, int(self.timeout_s * 1000))
+        settings = ClientSettings(
+            bootstrap_servers=[str(address) for address in self.addresses],
+            client_id=CLIENT_ID,
+            connect_timeout_ms=timeout_ms,
+            request_timeout_ms=timeout_ms,
+            response_bytes_max=ANSWER_BYTES_MAX,
+        )
+        for address in settings.addresses:
+            line = _Line(memory)
             try:
-                await connection.open()
-            except OSError as error:
+                line.connection = await Connection.open(address, settings, room=line.reserve)
+            except KafkaError as error:
                 log.debug("gateway not reached", address=str(address), reason=str(error))
                 continue
             if not self.stopped:
-                return connection, False
-            connection.close()
-        raise _unreachable()
+                return line, False
+            line.close()
+        raise unreachable()
 
-    def take_back(self, connection: KafkaConnection) -> None:
+    def take_back(self, line: _Line) -> None:
         """Keep a connection on which nothing is under way for the next borrower."""
-        if self.stopped or not connection.is_open or len(self._idle) >= IDLE_MAX:
-            connection.close()
-            return
-        loop = asyncio.get_running_loop()
-        self._idle.append((connection, loop.time()))
-        if self._idle_timer is None:
-            self._idle_timer = loop.call_later(self._idle_s, self._on_idle)
+        if self.stopped or not line.is_open:
+            line.close()
+        else:
+            self._idle.put(line)
 
-    def _on_idle(self) -> None:
-        loop = asyncio.get_running_loop()
-        self._idle_timer = None
-        self._close_idle(loop.time() - self._idle_s)
-        if self._idle:
-            self._idle_timer = loop.call_at(self._idle[0][1] + self._idle_s, self._on_idle)
 
-    def _close_idle(self, before: float) -> None:
-        while self._idle and self._idle[0][1] <= before:
-            self._idle.popleft()[0].close()
-        if not self._idle and self._idle_timer is not None:
-            self._idle_timer.cancel()
-            self._idle_timer = None
+class _Line:
+    """A connection, and the memory of its last answer."""
+
+    connection: Connection
+
+    def __init__(self, memory: AnswerMemory) -> None:
+        self.memory = memory
+        self._reserved = 0
+
+    @property
+    def is_open(self) -> bool:
+        return self.connection.is_open
+
+    async def reserve(self, size: int) -> None:
+        await self.memory.reserve(size)
+        self._reserved += size
+
+    def release(self) -> None:
+        """Release the memory of the last answer."""
+        size, self._reserved = self._reserved, 0
+        self.memory.release(size)
+
+    def close(self) -> None:
+        self.connection.close()
+        self.release()
 
 
 class KafkaClient:
@@ -184,12 +205,11 @@ class KafkaClient:
         self.use = use
         self._clients = clients
         self._memory = memory
-        self._connection: KafkaConnection | None = None
-        self._under_way = False
+        self._line: _Line | None = None
 
     @property
     def is_connected(self) -> bool:
-        return self._connection is not None and self._connection.is_open
+        return self._line is not None and self._line.is_open
 
     @property
     def wait_ms(self) -> int:
@@ -201,68 +221,75 @@ class KafkaClient:
         """Whether the server stops, and no request can succeed any more."""
         return self._clients.stopped
 
-    async def connect(self) -> None:
-        """Connect, if there is no connection. Raises ApiError if no gateway can be reached."""
-        if not self.is_connected:
-            self.cut()
-            self._connection, _ = await self._clients.connection(self._memory)
+    async def connect(self) -> bool:
+        """Connect if need be. Return whether the connection was used before. Raises ApiError if none can be made."""
+        if self.is_connected:
+            return True
+        self.cut()
+        self._line, was_used = await self._clients.line(self._memory)
+        return was_used
 
-    async def send(self, request: Any, *, repeatable: bool) -> Any:
-        """Send one of aiokafka's requests and return its answer; its error codes are values.
+    async def fetch(
+        self,
+        topic: str,
+        positions: Mapping[int, int],
+        *,
+        bytes_max: int,
+        read_committed: bool = False,
+        wait_ms: int = 0,
+    ) -> list[FetchedPartition]:
+        """Return the answer about each partition from its offset on; error codes in it are values.
 
-        A repeatable request is sent again if an idle connection turns out to be dead.
+        `bytes_max` bounds all records together, but for the first batch, which comes whole.
 
         Raises:
             ApiError: no gateway can be reached, or it does not answer in time.
             AnswerTooLargeError: the answer exceeds ANSWER_BYTES_MAX.
         """
-        self.forget()
-        was_used = False
-        if not self.is_connected:
-            self.cut()
-            self._connection, was_used = await self._clients.connection(self._memory)
-        try:
-            return await self._exchange(request)
-        except AnswerTooLargeError:
-            self.cut()
-            raise
-        except TimeoutError:
-            self.cut()
-            raise errors.ApiError(503, 50003, "The gateway did not answer in time.") from None
-        except ConnectionError as error:
-            self.cut()
-            if not (was_used and repeatable) or self._clients.stopped:
-                raise _unreachable() from error
-        return await self.send(request, repeatable=True)
+        from protocol_lib.client import KafkaError, ResponseTimeoutError, ResponseTooLargeError, fetch
 
-    async def _exchange(self, request: Any) -> Any:
-        assert self._connection is not None
-        self._under_way = True
-        answer = await self._connection.exchange(request)
-        self._under_way = False
-        return answer
+        self.forget()
+        while True:
+            was_used = await self.connect()
+            assert self._line is not None
+            try:
+                return await fetch(
+                    self._line.connection,
+                    topic,
+                    positions,
+                    bytes_max=bytes_max,
+                    read_committed=read_committed,
+                    wait_ms=wait_ms,
+                )
+            except BaseException as error:
+                self.cut()  # an answer may still come
+                if isinstance(error, ResponseTooLargeError):
+                    raise AnswerTooLargeError(f"an answer of more than {ANSWER_BYTES_MAX} bytes") from error
+                if isinstance(error, ResponseTimeoutError):
+                    raise errors.ApiError(503, 50003, "The gateway did not answer in time.") from error
+                if not isinstance(error, KafkaError):
+                    raise
+                if not was_used or self._clients.stopped:
+                    raise unreachable() from error
+                # Else it was idle, and may have been dead.
 
     def forget(self) -> None:
         """Release the memory of the last answer, which the caller no longer uses."""
-        if self._connection is not None:
-            self._connection.release()
+        if self._line is not None:
+            self._line.release()
 
     def end(self) -> None:
-        """Give the connection back, or close it if an answer is still to come on it."""
-        connection = self._connection
-        if self._under_way or connection is None:
-            self.cut()
-            return
-        self.forget()
-        self._connection = None
-        self._clients.take_back(connection)
+        """Give the connection back."""
+        line, self._line = self._line, None
+        if line is not None:
+            line.release()
+            self._clients.take_back(line)
 
     def cut(self) -> None:
         """Close the connection."""
-        if self._connection is not None:
-            self._connection.close()
-        self._connection = None
-        self._under_way = False
+        if self._line is not None:
+            self._line.close()
+        self._line = None
 
 
 class _Places:
@@ -292,7 +319,7 @@ class _Places:
         self._free.release()
 
 
-def _unreachable() -> errors.ApiError:
+def unreachable() -> errors.ApiError:
     return errors.ApiError(503, 50302, "The gateway cannot be reached.")
 
 

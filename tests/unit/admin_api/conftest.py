@@ -203,10 +203,10 @@ async def serving_storage(data_dir: Path, storage_address: str) -> AsyncIterator
 
 
 class _Unlisted:
-    """The cluster of a gateway that is not listed as a broker."""
+    """The cluster of a gateway that is listed as a broker nowhere but in its own answers."""
 
     async def register_gateway(self, _request: cluster_pb2.RegisterGatewayRequest) -> Any:
-        return cluster_pb2.RegisterGatewayResponse(cluster_id="unlisted")
+        return cluster_pb2.RegisterGatewayResponse(node_id=1, cluster_id="unlisted")
 
     async def remove_gateway(self, _request: cluster_pb2.RemoveGatewayRequest) -> Any:
         return cluster_pb2.RemoveGatewayResponse()

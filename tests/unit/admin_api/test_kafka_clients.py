@@ -11,17 +11,22 @@ import pytest
 from admin_api.answer_memory import ANSWER_BYTES_MAX, AnswerMemory, AnswerTooLargeError
 from admin_api.errors import ApiError
 from admin_api.kafka_clients import BROWSE, DOWNLOAD, PRODUCE, TAIL, KafkaClients, Use
-from aiokafka.protocol.fetch import FetchRequest
 from protocol_lib.api import ApiKey
-from protocol_lib.messages.fetch import FetchResponse
+from protocol_lib.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from service_chassis.address import Address
 from support.scripted_broker import ScriptedBroker, versions
 
 from tests.support.waiting import until_async
 
 ONE = Use("one", 1, 4 * ANSWER_BYTES_MAX)
-FETCH = FetchRequest(0, 0, 1000, 0, [("t", [(0, 0, 1000)])])
-EMPTY = FetchResponse(session_id=7, responses=())
+
+
+def answer_of(offset: int = 7, data: bytes = b"") -> FetchResponse:
+    row = PartitionData(partition_index=0, error_code=0, high_watermark=offset, records=data, aborted_transactions=())
+    return FetchResponse(responses=(FetchableTopicResponse(topic="t", partitions=(row,)),))
+
+
+EMPTY = answer_of()
 
 
 def answering(fetched: Callable[[], Any]) -> Callable[[Any, Any], Any]:
@@ -44,11 +49,10 @@ async def pool(*ports: int, timeout_s: float = 60, idle_s: float = 600) -> Async
     assert all(memory.free == memory.total for memory in clients._memories.values())
 
 
-async def fetch(clients: KafkaClients, use: Use = ONE, *, repeatable: bool = True) -> int:
+async def fetch(clients: KafkaClients, use: Use = ONE) -> int:
     async with clients.borrow(use) as client:
-        answer = await client.send(FETCH, repeatable=repeatable)
-        session_id: int = answer.session_id
-        return session_id
+        (answer,) = await client.fetch("t", {0: 0}, bytes_max=1000)
+        return answer.high_watermark
 
 
 async def test_a_connection_serves_one_borrower_after_the_other() -> None:
@@ -63,7 +67,7 @@ async def test_idle_connections_close() -> None:
         await asyncio.gather(*(fetch(clients, BROWSE) for _ in range(4)))
         assert gateway.connections == clients.open == 4
         await until_async(lambda: clients.open == 0)
-        assert clients._idle_timer is None
+        assert clients._idle._timer is None
 
 
 async def test_nothing_is_connected_before_the_first_request() -> None:
@@ -76,25 +80,25 @@ async def test_nothing_is_connected_before_the_first_request() -> None:
 async def test_a_gateway_that_restarts_is_found_again() -> None:
     async with pool(1) as clients:
         async with broker() as gateway:
-            clients._addresses = (Address("127.0.0.1", gateway.port),)
+            clients.addresses = (Address("127.0.0.1", gateway.port),)
             await fetch(clients)
         with pytest.raises(ApiError) as caught:
             await fetch(clients)
         assert (caught.value.status_code, caught.value.error_code) == (503, 50302)
         async with broker() as gateway:
-            clients._addresses = (Address("127.0.0.1", gateway.port),)
+            clients.addresses = (Address("127.0.0.1", gateway.port),)
             assert await fetch(clients) == 7
 
 
-async def test_a_connection_that_dies_unseen_is_replaced_for_a_request_that_may_be_repeated() -> None:
-    answers: list[Any] = [EMPTY, None, EMPTY, None]
+async def test_a_connection_that_dies_unseen_is_replaced() -> None:
+    answers: list[Any] = [EMPTY, None, EMPTY, None, None]
     async with broker(lambda: answers.pop(0)) as gateway, pool(gateway.port) as clients:
         assert [await fetch(clients), await fetch(clients)] == [7, 7]
         assert gateway.connections == 2
         with pytest.raises(ApiError) as caught:
-            await fetch(clients, repeatable=False)
+            await fetch(clients)  # once is enough
         assert (caught.value.status_code, caught.value.error_code) == (503, 50302)
-        assert (gateway.connections, clients.open) == (2, 0)
+        assert (gateway.connections, clients.open) == (3, 0)
 
 
 async def test_the_next_address_is_tried() -> None:
@@ -113,19 +117,50 @@ async def test_a_gateway_that_does_not_answer() -> None:
 
 async def test_an_answer_that_is_too_large_is_not_read() -> None:
     async with broker(lambda: bytes(ANSWER_BYTES_MAX)) as gateway, pool(gateway.port) as clients:
-        with pytest.raises(AnswerTooLargeError, match=f"an answer of {ANSWER_BYTES_MAX + 4} bytes"):
+        with pytest.raises(AnswerTooLargeError, match=f"an answer of more than {ANSWER_BYTES_MAX} bytes"):
             await fetch(clients)
         assert (gateway.connections, clients.open) == (1, 0)
 
 
-async def test_the_memory_of_an_answer_is_held_until_it_is_forgotten() -> None:
-    async with broker() as gateway, pool(gateway.port) as clients, clients.borrow(ONE) as client:
-        await client.send(FETCH, repeatable=True)
+async def test_the_memory_of_a_large_answer_is_held_until_it_is_forgotten() -> None:
+    async with (
+        broker(lambda: answer_of(data=bytes(200_000))) as gateway,
+        pool(gateway.port) as clients,
+        clients.borrow(ONE) as client,
+    ):
+        await client.fetch("t", {0: 0}, bytes_max=1)
         memory = clients._memories["one"]
-        held = 4 * ANSWER_BYTES_MAX - memory.free
-        assert held == 2 * 18  # correlation id, throttle time, error, session, no topics
+        assert 200_000 < memory.total - memory.free < 200_100
         client.forget()
-        assert memory.free == 4 * ANSWER_BYTES_MAX
+        assert memory.free == memory.total
+
+
+async def test_no_large_answer_is_read_before_there_is_memory_for_it() -> None:
+    two = Use("two", 2, ANSWER_BYTES_MAX)
+    async with broker(lambda: answer_of(data=bytes(10_000_000))) as gateway, pool(gateway.port) as clients:
+        async with clients.borrow(two) as first, clients.borrow(two) as second:
+            (answer,) = await first.fetch("t", {0: 0}, bytes_max=1)
+            waits = asyncio.create_task(second.fetch("t", {0: 0}, bytes_max=1))
+            await until_async(lambda: bool(clients._memories["two"]._waiting))
+            await asyncio.sleep(0.05)
+            assert not waits.done()
+            assert len(answer.data) == 10_000_000
+            first.forget()
+            assert len((await waits)[0].data) == 10_000_000
+        assert (gateway.connections, clients.open) == (2, 2)
+
+
+async def test_a_borrower_that_leaves_while_it_waits_for_memory() -> None:
+    two = Use("two", 2, ANSWER_BYTES_MAX)
+    async with broker(lambda: answer_of(data=bytes(10_000_000))) as gateway, pool(gateway.port) as clients:
+        async with clients.borrow(two) as first:
+            await first.fetch("t", {0: 0}, bytes_max=1)
+            waits = asyncio.create_task(fetch(clients, two))
+            await until_async(lambda: bool(clients._memories["two"]._waiting))
+            waits.cancel()
+            await asyncio.wait([waits])
+            await until_async(lambda: not clients._memories["two"]._waiting)
+            assert clients.open == 1
 
 
 async def test_a_borrower_that_leaves_before_its_answer_leaves_no_connection() -> None:

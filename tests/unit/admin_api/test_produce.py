@@ -11,14 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
-from admin_api.kafka_clients import BROWSE, PRODUCE, KafkaClients
-from admin_api.kafka_connection import KafkaConnection
-from aiokafka.protocol.fetch import FetchRequest
-from aiokafka.protocol.produce import ProduceRequest
+from admin_api.kafka_clients import BROWSE, PRODUCE
 from protocol_lib.client.partitioner import murmur2
-from protocol_lib.records.batch import read_batches
-from protocol_lib.records.record import read_records
-from service_chassis import address
 
 if TYPE_CHECKING:
     from tests.unit.admin_api.conftest import OwnStorage, Stack
@@ -53,22 +47,18 @@ def reports(text: str) -> list[dict[str, Any]]:
 def stored(stack: Stack, name: str, partition: int) -> list[tuple[Any, ...]]:
     """Return (offset, timestamp, key, value, headers, has a producer id) of a partition's records."""
 
-    async def fetch() -> bytes:
-        clients = KafkaClients([address.parse(stack.kafka)], timeout_s=60)
-        request = FetchRequest(0, 0, 8_000_000, 0, [(name, [(partition, 0, 8_000_000)])])
-        async with clients.borrow(BROWSE) as client:
-            answer = await client.send(request, repeatable=True)
-        await clients.close()
-        (((_, ((_, code, *_, batches),)),),) = (answer.topics,)
-        assert code == 0
-        return bytes(batches)
+    async def fetch() -> list[tuple[Any, ...]]:
+        async with stack.clients.borrow(BROWSE) as client:
+            (answer,) = await client.fetch(name, {partition: 0}, bytes_max=8_000_000)
+            assert answer.error_code == 0
+            return [
+                (each.offset, each.timestamp, each.key, each.value, each.headers, batch.header.producer_id >= 0)
+                for batch, _ in answer.batches()
+                if batch.header is not None
+                for each in batch.records()
+            ]
 
-    read = memoryview(stack.loop.run(fetch()))
-    return [
-        (record.offset, record.timestamp, record.key, record.value, record.headers, header.producer_id >= 0)
-        for header, batch in read_batches(read)
-        for record in read_records(batch)
-    ]
+    return stack.loop.run(fetch())
 
 
 def offset_end(stack: Stack, name: str, partition: int) -> int:
@@ -374,38 +364,13 @@ def test_a_record_of_the_largest_size(stack: Stack, topic: str) -> None:
     assert (answer.status_code, answer.json()["error_code"]) == (413, 413)
 
 
-def test_a_gateway_that_is_away(
-    own_storage: OwnStorage, admin: Callable[..., httpx.Client], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("admin_api.kafka_producer.BACKOFF_S", 0.001)
+def test_a_gateway_that_is_away(own_storage: OwnStorage, admin: Callable[..., httpx.Client]) -> None:
     client = admin(own_storage.address, admin_gateways="127.0.0.1:1")
     cluster = client.get("/v3/clusters").json()["data"][0]["metadata"]["self"]
     assert client.post(f"{cluster}/topics", json={"topic_name": "waiting"}).status_code == 201
     answer = client.post(f"{cluster}/topics/waiting/records", content=b"{}", headers=JSON)
     assert answer.status_code == 200
     assert answer.json() == {"error_code": 50302, "message": "The gateway cannot be reached."}
-
-
-def test_a_lost_answer_leaves_each_record_once(stack: Stack, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The gateway stored the records and its answer is lost, twice: they are sent again under their sequences."""
-    stack.create_topic("once", 1)
-    url = f"{stack.cluster}/topics/once"
-    one = {"value": {"type": "JSON", "data": 1}}
-    assert stream(stack, url, one)[0]["offset"] == 0
-    exchange, lost = KafkaConnection.exchange, [1, 2]
-
-    async def losing(connection: KafkaConnection, request: Any) -> Any:
-        answer = await exchange(connection, request)
-        if isinstance(request, ProduceRequest) and lost:
-            lost.pop()
-            raise TimeoutError
-        return answer
-
-    monkeypatch.setattr(KafkaConnection, "exchange", losing)
-    assert [report["offset"] for report in stream(stack, url, one, one, one)] == [1, 2, 3]
-    assert lost == []
-    assert [report["offset"] for report in stream(stack, url, one)] == [4]
-    assert offset_end(stack, "once", 0) == 5
 
 
 def test_a_topic_that_is_made_again(stack: Stack) -> None:

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
+from protocol_lib.client import FetchedBatch, FetchedPartition
 from protocol_lib.errors import DecodeError
 from protocol_lib.records.record import Record
 
@@ -24,7 +25,7 @@ from admin_api import errors
 from admin_api.answer_memory import AnswerTooLargeError
 from admin_api.kafka_clients import KafkaClient
 from admin_api.records.conditions import Filter
-from admin_api.records.fetching import Batch, Fetched, fetch
+from admin_api.records.decoding import records_of
 from admin_api.records.limits import ROWS_BYTES_MAX, Work
 from admin_api.records.rendering import Formats, render
 
@@ -169,24 +170,24 @@ class Browse:
         for each in partitions:
             if self._newest_first and each.position < 0:
                 each.low = each.position = max(each.unread.start, each.unread.end - each.window)
-        positions = [
-            (each.unread.partition, each.position if self._newest_first else each.unread.start) for each in partitions
-        ]
-        fetched = fetch(
-            self._client, self._topic, positions, bytes_max=FETCH_BYTES, read_committed=self._read_committed
-        )
+        first = partitions[0].unread.partition
+        positions = {
+            each.unread.partition: each.position if self._newest_first else each.unread.start for each in partitions
+        }
         try:
-            async for answer in fetched:
-                is_first = answer.partition == positions[0][0]
+            for answer in await self._client.fetch(
+                self._topic, positions, bytes_max=FETCH_BYTES, read_committed=self._read_committed
+            ):
+                is_first = answer.partition == first
                 await self._read(self._partitions[answer.partition], answer, is_first=is_first)
         except AnswerTooLargeError:
             if len(partitions) > 1:  # find the one whose batch it is
                 for each in partitions:
                     await self._load([each])
                 return
-            self._give_up(partitions[0], positions[0][1], "a record batch is too large to be shown")
+            self._give_up(partitions[0], positions[first], "a record batch is too large to be shown")
 
-    async def _read(self, partition: _Partition, answer: Fetched, *, is_first: bool) -> None:
+    async def _read(self, partition: _Partition, answer: FetchedPartition, *, is_first: bool) -> None:
         position = partition.position if self._newest_first else partition.unread.start
         if answer.error_code == _OFFSET_OUT_OF_RANGE:
             self._give_up(partition, position, "the records from here on were deleted meanwhile")
@@ -196,12 +197,12 @@ class Browse:
         partition.bytes += len(answer.data)
         after = position
         try:
-            for batch in answer.batches():
-                if batch.header.base_offset >= partition.unread.end:
+            for batch, is_visible in answer.batches():
+                if batch.base_offset >= partition.unread.end:
                     after = partition.unread.end
                     break
-                after = await self._read_batch(partition, batch, position)
-                if len(partition.ready) >= self._limit or after <= batch.header.last_offset:
+                after = await self._read_batch(partition, batch, position, is_visible=is_visible)
+                if len(partition.ready) >= self._limit or after <= batch.last_offset:
                     break
         except DecodeError as error:
             self._give_up(partition, after, str(error))
@@ -212,17 +213,16 @@ class Browse:
             self._advance(partition, partition.unread.end)  # there is nothing more to read
         # Else the batches of partitions before it have filled the answer. Its turn as the first one comes.
 
-    async def _read_batch(self, partition: _Partition, batch: Batch, position: int) -> int:
+    async def _read_batch(self, partition: _Partition, batch: FetchedBatch, position: int, *, is_visible: bool) -> int:
         """Read the rows of a batch; return the offset after those read."""
-        header, unread = batch.header, partition.unread
-        end = header.last_offset + 1
+        unread, end = partition.unread, batch.last_offset + 1
         if self._newest_first and position == partition.low:
             # The batch is here, so its records before the window are, too.
-            partition.low = max(unread.start, min(partition.low, header.base_offset))
-        if not batch.is_visible:
+            partition.low = max(unread.start, min(partition.low, batch.base_offset))
+        if not is_visible:
             return end
         try:
-            for record in await batch.records():
+            for record in await records_of(batch):
                 await self._work.pause()
                 low = partition.low if self._newest_first else position
                 if not low <= record.offset < unread.end:
@@ -231,7 +231,7 @@ class Browse:
                 if self._filter.admits(unread.partition, record) and self._keep(partition, record):
                     return record.offset + 1
         except DecodeError as error:
-            self.faults.append(Fault(unread.partition, header.base_offset, str(error)))
+            self.faults.append(Fault(unread.partition, batch.base_offset, str(error)))
         return end
 
     def _keep(self, partition: _Partition, record: Record) -> bool:

@@ -8,7 +8,7 @@ from admin_api import errors
 from admin_api.kafka_clients import KafkaClient
 from admin_api.records.conditions import Filter
 from admin_api.records.cursors import Left
-from admin_api.records.fetching import fetch
+from admin_api.records.decoding import records_of
 from admin_api.records.limits import Work
 from admin_api.records.rendering import Formats, render
 
@@ -28,12 +28,13 @@ async def lines(
         position = start
         while position < end:
             before, piece = position, bytearray()
-            positions = [(partition, position)]
-            async for answer in fetch(client, topic, positions, bytes_max=_FETCH_BYTES, read_committed=read_committed):
+            for answer in await client.fetch(
+                topic, {partition: position}, bytes_max=_FETCH_BYTES, read_committed=read_committed
+            ):
                 errors.check(answer.error_code)
-                for batch in answer.batches():
-                    position = batch.header.last_offset + 1
-                    for record in await batch.records() if batch.is_visible else ():
+                for batch, is_visible in answer.batches():
+                    position = batch.last_offset + 1
+                    for record in await records_of(batch) if is_visible else ():
                         await work.pause()
                         if before <= record.offset < end and wanted.admits(partition, record):
                             piece += render(partition, record, formats).encode() + b"\n"

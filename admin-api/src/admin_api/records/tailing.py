@@ -25,13 +25,14 @@ import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 
+from protocol_lib.client import FetchedPartition
 from protocol_lib.errors import DecodeError
 
 from admin_api import errors
 from admin_api.answer_memory import AnswerTooLargeError
 from admin_api.kafka_clients import KafkaClient
 from admin_api.records.conditions import Filter
-from admin_api.records.fetching import Fetched, fetch
+from admin_api.records.decoding import records_of
 from admin_api.records.limits import Work
 from admin_api.records.rendering import Formats, render
 
@@ -104,21 +105,20 @@ class Tail:
 
     async def _next_piece(self) -> bytes:
         """Wait for records, for a second at most, and return their events. Raises ApiError."""
-        positions = list(self._positions.items())
+        positions = dict(self._positions)
         piece = bytearray()
         try:
-            async for answer in fetch(
-                self._client,
+            for answer in await self._client.fetch(
                 self._topic,
                 positions,
                 bytes_max=_FETCH_BYTES,
                 read_committed=self._read_committed,
-                max_wait_ms=self._client.wait_ms,
+                wait_ms=self._client.wait_ms,
             ):
                 if answer.error_code or answer.data:
                     await self._read(answer, piece)
         except AnswerTooLargeError:
-            for partition, position in positions:
+            for partition, position in positions.items():
                 await self._skip(partition, position, piece)
         self._client.forget()
         if piece:
@@ -129,7 +129,7 @@ class Tail:
             piece[-1:] = b"id: %s\n\n" % last.encode()
         return bytes(piece)
 
-    async def _read(self, answer: Fetched, piece: bytearray) -> None:
+    async def _read(self, answer: FetchedPartition, piece: bytearray) -> None:
         partition = answer.partition
         position = self._positions[partition]
         if answer.error_code == _OFFSET_OUT_OF_RANGE:
@@ -137,8 +137,8 @@ class Tail:
             return
         errors.check(answer.error_code)
         try:
-            for batch in answer.batches():
-                for record in await batch.records() if batch.is_visible else ():
+            for batch, is_visible in answer.batches():
+                for record in await records_of(batch) if is_visible else ():
                     if record.offset < position:
                         continue
                     await self._work.pause()
@@ -150,7 +150,7 @@ class Tail:
                         self._events.spend(1)
                         self._bytes.spend(len(text))
                         piece += b"data: %s\n\n" % text
-                self._positions[partition] = max(position, batch.header.last_offset + 1)
+                self._positions[partition] = max(position, batch.last_offset + 1)
         except DecodeError:
             await self._skip(partition, self._positions[partition], piece)
 

@@ -15,6 +15,7 @@ import contextlib
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
+from broker_contract.topics_pb2 import Topic
 from fastapi import FastAPI, Request
 from service_chassis import logs
 from service_chassis.http.bodies import BODY_KEY, Body, require_json
@@ -77,7 +78,7 @@ async def produce_records(view: ClusterView, topic_name: TopicName, request: Req
     first = await anext(texts, None)
     if first is None:
         raise errors.ApiError(422, 42206, "Payload error. Request body is empty. Data is required.")
-    target = _Target(request, view.cluster_id, topic_name, topic.partition_count)
+    target = _Target(request, view.cluster_id, topic)
     return _Reports(target, first, texts)
 
 
@@ -89,7 +90,7 @@ async def produce_batch(view: ClusterView, topic_name: TopicName, request: Reque
         whole = b"".join([part async for part in body.parts(BATCH_BYTES_MAX)])
     given = _batch(whole)
     topic = await view.storage.topic(topic_name)
-    target = _Target(request, view.cluster_id, topic_name, topic.partition_count)
+    target = _Target(request, view.cluster_id, topic)
     answer = ProduceBatchResponse(successes=[], failures=[])
     for entry, report in zip(given.entries, await target.produce(given.entries), strict=True):
         if report.error_code == 200:
@@ -127,24 +128,23 @@ def _no_batch(message: str) -> errors.ApiError:
 class _Target:
     """The topic that a request produces to."""
 
-    def __init__(self, request: Request, cluster_id: str, topic: str, partition_count: int) -> None:
+    def __init__(self, request: Request, cluster_id: str, topic: Topic) -> None:
         self._app = request.app
         self._cluster_id = cluster_id
         self._topic = topic
-        self._partition_count = partition_count
 
     async def produce(self, given: Sequence[ProduceRequest | errors.ApiError]) -> list[ProduceResponse]:
         """Produce records, and return the report of each. An error in place of a record is its report."""
-        from admin_api.kafka_producer import Producer  # a server of no records does without aiokafka
+        from admin_api.kafka_producer import Producers, Target  # a server of no records does without aiokafka
 
-        state = self._app.state
-        if not hasattr(state, "producer"):
-            state.producer = Producer(state.clients)
+        state, topic = self._app.state, self._topic
+        if not hasattr(state, "producers"):
+            state.producers = Producers(state.clients)
         records: list[NewRecord | errors.ApiError] = [_record(each) for each in given]
         good = [record for record in records if isinstance(record, NewRecord)]
         outcomes: list[Stored | errors.ApiError]
         try:
-            outcomes = await state.producer.produce(self._topic, self._partition_count, good)
+            outcomes = await state.producers.produce(Target(topic.name, topic.id, topic.partition_count), good)
         except errors.ApiError as error:
             outcomes = [error] * len(good)
         left = iter(outcomes)
@@ -162,7 +162,7 @@ class _Target:
         return ProduceResponse(
             error_code=200,
             cluster_id=self._cluster_id,
-            topic_name=self._topic,
+            topic_name=self._topic.name,
             partition_id=outcome.partition,
             offset=outcome.offset,
             timestamp=rfc3339(outcome.timestamp),

@@ -105,17 +105,17 @@ async def get_record(
     """Return one record whole, up to 16 MiB."""
     from protocol_lib.errors import DecodeError
 
-    from admin_api.records.fetching import fetch
+    from admin_api.records.decoding import records_of
 
     (range_,) = await bounds(calls, topic_name, await partitions_of(calls, topic_name, partition_id))
     if not range_.start <= offset < range_.end:
         raise errors.not_found(f"The partition has the offsets from {range_.start} to the one before {range_.end}.")
     async with _clients(request).borrow(BROWSE) as client:
         try:
-            async for answer in fetch(client, topic_name, [(partition_id, offset)], bytes_max=1, read_committed=False):
+            for answer in await client.fetch(topic_name, {partition_id: offset}, bytes_max=1):
                 errors.check(answer.error_code)
-                for batch in answer.batches():
-                    for record in await batch.records() if batch.is_visible else ():
+                for batch, is_visible in answer.batches():
+                    for record in await records_of(batch) if is_visible else ():
                         if record.offset == offset:
                             return _json(render(partition_id, record, Formats(key_format, value_format, whole=True)))
                     break

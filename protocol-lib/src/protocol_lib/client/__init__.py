@@ -1,7 +1,8 @@
-"""An asyncio client on this package's own codec: producer, consumer, administrator.
+"""An asyncio client on this package's own codec: producer, consumer, administrator, and fetches without a consumer.
 
 settings     ClientSettings: where the cluster is, TLS, SASL, time limits
 producer     Producer: accumulator (batches per partition), sender (requests per leader), partitioner
+fetch        the records of partitions at offsets of the caller's choice, over one connection
 connection   one connection to one broker; cluster: all of them, metadata, routing, retries
 errors       the exceptions that all of them raise, from KafkaError down
 """
@@ -14,11 +15,13 @@ from protocol_lib.client.config_admin import ConfigEntry, ConfigResource, Config
 from protocol_lib.client.connection import Connection
 from protocol_lib.client.consumer import Consumer
 from protocol_lib.client.cooperative_sticky import CooperativeStickyAssignor
-from protocol_lib.client.errors import BrokerError, KafkaError
+from protocol_lib.client.errors import BrokerError, KafkaError, ResponseTimeoutError, ResponseTooLargeError
 from protocol_lib.client.fetch_state import ConsumerRecord
 from protocol_lib.client.group_admin import GroupDescription, GroupListing, MemberDescription
 from protocol_lib.client.group_offsets import OffsetAndMetadata
+from protocol_lib.client.isolation import FetchedBatch
 from protocol_lib.client.metadata import Node, Partition, Topic, TopicPartition
+from protocol_lib.client.partition_fetch import FetchedPartition, fetch
 from protocol_lib.client.producer import Producer
 from protocol_lib.client.rebalancing import RebalanceListener
 from protocol_lib.client.sasl import SaslPlain, SaslScram
@@ -41,6 +44,8 @@ __all__ = [
     "Consumer",
     "ConsumerRecord",
     "CooperativeStickyAssignor",
+    "FetchedBatch",
+    "FetchedPartition",
     "GroupDescription",
     "GroupListing",
     "KafkaError",
@@ -54,6 +59,8 @@ __all__ = [
     "RebalanceListener",
     "RecordMetadata",
     "ResourceType",
+    "ResponseTimeoutError",
+    "ResponseTooLargeError",
     "RoundRobinAssignor",
     "SaslPlain",
     "SaslScram",
@@ -61,4 +68,5 @@ __all__ = [
     "SpecialTimestamp",
     "Topic",
     "TopicPartition",
+    "fetch",
 ]

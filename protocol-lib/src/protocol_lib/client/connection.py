@@ -8,12 +8,16 @@ Requests are pipelined: each is written at once, and a broker answers a connecti
 asks for the broker's ApiVersions and authenticates; after that a request travels in the newest version that both
 sides know. Every fault on the wire ends the connection, a request without an answer in time included: no later request
 could be answered either.
+
+Answers are at most `response_bytes_max` long. A caller with many connections bounds the memory of all their answers by
+`room`: it is awaited with the size of each large answer before any memory is taken for it, and nothing more is received
+until it returns. Records in an answer refer to the memory of the answer.
 """
 
 import asyncio
 import ssl
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -24,6 +28,7 @@ from protocol_lib.client.errors import (
     InvalidResponseError,
     KafkaError,
     ResponseTimeoutError,
+    ResponseTooLargeError,
     UnsupportedByBrokerError,
     check,
 )
@@ -32,6 +37,7 @@ from protocol_lib.client.sasl import SaslMechanism
 from protocol_lib.client.settings import Address, ClientSettings
 from protocol_lib.codec import decode, encode_parts
 from protocol_lib.errors import DecodeError, ErrorCode
+from protocol_lib.framing import FrameError
 from protocol_lib.headers import RequestHeader, decode_response_header, encode_request_header
 from protocol_lib.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from protocol_lib.messages.sasl_authenticate import SaslAuthenticateRequest
@@ -48,6 +54,9 @@ _RENEW_AT: Final = 0.85
 _CUT_OFF: Final = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError)
 _WRITE_BUFFER_HIGH: Final = 1 << 20
 
+#: Function that returns once there is memory for so many bytes.
+Room = Callable[[int], Awaitable[None]]
+
 
 @dataclass(slots=True)
 class _Awaited:
@@ -63,13 +72,15 @@ class _Awaited:
 class Connection(asyncio.BufferedProtocol):
     """See the module. Made by `open` only."""
 
-    def __init__(self, address: Address, settings: ClientSettings) -> None:
+    def __init__(self, address: Address, settings: ClientSettings, room: Room | None = None) -> None:
         self.address = address
         #: versions that the broker serves: api key → (first, last)
         self.versions: Mapping[int, tuple[int, int]] = {}
         self._settings = settings
         self._loop = asyncio.get_running_loop()
         self._receiver = FrameReceiver(settings.response_bytes_max)
+        self._room = room
+        self._making_room: asyncio.Task[None] | None = None
         self._awaited: deque[_Awaited] = deque()
         self._last_correlation_id = 0
         self._slots = asyncio.Semaphore(settings.in_flight_max)
@@ -82,9 +93,9 @@ class Connection(asyncio.BufferedProtocol):
         self.closed = asyncio.Event()
 
     @classmethod
-    async def open(cls, address: Address, settings: ClientSettings) -> "Connection":
+    async def open(cls, address: Address, settings: ClientSettings, *, room: Room | None = None) -> "Connection":
         """Return a connection that is negotiated and authenticated; KafkaError when there cannot be one."""
-        connection = cls(address, settings)
+        connection = cls(address, settings, room)
         try:
             async with asyncio.timeout(settings.connect_timeout_ms / 1000):
                 await connection._connect()
@@ -189,8 +200,14 @@ class Connection(asyncio.BufferedProtocol):
         try:
             for frame in self._receiver.received(nbytes):
                 self._deliver(frame)
+        except FrameError as fault:
+            self._end(ResponseTooLargeError(f"{self.address}: {fault}"))
         except DecodeError as fault:
             self._end(InvalidResponseError(f"{self.address}: {fault}"))
+        if self._receiver.announced and self._room is not None and self._ended is None:
+            assert self._transport is not None
+            self._transport.pause_reading()
+            self._making_room = self._loop.create_task(self._make_room(self._room, self._receiver.announced))
 
     def eof_received(self) -> None:
         self._end(ConnectionFailedError(f"{self.address}: closed by the broker"))
@@ -205,6 +222,11 @@ class Connection(asyncio.BufferedProtocol):
         self._writable.set()
 
     # -- inside
+
+    async def _make_room(self, room: Room, size: int) -> None:
+        await room(size)
+        if self._transport is not None and self._ended is None:
+            self._transport.resume_reading()
 
     def _deliver(self, frame: bytes | memoryview) -> None:
         if not self._awaited:
@@ -232,6 +254,8 @@ class Connection(asyncio.BufferedProtocol):
         self._ended = fault
         if self._transport is not None:
             self._transport.abort()
+        if self._making_room is not None:
+            self._making_room.cancel()
         for awaited in self._awaited:
             awaited.timer.cancel()
             if not awaited.answer.done():

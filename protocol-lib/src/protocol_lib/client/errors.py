@@ -6,6 +6,7 @@
     ├── ConnectionFailedError        no connection, or it was lost; the request may have been executed   retriable
     ├── ResponseTimeoutError         no answer in time; the request may have been executed               retriable
     ├── InvalidResponseError         the broker's bytes are no valid answer
+    │   └── ResponseTooLargeError    the broker announced an answer above `response_bytes_max`, which is not read
     ├── AuthenticationError          the broker refused us, or did not prove its identity
     ├── UnsupportedByBrokerError     the broker serves no version of the API that can carry the request
     ├── DeliveryTimeoutError         the producer gave a record up; it may or may not be in the log
@@ -50,6 +51,10 @@ class ResponseTimeoutError(KafkaError):
 
 
 class InvalidResponseError(KafkaError):
+    pass
+
+
+class ResponseTooLargeError(InvalidResponseError):
     pass
 
 

@@ -322,7 +322,7 @@ class Fetcher:
         if not data.records or state.fetch_offset is None:
             return
         try:
-            batches = whole_batches(memoryview(data.records))  # type: ignore[arg-type]
+            batches = list(whole_batches(memoryview(data.records)))  # type: ignore[arg-type]
         except DecodeError as fault:
             state.fault = KafkaError(f"{state.topic_partition}: {fault}")
             return

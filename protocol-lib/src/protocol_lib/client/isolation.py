@@ -5,12 +5,13 @@ producer's batches are skipped from that offset on until its abort marker.
 """
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from protocol_lib.client.errors import KafkaError, broker_error
 from protocol_lib.errors import DecodeError, ErrorCode
 from protocol_lib.messages.fetch import AbortedTransaction
+from protocol_lib.records.compression import DECOMPRESSED_BYTES_MAX
 from protocol_lib.records.control import ControlType, read_marker
 from protocol_lib.records.header import HEADER_SIZE, MAGIC, BatchHeader, crc_matches, read_batch_header, read_magic
 from protocol_lib.records.legacy import (
@@ -33,29 +34,62 @@ class FetchedBatch:
     last_offset: int
     leader_epoch: int = -1
 
+    @property
+    def base_offset(self) -> int:
+        """Offset of its first record; of a message of format 0 or 1 that of its last one."""
+        return self.last_offset if self.header is None else self.header.base_offset
 
-def whole_batches(data: memoryview) -> list[FetchedBatch]:
-    """Return the batches of a fetch, without a last one that its size limit cut off."""
-    found = []
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is certainly not compressed."""
+        return self.header is not None and not self.header.codec
+
+    def records(self, *, limit: int = DECOMPRESSED_BYTES_MAX) -> Iterator[Record]:
+        """Return its records, `limit` decompressed bytes at most. Raises DecodeError at once, or at a malformed one."""
+        if self.header is not None:
+            return read_records(self.data, limit=limit)
+        message, _ = read_message(self.data)
+        return iter(message_records(message, limit=limit))
+
+
+def whole_batches(data: memoryview) -> Iterator[FetchedBatch]:
+    """Yield the batches of a fetch, without a last one that its size limit cut off; DecodeError at a malformed one."""
     position, end = 0, len(data)
     while end - position >= MESSAGE_SIZE_MIN:
         header = None
         if read_magic(data, position) < MAGIC:
             size = message_size(data, position)
         elif end - position < HEADER_SIZE:
-            break
+            return
         else:
             header = read_batch_header(data, position)
             size = header.size
         if size > end - position:
-            break
+            return
         piece = data[position : position + size]
         if header is None:
-            found.append(FetchedBatch(None, piece, message_offset(piece)))
+            yield FetchedBatch(None, piece, message_offset(piece))
         else:
-            found.append(FetchedBatch(header, piece, header.last_offset, header.partition_leader_epoch))
+            yield FetchedBatch(header, piece, header.last_offset, header.partition_leader_epoch)
         position += size
-    return found
+
+
+def with_visibility(
+    batches: Iterable[FetchedBatch], aborted: Sequence[AbortedTransaction]
+) -> Iterator[tuple[FetchedBatch, bool]]:
+    """Yield each batch, and whether consumers see its records; DecodeError when a control batch is malformed."""
+    upcoming = deque(sorted(aborted, key=lambda transaction: transaction.first_offset))
+    aborting: set[int] = set()
+    for batch in batches:
+        header = batch.header
+        if header is None:
+            yield batch, True
+            continue
+        while upcoming and upcoming[0].first_offset <= header.last_offset:
+            aborting.add(upcoming.popleft().producer_id)
+        if header.is_control and _is_abort(batch):
+            aborting.discard(header.producer_id)
+        yield batch, not (header.is_control or (header.is_transactional and header.producer_id in aborting))
 
 
 def readable_records(
@@ -68,37 +102,24 @@ def readable_records(
 ) -> Iterator[Record]:
     """Yield the records from an offset on, in order, decoded one batch at a time. CorruptMessageError when a CRC is
     wrong, KafkaError when a batch is malformed. `aborted` is empty at read_uncommitted."""
-    upcoming = deque(sorted(aborted, key=lambda transaction: transaction.first_offset))
-    aborting: set[int] = set()
-    for batch in batches:
-        header = batch.header
-        if header is None:
-            yield from _old_records(batch, from_offset, about)
-            continue
-        while upcoming and upcoming[0].first_offset <= header.last_offset:
-            aborting.add(upcoming.popleft().producer_id)
-        try:
-            if check_crcs and not crc_matches(batch.data):
-                raise broker_error(ErrorCode.CORRUPT_MESSAGE, f"{about}: offset {header.base_offset}")
-            if header.is_control:
-                if _is_abort(batch):
-                    aborting.discard(header.producer_id)
-            elif not (header.is_transactional and header.producer_id in aborting):
-                yield from (record for record in read_records(batch.data) if record.offset >= from_offset)
-        except DecodeError as fault:
-            raise KafkaError(f"{about}: offset {header.base_offset}: {fault}") from fault
+    at = from_offset
 
+    def checked() -> Iterator[FetchedBatch]:
+        nonlocal at
+        for batch in batches:
+            at = batch.base_offset
+            if check_crcs and batch.header is not None and not crc_matches(batch.data):
+                raise broker_error(ErrorCode.CORRUPT_MESSAGE, f"{about}: offset {at}")
+            yield batch
 
-def _old_records(batch: FetchedBatch, from_offset: int, about: str) -> Iterator[Record]:
-    """Yield records of formats 0 and 1. Their CRC is always checked: it covers the sizes inside."""
     try:
-        message, _ = read_message(batch.data)
-        records = message_records(message)
-    except CorruptMessage as fault:
-        raise broker_error(ErrorCode.CORRUPT_MESSAGE, f"{about}: offset {batch.last_offset}: {fault}") from fault
+        for batch, is_visible in with_visibility(checked(), aborted):
+            if is_visible:
+                yield from (record for record in batch.records() if record.offset >= from_offset)
+    except CorruptMessage as fault:  # of formats 0 and 1, whose CRC is always checked: it covers the sizes inside
+        raise broker_error(ErrorCode.CORRUPT_MESSAGE, f"{about}: offset {at}: {fault}") from fault
     except DecodeError as fault:
-        raise KafkaError(f"{about}: offset {batch.last_offset}: {fault}") from fault
-    yield from (record for record in records if record.offset >= from_offset)
+        raise KafkaError(f"{about}: offset {at}: {fault}") from fault
 
 
 def _is_abort(batch: FetchedBatch) -> bool:

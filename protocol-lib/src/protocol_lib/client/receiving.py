@@ -1,8 +1,8 @@
 """The receiving side of a connection: a byte stream cut into frames, large ones without a copy.
 
-Small frames are cut out of a buffer that is used again and again. A frame that does not fit into it gets a buffer of
-exactly its size as soon as its length is known, and the rest of it is received right there. Pure: asyncio's
-BufferedProtocol calls `buffer` and `received`.
+Small frames are cut out of a buffer that is used again and again. A frame that does not fit into it is announced: it
+gets a buffer of exactly its size with the next call of `buffer`, and the rest of it is received right there. Pure:
+asyncio's BufferedProtocol calls `buffer` and `received`.
 """
 
 from struct import Struct
@@ -19,12 +19,19 @@ class FrameReceiver:
         self._size_max = size_max
         self._shared = memoryview(bytearray(_BUFFER_BYTES))
         self._held = 0
+        #: size of a large frame that has no buffer yet, else 0
+        self.announced = 0
         #: buffer of a frame too large for the shared one
         self._own: memoryview | None = None
         self._own_held = 0
 
     def buffer(self) -> memoryview:
         """Return the buffer for the next bytes; never empty."""
+        if self.announced:
+            self._own = memoryview(bytearray(self.announced))
+            self._own_held = self._held - _LENGTH.size
+            self._own[: self._own_held] = self._shared[_LENGTH.size : self._held]
+            self._held = self.announced = 0
         if self._own is not None:
             return self._own[self._own_held :]
         return self._shared[self._held :]
@@ -53,10 +60,7 @@ class FrameReceiver:
                 position = end
                 continue
             if length > _BUFFER_BYTES - _LENGTH.size:
-                self._own = memoryview(bytearray(length))
-                self._own_held = held - begin
-                self._own[: self._own_held] = shared[begin:held]
-                position = held
+                self.announced = length
             break
         if position:
             rest = bytes(shared[position:held])
