@@ -24,7 +24,6 @@ import tempfile
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Final
@@ -71,8 +70,11 @@ def _pytest(top: Path, tests: Sequence[str], output: Path) -> None:
     sys.dont_write_bytecode = True
     sys.path[:0] = [*sources, str(top)]
     left_out = [argument for name in _PLUGINS_LEFT_OUT for argument in ("-p", f"no:{name}")]
-    with output.open("w") as file, redirect_stdout(file), redirect_stderr(file):
-        code = pytest.main(["-q", "-x", *left_out, *tests])
+    with output.open("w") as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+    code = pytest.main(["-q", "-x", *left_out, *tests])
+    sys.stdout.flush()
     os._exit(code)
 
 
