@@ -83,6 +83,7 @@ def run_tests(top: Path, tests: Sequence[str], timeout_s: float = TIMEOUT_S) -> 
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(_SHARED)
     output = top.with_suffix(".output")
+    output.unlink(missing_ok=True)
     process = context.Process(target=_pytest, args=(top, tests, output))
     process.start()
     process.join(timeout_s)
@@ -90,7 +91,8 @@ def run_tests(top: Path, tests: Sequence[str], timeout_s: float = TIMEOUT_S) -> 
         os.killpg(process.pid, signal.SIGKILL)
         process.join()
         return _TESTS_FAILED, "timed out"
-    return process.exitcode or 0, output.read_text(errors="replace")
+    # A process that could not begin has the exit code of failed tests, too.
+    return (process.exitcode or 0, output.read_text(errors="replace")) if output.exists() else (-1, "did not begin")
 
 
 def verdict(mutant: Mutant, files: Sequence[Marked], top: Path) -> str:
