@@ -165,7 +165,7 @@ def start(request: pytest.FixtureRequest, start_broker: StartBroker, tmp_path: P
         try:
             data_dir = str(storage.settings.data_dir)
             async with gateway_of(
-                storage, "one", trust_s=3600, gateway_data_dir=data_dir, admission=admission
+                storage, "one", answer_age_max_s=3600, gateway_data_dir=data_dir, admission=admission
             ) as running:
                 yield running
         finally:

@@ -54,7 +54,7 @@ async def broker(
         yield await start_broker()
         return
     # A gateway that was kept from running for longer would have the heartbeat come whole in between.
-    async with gateway_of(storage, "one", trust_s=3600) as running:
+    async with gateway_of(storage, "one", answer_age_max_s=3600) as running:
         yield running
 
 

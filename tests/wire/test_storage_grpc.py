@@ -25,9 +25,9 @@ from gateway_svc.app import Gateway, MakeAdmission
 from gateway_svc.metrics import GatewayMetrics
 from gateway_svc.requests.admission import Admission
 from gateway_svc.settings import GatewaySettings
-from gateway_svc.storage.group_stream import TRUST_S
+from gateway_svc.storage.gateway_lease import LIST_AGE_MAX_S
+from gateway_svc.storage.group_stream import ANSWER_AGE_MAX_S
 from gateway_svc.storage.grpc import GrpcStorage
-from gateway_svc.storage.membership import LIST_AGE_MAX_S
 from protocol_lib.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
@@ -92,12 +92,12 @@ async def gateway_of(
     storage: RemoteStorage,
     name: str,
     *,
-    trust_s: float = TRUST_S,
+    answer_age_max_s: float = ANSWER_AGE_MAX_S,
     admission: MakeAdmission = Admission,
     **settings: object,
 ) -> AsyncIterator[Running]:
     counts = GatewayMetrics()
-    connection = GrpcStorage.connect(storage.address, name, counts, trust_s=trust_s)
+    connection = GrpcStorage.connect(storage.address, name, counts, answer_age_max_s=answer_age_max_s)
     gateway = None
     try:
         chosen = GatewaySettings(

@@ -34,10 +34,10 @@ from gateway_svc.fetching.conversions import Conversions
 from gateway_svc.fetching.sessions import FetchSessions
 from gateway_svc.fetching.shared_reads import SharedReads
 from gateway_svc.fetching.value_reads import ValueReads
+from gateway_svc.gateway_configs import AlteredConfigs, registered
 from gateway_svc.handlers import HANDLERS
 from gateway_svc.memory_budget import MemoryBudget
 from gateway_svc.metrics import GatewayMetrics
-from gateway_svc.own_configs import AlteredConfigs, registered
 from gateway_svc.refusals import Refusals
 from gateway_svc.request_memory import RequestMemory
 from gateway_svc.requests.admission import Admission
@@ -46,7 +46,7 @@ from gateway_svc.requests.path import RequestPath
 from gateway_svc.requests.services import Services
 from gateway_svc.requests.topic_names import TopicNames
 from gateway_svc.settings import GatewaySettings
-from gateway_svc.storage.membership import Membership
+from gateway_svc.storage.gateway_lease import GatewayLease
 from gateway_svc.storage.protocols import Storage
 
 #: The function that makes the ring around every request.
@@ -91,7 +91,7 @@ class Gateway:
         entrance = self._entrance(storage)
         self._connections = Connections(settings, counts, entrance, relief, self._files)
         altered = AlteredConfigs(settings, entrance, with_storage=storage.window is None)
-        self._membership = Membership(
+        self._membership = GatewayLease(
             storage.cluster, settings.name, settings.gateway_lease_ms, registered(settings), altered.apply
         )
         names = TopicNames(storage.topics)
@@ -106,7 +106,7 @@ class Gateway:
             admission=admission(names),
             requests=requests,
             answers=answers,
-            heads=MemoryBudget(settings.gateway_memory_bytes // 8),
+            topic_templates=MemoryBudget(settings.gateway_memory_bytes // 8),
             files=self._files,
             sessions=FetchSessions(),
             answer_layouts=AnswerLayouts(),
@@ -237,7 +237,11 @@ class Gateway:
         self.metrics.gauges += [
             ("millrace_request_memory_bytes", "Bytes of requests held.", lambda: services.requests.used),
             ("millrace_answer_memory_bytes", "Bytes of answers held.", lambda: services.answers.used),
-            ("millrace_produce_head_memory_bytes", "Bytes of remembered Produce heads.", lambda: services.heads.used),
+            (
+                "millrace_produce_head_memory_bytes",
+                "Bytes of remembered Produce heads.",
+                lambda: services.topic_templates.used,
+            ),
             ("millrace_fetch_sessions", "Fetch sessions.", lambda: len(services.sessions)),
             (
                 "millrace_fetch_session_partitions",
@@ -258,8 +262,8 @@ class Gateway:
         self._connections.check_invariants()
         services.sessions.check_invariants()
         services.requests.check_invariants()
-        services.heads.check_invariants()
-        assert len(self._connections) or not services.heads.used
+        services.topic_templates.check_invariants()
+        assert len(self._connections) or not services.topic_templates.used
         for budget in (services.answers, services.storage.window):
             if budget is not None:
                 budget.check_invariants()

@@ -5,7 +5,7 @@
 
 A *long* block of bytes is longer than SMALL_BYTES. A connection asks before it receives more of a long request, and
 stops reading until the bytes are granted. Addresses take turns, and the connections of each are served in order. A
-connection that has not sent a whole request yet counts under `strangers`, not under its address.
+connection that has not sent a whole request yet counts under `new_connections`, not under its address.
 
 Bytes that have arrived are counted without asking. While memory is scarce, reads are short, and connections wait:
 
@@ -30,7 +30,7 @@ SMALL_BYTES: Final = 16 * 1024
 OWN_BYTES: Final = 64 * 1024
 #: The part of the limit that is kept for small requests, and the most that new connections receive.
 _SMALL_PART: Final = 8
-_STRANGERS_PART: Final = 8
+_NEW_CONNECTIONS_PART: Final = 8
 
 _log = logs.get(__name__)
 
@@ -63,17 +63,17 @@ class RequestMemory:
         "_large_waiting",
         "_long_limit",
         "_may_serve",
-        "_overdraft",
-        "_overdrawer",
+        "_over_limit_bytes",
+        "_over_limit_holder",
         "_scarce_from",
         "_shares",
         "_waiting",
         "_waiting_shares",
-        "gifts",
         "limit",
         "long",
+        "new_connections",
+        "release_count",
         "scarce",
-        "strangers",
         "used",
     )
 
@@ -86,10 +86,10 @@ class RequestMemory:
         #: Whether half of the limit is used: reads are short.
         self.scarce = False
         #: Counts how often bytes came back while a connection waited.
-        self.gifts = 0
+        self.release_count = 0
         #: Whether `give` must serve: a connection waits, or a request exceeds the limits.
         self._may_serve = False
-        self.strangers = Share(limit // _STRANGERS_PART, is_strict=True)  # mutant: strangers-share
+        self.new_connections = Share(limit // _NEW_CONNECTIONS_PART, is_strict=True)  # mutant: strangers-share
         self._long_limit = limit - limit // _SMALL_PART
         self._scarce_from = limit // 2
         self._shares: dict[str, Share] = {}
@@ -99,8 +99,8 @@ class RequestMemory:
         #: Shares with connections that wait for bytes; the first is granted some next.
         self._waiting_shares: dict[Share, None] = {}
         #: The connection whose request exceeds a limit, and by how many bytes, also while that request is served.
-        self._overdrawer: object | None = None
-        self._overdraft = 0
+        self._over_limit_holder: object | None = None
+        self._over_limit_bytes = 0
 
     # -- owners ----------------------------------------------------------------------------------------------------
 
@@ -148,18 +148,18 @@ class RequestMemory:
     def end(self, owner: object, share: Share, count: int) -> None:
         """Stop counting a long request: it is complete and counted as in service, or its client is gone."""
         self._incoming -= count if count > SMALL_BYTES else 0
-        if self._overdrawer is owner:
-            self._overdrawer = None
+        if self._over_limit_holder is owner:
+            self._over_limit_holder = None
         if share.waiting.pop(owner, None) is not None and not share.waiting:
             del self._waiting_shares[share]
         self.give(share, count)
 
     def try_grow(self, owner: object, share: Share, before: int, count: int) -> bool:
         """Make a long request of `before` bytes `count` bytes longer; return whether that is allowed."""
-        if not self._allows(share, count) and not self._may_overdraw(owner):
+        if not self._allows(share, count) and not self._may_exceed_limits(owner):
             return False
-        if self._overdrawer is owner:
-            self._overdraft += count
+        if self._over_limit_holder is owner:
+            self._over_limit_bytes += count
         self.resize(share, before, before + count)
         return True
 
@@ -174,7 +174,7 @@ class RequestMemory:
 
     def _allows(self, share: Share, count: int) -> bool:
         """Return whether a share may receive bytes within the limits."""
-        count_within = count - self._overdraft
+        count_within = count - self._over_limit_bytes
         if self.long + count_within > self._long_limit or self.used + count_within > self.limit:
             return False
         if share.held + count <= share.limit:
@@ -183,24 +183,24 @@ class RequestMemory:
             each is not share and not each.is_strict for each in self._waiting_shares
         )
 
-    def _may_overdraw(self, owner: object) -> bool:
+    def _may_exceed_limits(self, owner: object) -> bool:
         """Return whether the connection may exceed the limits, as the only one."""
-        if self._overdrawer is None and self._is_balanced:
-            self._overdrawer, self._overdraft = owner, 0
+        if self._over_limit_holder is None and self._is_balanced:
+            self._over_limit_holder, self._over_limit_bytes = owner, 0
             self._may_serve = True
-        return self._overdrawer is owner
+        return self._over_limit_holder is owner
 
     @property
     def _is_balanced(self) -> bool:
         """Whether the request that exceeded the limits has been served."""
         # mutant: one-overdraft
-        return not self._overdraft or self.long <= self._long_limit or self.long == self._incoming
+        return not self._over_limit_bytes or self.long <= self._long_limit or self.long == self._incoming
 
     # -- waiting ---------------------------------------------------------------------------------------------------
 
     def must_wait(self, own: int) -> bool:
         """Return whether a connection that holds `own` bytes must not be read now."""
-        used = self.used - self._overdraft
+        used = self.used - self._over_limit_bytes
         return used >= self.limit or (own > OWN_BYTES and used >= self._long_limit)
 
     def wait(self, owner: object, own: int, resume: Callable[[], None]) -> None:
@@ -222,7 +222,7 @@ class RequestMemory:
     @property
     def starved_shares(self) -> set[Share] | None:
         """The shares whose connections wait for their own limit; None if they wait for the limit of all."""
-        if self.long - self._overdraft >= self._long_limit or self.must_wait(0):
+        if self.long - self._over_limit_bytes >= self._long_limit or self.must_wait(0):
             return None
         return set(self._waiting_shares)
 
@@ -233,9 +233,9 @@ class RequestMemory:
 
     def _serve(self) -> None:
         """Serve waiting connections as far as there is room."""
-        self.gifts += 1
-        if self._overdrawer is None and self._is_balanced:
-            self._overdraft = 0
+        self.release_count += 1
+        if self._over_limit_holder is None and self._is_balanced:
+            self._over_limit_bytes = 0
         while self._waiting and not self.must_wait(0):
             self._call(self._waiting.pop(next(iter(self._waiting))))
         while self._large_waiting and not self.must_wait(self.limit):
@@ -243,25 +243,25 @@ class RequestMemory:
         is_granted = True
         while is_granted:
             is_granted = any(self._grant(share) for share in list(self._waiting_shares))
-        if self._waiting_shares and self._overdrawer is None:
+        if self._waiting_shares and self._over_limit_holder is None:
             first = min(self._waiting_shares, key=lambda share: share.is_strict)
             owner = next(iter(first.waiting))
-            if self._may_overdraw(owner):
-                self._grant(first, overdraws=True)
-        self._may_serve = self.is_waited_for or self._overdrawer is not None or bool(self._overdraft)
+            if self._may_exceed_limits(owner):
+                self._grant(first, exceeds_limits=True)
+        self._may_serve = self.is_waited_for or self._over_limit_holder is not None or bool(self._over_limit_bytes)
 
-    def _grant(self, share: Share, *, overdraws: bool = False) -> bool:
+    def _grant(self, share: Share, *, exceeds_limits: bool = False) -> bool:
         """Grant a share's first connection its bytes if there is room. The share is then the last in turn."""
         owner = next(iter(share.waiting))
         count, granted = share.waiting[owner]
-        if not overdraws and not self._allows(share, count):
+        if not exceeds_limits and not self._allows(share, count):
             return False
         del share.waiting[owner]
         del self._waiting_shares[share]
         if share.waiting:
             self._waiting_shares[share] = None
-        if overdraws:
-            self._overdraft += count
+        if exceeds_limits:
+            self._over_limit_bytes += count
         self._call(lambda: granted(count))
         return True
 
@@ -276,7 +276,7 @@ class RequestMemory:
         assert self._may_serve or not self.is_waited_for
         assert 0 <= self._incoming <= self.long <= self.used
         assert self.scarce == (self.used >= self._scarce_from)
-        assert self.strangers.held + sum(share.held for share in self._shares.values()) == self.long
+        assert self.new_connections.held + sum(share.held for share in self._shares.values()) == self.long
         assert all(share.waiting for share in self._waiting_shares)
         assert not self._waiting or self.must_wait(0)
         assert not self._large_waiting or self.must_wait(self.limit)

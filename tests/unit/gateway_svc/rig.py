@@ -57,14 +57,14 @@ class FakeClient:
         #: Starts the requests that the rig holds.
         self.start_held: Callable[[], None] = lambda: None
 
-    def go_on(self) -> None:
+    def start_held_frames(self) -> None:
         self.start_held()
 
-    def hold_others(self) -> None:
+    def block_later_requests(self) -> None:
         if self._pipeline is not None:
             self._pipeline.block()
 
-    def release_others(self) -> None:
+    def unblock_later_requests(self) -> None:
         if self._pipeline is not None:
             self._pipeline.unblock()
             self.start_held()
@@ -76,13 +76,13 @@ class FakeClient:
             parts = self._pipeline.take()
         self.answers += [b"".join(cast(Sequence[bytes], parts))] if parts else []
 
-    def refuse(self, refusal: RequestRefused) -> None:
+    def close_refused(self, refusal: RequestRefused) -> None:
         self.refused.append(refusal)
 
     def abort(self) -> None:
         self.is_aborted = True
 
-    def is_there(self) -> bool:
+    def peer_is_open(self) -> bool:
         return not self.has_left
 
     def quieten(self) -> None:
@@ -145,7 +145,7 @@ def services(
         admission=make_admission(names, policy),
         requests=RequestMemory(1 << 30),
         answers=MemoryBudget(1 << 30),
-        heads=MemoryBudget(1 << 20),
+        topic_templates=MemoryBudget(1 << 20),
         files=None,
         sessions=NOT_NEEDED,
         answer_layouts=NOT_NEEDED,
@@ -180,7 +180,7 @@ class Rig:
         self.client = FakeClient(self.pipeline)
         self.shared = bytearray(1 << 16)
         self.path = RequestPath(self.client, self.services, self.dispatcher, self.pipeline, self.shared)
-        #: Requests that may not start yet; `Client.go_on` starts them.
+        #: Requests that may not start yet; `Client.start_held_frames` starts them.
         self.held = b""
         self.client.start_held = self._start_held
 
@@ -204,7 +204,7 @@ class Rig:
             if not self.pipeline.admits(self.path.kind(self.shared, begin)):
                 self.held = stream[position:]
                 break
-            position = self.path.start(self.shared, begin, begin + size, len(stream))
+            position = self.path.start_requests(self.shared, begin, begin + size, len(stream))
         self.shared[: len(stream)] = bytes(len(stream))
 
     def recognised(self, api: str) -> int:

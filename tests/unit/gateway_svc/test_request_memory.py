@@ -43,14 +43,14 @@ def test_an_address_has_half_while_another_waits() -> None:
 
 def test_strangers_share_an_eighth_even_if_there_is_room() -> None:
     memory = Memory()
-    assert memory.try_grow("a stranger", memory.strangers, 0, 128 * KIB)
-    assert memory.try_grow("beyond", memory.strangers, 0, 1)
-    assert not memory.try_grow("another", memory.strangers, 0, 20 * KIB)
+    assert memory.try_grow("a stranger", memory.new_connections, 0, 128 * KIB)
+    assert memory.try_grow("beyond", memory.new_connections, 0, 1)
+    assert not memory.try_grow("another", memory.new_connections, 0, 20 * KIB)
     assert memory.try_grow("known", memory.a, 0, 700 * KIB)
     granted: list[int] = []
-    memory.wait_to_grow("another", memory.strangers, 20 * KIB, granted.append)
-    assert memory.starved_shares == {memory.strangers}
-    memory.end("a stranger", memory.strangers, 128 * KIB)
+    memory.wait_to_grow("another", memory.new_connections, 20 * KIB, granted.append)
+    assert memory.starved_shares == {memory.new_connections}
+    memory.end("a stranger", memory.new_connections, 128 * KIB)
     assert granted == [20 * KIB]
 
 
@@ -120,7 +120,7 @@ class MemoryModel(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.memory = RequestMemory(1024 * KIB)
-        self.shares = [self.memory.strangers, self.memory.enter("a"), self.memory.enter("b")]
+        self.shares = [self.memory.new_connections, self.memory.enter("a"), self.memory.enter("b")]
         #: Bytes of each request that is received, by name, and whether it waits.
         self.received: dict[int, tuple[Share, int]] = {}
         self.waiting: set[int] = set()

@@ -32,7 +32,7 @@ from gateway_svc.clients.departure import HELD_S, has_left
 from gateway_svc.clients.entrance import Entry, peer_name
 from gateway_svc.clients.frame_reader import PROGRESS_BYTES_S, FrameReader
 from gateway_svc.clients.pipeline import Kind, Pending, Pipeline, release
-from gateway_svc.clients.reading import Pause, Reading
+from gateway_svc.clients.read_control import Pause, ReadControl
 from gateway_svc.clients.resources import Requests, Resources
 from gateway_svc.clients.slices import Part
 from gateway_svc.errors import RequestRefused
@@ -84,7 +84,7 @@ class Connection(asyncio.BufferedProtocol):
         self._pipeline = Pipeline()
         # All of these are made by `connection_made`.
         self._transport: asyncio.Transport = cast(asyncio.Transport, None)
-        self._reading: Reading = cast(Reading, None)
+        self._reading: ReadControl = cast(ReadControl, None)
         self._frames: FrameReader = cast(FrameReader, None)
         self._writer: AnswerWriter = cast(AnswerWriter, None)
         self._requests: Requests = cast(Requests, None)
@@ -97,7 +97,7 @@ class Connection(asyncio.BufferedProtocol):
         #: The event loop's time at which it began to wait.
         self._held_since = 0.0
         #: Whether a held frame may have become free to start while others were being started.
-        self._go_on_due = False
+        self._restart_due = False
         #: The socket's descriptor while it is read with the quiet ones, not by the loop; -1 otherwise.
         self._quiet = -1
         #: The event loop's time when the client last sent bytes, or was found to have read some (`check_time`).
@@ -111,7 +111,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        self._reading = Reading(self._transport)
+        self._reading = ReadControl(self._transport)
         address = transport.get_extra_info("peername") or ("unknown", 0)
         self.host = address[0].removeprefix("::ffff:")
         self.peer = peer_name(*address[:2])
@@ -132,7 +132,7 @@ class Connection(asyncio.BufferedProtocol):
             self._transport,
             resources.room,
             resources.answers,
-            drained=self.go_on,
+            drained=self.start_held_frames,
             failed=lambda _reason: self.abort(),
             overfull=self._connections.relieve_soon,
         )
@@ -173,7 +173,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._reading.closed:
             return
         if not self._connections.prompt_from <= now <= self._connections.prompt_until:
-            self._look()
+            self._drop_requests_of_a_closed_socket()
         self._starting = True
         try:
             try:
@@ -183,15 +183,15 @@ class Connection(asyncio.BufferedProtocol):
                 if self._flush_due:
                     self._send_answers()
         except RequestRefused as refusal:
-            self.refuse(refusal)
+            self.close_refused(refusal)
         if self._held_for is not None:
-            self.go_on()
+            self.start_held_frames()
 
     # -- requests --------------------------------------------------------------------------------------------------
 
-    def admits(self, store: bytes | bytearray, begin: int, size: int) -> bool:
+    def may_start(self, store: bytes | bytearray, begin: int, size: int) -> bool:
         """Return whether the frame of `size` bytes at `begin` may start; if not, pause the reading until it may."""
-        reason = self._obstacle(store, begin, size)
+        reason = self._reason_to_hold(store, begin, size)
         if reason is None:
             return True
         if reason is not self._held_for:
@@ -200,10 +200,10 @@ class Connection(asyncio.BufferedProtocol):
             self._held_for = reason
             self._held_since = self._loop.time()
             if reason is Pause.LONG:
-                shared_turns(self._loop).start_soon(self.go_on)
+                shared_turns(self._loop).start_soon(self.start_held_frames)
         return False
 
-    def _obstacle(self, store: bytes | bytearray, begin: int, size: int) -> Pause | None:
+    def _reason_to_hold(self, store: bytes | bytearray, begin: int, size: int) -> Pause | None:
         """Return why a frame may not start, or None if it may."""
         if self._writer.busy:
             return Pause.ANSWERS
@@ -219,7 +219,7 @@ class Connection(asyncio.BufferedProtocol):
             return None if size <= LONG_BYTES or shared_turns(self._loop).admits() else Pause.LONG
         if window is None or not is_window_full or window.admits(size):
             return None
-        window.wait(self, self.go_on)
+        window.wait(self, self.start_held_frames)
         return Pause.WINDOW
 
     @property
@@ -233,61 +233,61 @@ class Connection(asyncio.BufferedProtocol):
     def check_long(self, start: bytes | memoryview, size: int) -> None:
         self._requests.check_long(start, size)
 
-    def start(self, store: bytes | bytearray, begin: int, frame_end: int, end: int) -> int:
-        return self._requests.start(store, begin, frame_end, end)
+    def start_requests(self, store: bytes | bytearray, begin: int, frame_end: int, end: int) -> int:
+        return self._requests.start_requests(store, begin, frame_end, end)
 
-    def go_on(self) -> None:
+    def start_held_frames(self) -> None:
         """Start the held frames that may start now; read the connection again when none is left."""
         if self._starting:
-            self._go_on_due = True
+            self._restart_due = True
             return
         if self._held_for is not None and self._loop.time() - self._held_since > HELD_S:
-            self._look()
+            self._drop_requests_of_a_closed_socket()
         # A loop: the answer to a request that starts here may be what the next one waits for.
         # mutant: no-start-while-finishing
         while self._held_for is not None and Pause.FINISHING not in self._reading.reasons:
             if self._reading.closed:
                 return
             self._starting = True  # mutant: no-nested-start
-            self._go_on_due = started = False
+            self._restart_due = started = False
             try:
                 try:
-                    started = self._frames.go_on(self._loop.time())
+                    started = self._frames.start_next_frames(self._loop.time())
                 finally:
                     self._starting = False
                     if self._flush_due:
                         self._send_answers()
                         # A frame that was held for the order of answers may start now.
-                        self._go_on_due = True  # mutant: held-request-continues
+                        self._restart_due = True  # mutant: held-request-continues
             except RequestRefused as refusal:
-                self.refuse(refusal)
+                self.close_refused(refusal)
                 return
             except Exception:  # the caller goes on to other connections
                 self._fail()
                 return
             if not self._frames.holds:
                 self._end_hold()
-            elif not started and not self._go_on_due:
+            elif not started and not self._restart_due:
                 return
 
-    def _look(self) -> None:
+    def _drop_requests_of_a_closed_socket(self) -> None:
         """Tell the waiting requests if the client has closed its end."""
-        if not self.is_there():
+        if not self.peer_is_open():
             self._requests.client_left()
 
-    def is_there(self) -> bool:
+    def peer_is_open(self) -> bool:
         """Return whether the client still has its end of the connection open."""
         return not (self._reading.closed or has_left(self._transport.get_extra_info("socket").fileno()))
 
-    def hold_others(self) -> None:
-        """Start no request after the one opened last, until `release_others`."""
+    def block_later_requests(self) -> None:
+        """Start no request after the one opened last, until `unblock_later_requests`."""
         self._pipeline.block()
 
-    def release_others(self) -> None:
+    def unblock_later_requests(self) -> None:
         """Start requests again, beginning with the held ones."""
         self._pipeline.unblock()
         if self._held_for is not None:
-            self.go_on()
+            self.start_held_frames()
 
     def _end_hold(self) -> None:
         if self._held_for is not None:
@@ -321,7 +321,7 @@ class Connection(asyncio.BufferedProtocol):
             except Exception:
                 self._fail()
             if self._held_for is not None:
-                self.go_on()
+                self.start_held_frames()
 
     def _send_answers(self) -> None:
         self._flush_due = False
@@ -382,7 +382,7 @@ class Connection(asyncio.BufferedProtocol):
 
     # -- the end ---------------------------------------------------------------------------------------------------
 
-    def refuse(self, refusal: RequestRefused) -> None:
+    def close_refused(self, refusal: RequestRefused) -> None:
         """Log and count the refusal, once, and close."""
         if not self._reading.closed:
             self._log_refusal(refusal)
@@ -443,10 +443,10 @@ class Connection(asyncio.BufferedProtocol):
             late_s = now - frames.started_at - frame_timeout_s
             if late_s > frames.arrived / PROGRESS_BYTES_S:
                 detail = f"{frames.arrived} bytes of a request arrived in {now - frames.started_at:.1f} s"
-                self.refuse(RequestRefused("frame_timeout", detail))
+                self.close_refused(RequestRefused("frame_timeout", detail))
                 return
         waits = self._held_for is Pause.ORDER and now - self._held_since > HELD_S
-        if waits and self._pipeline.can_be_lost() and not self.is_there():
+        if waits and self._pipeline.can_be_lost() and not self.peer_is_open():
             # A connection that holds requests is not read, so the event loop would not notice its end.
             self.abort()
             return

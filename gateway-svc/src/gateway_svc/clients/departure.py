@@ -1,8 +1,8 @@
 """Whether a client has closed its end of a connection, found without reading the bytes that it sent before.
 
 The client of a request that waited in this gateway may have closed the connection and asked again through another
-gateway. So the gateway checks the socket before it begins such a request (`requests.handler.Orphan`). A request has
-waited if the connection held it for HELD_S, or if the event loop stood still, as in a process that was stopped.
+gateway. So the gateway checks the socket before it begins such a request (`requests.handler.WhenClientLeft`). A request
+has waited if the connection held it for HELD_S, or if the event loop stood still, as in a process that was stopped.
 """
 
 from __future__ import annotations

@@ -3,11 +3,12 @@
     frame = length i32, then as many bytes; a length below 8 (no header fits) or above the limit ends the connection
 
 All connections read into one shared buffer, so an idle one holds no memory. The receiver of a complete frame copies it
-out of the buffer (`FrameReceiver.start`). A frame longer than SMALL_FRAME_BYTES has a separate buffer
+out of the buffer (`FrameReceiver.start_requests`). A frame longer than SMALL_FRAME_BYTES has a separate buffer
 (`long_request`).
 
 A frame that may not start yet is held, with all bytes after it. The receiver pauses the reading for that reason, and
-calls `go_on` when the reason has ended. The reader itself pauses while memory is short, and after a full buffer.
+calls `start_next_frames` when the reason has ended. The reader itself pauses while memory is short, and after a full
+buffer.
 
 `RequestMemory` counts all bytes that have arrived and not started. A connection is new until its first whole frame has
 arrived. New connections are read in short pieces, and share a small part of the memory.
@@ -20,7 +21,7 @@ from struct import Struct
 from typing import Final, Protocol
 
 from gateway_svc.clients.long_request import LongRequest
-from gateway_svc.clients.reading import Pause, Reading
+from gateway_svc.clients.read_control import Pause, ReadControl
 from gateway_svc.errors import RequestRefused
 from gateway_svc.request_memory import SMALL_BYTES, RequestMemory, Share
 
@@ -29,7 +30,7 @@ SMALL_FRAME_BYTES: Final = SMALL_BYTES
 #: API key, version and correlation id, which every request has.
 _FRAME_BYTES_MIN: Final = 8
 #: Most bytes of one read of a new connection, and of any connection while memory is scarce.
-STRANGER_READ_BYTES: Final = 8 * 1024
+NEW_CONNECTION_READ_BYTES: Final = 8 * 1024
 SCARCE_READ_BYTES: Final = 4 * 1024
 #: Bytes a second below which a request makes no progress, and the seconds that a faster one is ahead at most.
 PROGRESS_BYTES_S: Final = 16 * 1024
@@ -46,7 +47,7 @@ class FrameReceiver(Protocol):
         """Bytes of the requests that have started and are not answered."""
         ...
 
-    def admits(self, store: bytes | bytearray, begin: int, size: int) -> bool:
+    def may_start(self, store: bytes | bytearray, begin: int, size: int) -> bool:
         """Return whether the frame of `size` bytes at `begin` may start; if not, pause the reading until it may."""
         ...
 
@@ -58,7 +59,7 @@ class FrameReceiver(Protocol):
         """
         ...
 
-    def start(self, store: bytes | bytearray, begin: int, frame_end: int, end: int) -> int:
+    def start_requests(self, store: bytes | bytearray, begin: int, frame_end: int, end: int) -> int:
         """Start the frame between `begin` and `frame_end`, and maybe others up to `end`; return where the last ends.
 
         Raises:
@@ -85,14 +86,14 @@ class FrameReader:
         "_shared",
         "_view",
         "holds",
-        "is_stranger",
+        "is_new",
         "started_at",
     )
 
     def __init__(
         self,
         receiver: FrameReceiver,
-        reading: Reading,
+        reading: ReadControl,
         shared: memoryview,
         memory: RequestMemory,
         share: Share,
@@ -133,7 +134,7 @@ class FrameReader:
         #: The event loop's time at which the next bytes of the incomplete frame are due, at PROGRESS_BYTES_S.
         self._due = 0.0
         #: Whether no whole frame has arrived yet.
-        self.is_stranger = True
+        self.is_new = True
 
     @property
     def is_incomplete(self) -> bool:
@@ -176,8 +177,8 @@ class FrameReader:
         kept = len(self._rest)
         if kept:
             shared[:kept] = self._rest
-        if self.is_stranger:
-            return shared[kept : kept + STRANGER_READ_BYTES]
+        if self.is_new:
+            return shared[kept : kept + NEW_CONNECTION_READ_BYTES]
         if self._memory.scarce:
             return shared[kept : kept + SCARCE_READ_BYTES]
         return shared[kept:] if kept else shared
@@ -192,13 +193,13 @@ class FrameReader:
             self._receive_long(self._long, count, now)
             return
         end = len(self._rest) + count
-        self._start(self._shared, 0, end, now)
+        self._start_frames(self._shared, 0, end, now)
         if end == len(self._shared):  # mutant: read-fairness
             # libuv reads again as long as a read fills the buffer, while other connections wait.
             self._reading.pause(Pause.TURN)
             self._loop.call_soon(self._reading.resume, Pause.TURN)
 
-    def go_on(self, now: float) -> bool:
+    def start_next_frames(self, now: float) -> bool:
         """Start the held frames that may start; return whether any did.
 
         Raises:
@@ -206,9 +207,9 @@ class FrameReader:
         """
         if self._long is not None:
             return self._long.whole and self._start_long(self._long, now)
-        return self._start(self._rest, self._at, len(self._rest), now)
+        return self._start_frames(self._rest, self._at, len(self._rest), now)
 
-    def _start(self, store: bytes | bytearray, position: int, end: int, now: float) -> bool:
+    def _start_frames(self, store: bytes | bytearray, position: int, end: int, now: float) -> bool:
         """Start the frames between two positions, as far as they are complete and may start; keep the rest."""
         first = position
         receiver, reading = self._receiver, self._reading
@@ -219,13 +220,13 @@ class FrameReader:
             begin = position + 4
             if size > end - begin:
                 break
-            if not receiver.admits(store, begin, size):
+            if not receiver.may_start(store, begin, size):
                 self._hold(store, position, end, now)
                 return position > first
-            position = receiver.start(store, begin, begin + size, end)
+            position = receiver.start_requests(store, begin, begin + size, end)
         self.holds = False
         if position > first:
-            self.is_stranger = False
+            self.is_new = False
         if position == end or reading.closed:
             if self._rest:
                 self._set_rest(b"")
@@ -262,7 +263,7 @@ class FrameReader:
             size = int.from_bytes(data[:4], "big", signed=True)
             if size > SMALL_FRAME_BYTES:
                 self._receiver.check_long(data[4 : 4 + _FRAME_BYTES_MIN], size)  # mutant: unserved-api-refused
-                share = self._memory.strangers if self.is_stranger else self._share
+                share = self._memory.new_connections if self.is_new else self._share
                 self._long = LongRequest(size, data[4:], self._memory, share, self)
                 self._set_rest(b"")
                 self._check_room(self._long)
@@ -281,13 +282,13 @@ class FrameReader:
         buffer = request.buffer
         if not self.holds:
             self.started_at, self._due = None, now
-        self.holds = not self._receiver.admits(buffer, 0, len(buffer))
+        self.holds = not self._receiver.may_start(buffer, 0, len(buffer))
         if self.holds:
             return False
-        self.is_stranger = False
+        self.is_new = False
         self._long = None
         try:
-            self._receiver.start(buffer, 0, len(buffer), len(buffer))
+            self._receiver.start_requests(buffer, 0, len(buffer), len(buffer))
         finally:
             request.drop()  # after it is counted as in service, so that no other connection is granted its bytes
         return True

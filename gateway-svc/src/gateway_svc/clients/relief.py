@@ -37,7 +37,7 @@ class Holder(Protocol):
         """Return the bytes of answers that wait for the client, and the seconds since it last read some."""
         ...
 
-    def refuse(self, refusal: RequestRefused) -> None: ...
+    def close_refused(self, refusal: RequestRefused) -> None: ...
 
 
 class Relief:
@@ -46,14 +46,14 @@ class Relief:
     def __init__(self, requests: RequestMemory, answers: MemoryBudget) -> None:
         self._requests = requests
         self._answers = answers
-        #: `RequestMemory.gifts` at the last check; -1 if no connection waited then.
-        self._gifts_seen = -1
+        #: `RequestMemory.release_count` at the last check; -1 if no connection waited then.
+        self._releases_seen = -1
 
     def relieve(self, holders: Iterable[Holder], now: float) -> None:
         """Close connections if memory is short. Called once a second."""
         if self._requests.is_waited_for:  # mutant: relief-when-waited-for
             self._relieve_requests(list(holders), now)
-        self._gifts_seen = self._requests.gifts if self._requests.is_waited_for else -1
+        self._releases_seen = self._requests.release_count if self._requests.is_waited_for else -1
         if self._answers.used > self._answers.limit * 3 // 4:
             self.relieve_answers(holders, now)
 
@@ -65,7 +65,7 @@ class Relief:
             held, seconds, share = holder.stalled(now)
             if held and seconds >= STALL_S and (starved is None or share in starved):
                 found.append((held * seconds, held, holder))
-        if not found and memory.gifts == self._gifts_seen and starved is None:
+        if not found and memory.release_count == self._releases_seen and starved is None:
             held, holder = max(((each.stalled(now)[0], each) for each in holders), key=lambda pair: pair[0])
             found = [(0.0, held, holder)] if held else []
         _close(found, memory.limit // _PART, "memory_stalled", "the memory for requests is full")
@@ -88,4 +88,4 @@ def _close(found: list[tuple[float, int, Holder]], wanted: int, reason: str, det
         if wanted <= 0:
             return
         wanted -= held
-        holder.refuse(RequestRefused(reason, detail))
+        holder.close_refused(RequestRefused(reason, detail))

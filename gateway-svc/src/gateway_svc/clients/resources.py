@@ -26,7 +26,7 @@ class Requests(Protocol):
         """Check a request of `size` bytes by the first 8 of them; raise RequestRefused if it is not served."""
         ...
 
-    def start(self, store: bytes | bytearray, begin: int, frame_end: int, end: int) -> int:
+    def start_requests(self, store: bytes | bytearray, begin: int, frame_end: int, end: int) -> int:
         """Start the request between `begin` and `frame_end`, and maybe others up to `end`; return where the last ends.
 
         Raises:

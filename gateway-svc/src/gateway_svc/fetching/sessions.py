@@ -96,7 +96,7 @@ class Fetch:
         """The session's id; 0 without a session."""
         return 0 if self.session is None else self.session.session_id
 
-    def must_tell(
+    def has_changed(
         self, partition: FetchedPartition, high_watermark: int, log_start_offset: int, error_code: int, size: int
     ) -> bool:
         """Return whether the answer has to hold this partition; remember the offsets that the client receives."""
@@ -219,7 +219,7 @@ class FetchSessions:
             and [*session.partitions.values()] == last.partitions
         )
 
-    def go_on(self, last: Fetch, asked: FetchPartition, now: float) -> Fetch:
+    def continue_session(self, last: Fetch, asked: FetchPartition, now: float) -> Fetch:
         """Return the fetch of a request that `continues` the last one, as `open` does; its session moves on."""
         last.partitions[0].asked = asked
         session = last.session

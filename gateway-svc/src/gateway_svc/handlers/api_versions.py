@@ -26,7 +26,7 @@ from protocol_lib.messages.api_versions import (
 )
 
 from gateway_svc.requests.call import Call
-from gateway_svc.requests.handler import NOTHING, Handler, Orphan, with_error
+from gateway_svc.requests.handler import NOTHING, Handler, WhenClientLeft, with_error
 from gateway_svc.requests.services import Services
 
 #: Stands for the request when its version is not served, so that its body cannot be read.
@@ -83,5 +83,5 @@ HANDLER = Handler(
     resources=NOTHING,
     refuse=with_error(ApiVersionsResponse, api_keys=()),
     unsupported=UNSUPPORTED,
-    orphan=Orphan.SERVE,
+    when_client_left=WhenClientLeft.SERVE,
 )

@@ -28,7 +28,7 @@ from gateway_svc.requests.error_codes import first_error
 from gateway_svc.requests.handler import Handler
 from gateway_svc.requests.resources import Operation, Resource, group
 from gateway_svc.requests.services import Services
-from gateway_svc.requests.turns import AnswerMemory, as_often_as_named, in_turns
+from gateway_svc.requests.turns import AnswerMemory, in_turns, keep_duplicates
 
 _MEMBER_TYPE_VERSION = 1
 _CLASSIC_MEMBER: Final = 0
@@ -40,7 +40,7 @@ async def handle(
 ) -> tuple[ConsumerGroupDescribeResponse, int]:
     groups = []
     memory = AnswerMemory(call.size)
-    async for group_ids in in_turns(as_often_as_named(request.group_ids), GROUPS_PIECE):
+    async for group_ids in in_turns(keep_duplicates(request.group_ids), GROUPS_PIECE):
         answer = await services.storage.groups.describe_consumer_groups(
             groups_pb2.DescribeConsumerGroupsRequest(correlation_id=call.correlation_id, group_ids=group_ids)
         )
@@ -112,7 +112,7 @@ def refuse(call: Call, request: ConsumerGroupDescribeRequest, error: int, _servi
             assignor_name="",
             members=(),
         )
-        for group_id in as_often_as_named(request.group_ids)
+        for group_id in keep_duplicates(request.group_ids)
     )
     call.answer(ConsumerGroupDescribeResponse(throttle_time_ms=0, groups=groups), error)
 

@@ -21,7 +21,7 @@ from protocol_lib.messages.consumer_group_heartbeat import (
 
 from gateway_svc.handlers.heartbeat_pattern import HeartbeatPattern
 from gateway_svc.requests.call import Call
-from gateway_svc.requests.handler import STEP_ELEMENTS_MAX, Handler, Orphan, with_error
+from gateway_svc.requests.handler import STEP_ELEMENTS_MAX, Handler, WhenClientLeft, with_error
 from gateway_svc.requests.resources import Operation, Resource, group, topics_called
 from gateway_svc.requests.services import Services
 from gateway_svc.requests.turns import next_turn
@@ -110,6 +110,6 @@ HANDLER = Handler(
     resources=resources,
     refuse=refuse,
     pattern=partial(HeartbeatPattern, serve, refuse),
-    orphan=Orphan.UNLESS_LATE,
+    when_client_left=WhenClientLeft.SERVE_IF_FRESH,
     is_farewell=lambda request: request.member_epoch < 0,
 )

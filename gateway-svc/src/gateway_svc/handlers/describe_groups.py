@@ -25,7 +25,7 @@ from gateway_svc.requests.error_codes import first_error
 from gateway_svc.requests.handler import Handler
 from gateway_svc.requests.resources import Operation, Resource, group
 from gateway_svc.requests.services import Services
-from gateway_svc.requests.turns import AnswerMemory, as_often_as_named, in_turns
+from gateway_svc.requests.turns import AnswerMemory, in_turns, keep_duplicates
 
 _GROUP_ID_NOT_FOUND_VERSION = 6
 #: Groups that storage describes at a time: each may have thousands of members.
@@ -37,7 +37,7 @@ ALL_GROUP_OPERATIONS: Final = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
 async def handle(call: Call, request: DescribeGroupsRequest, services: Services) -> tuple[DescribeGroupsResponse, int]:
     groups = []
     memory = AnswerMemory(call.size)
-    async for group_ids in in_turns(as_often_as_named(request.groups), GROUPS_PIECE):  # mutant: groups-named-twice
+    async for group_ids in in_turns(keep_duplicates(request.groups), GROUPS_PIECE):  # mutant: groups-named-twice
         answer = await services.storage.groups.describe_groups(
             groups_pb2.DescribeGroupsRequest(correlation_id=call.correlation_id, group_ids=group_ids)
         )
@@ -84,7 +84,7 @@ def refuse(call: Call, request: DescribeGroupsRequest, error: int, _services: Se
         DescribedGroup(
             error_code=error, group_id=group_id, group_state="", protocol_type="", protocol_data="", members=()
         )
-        for group_id in as_often_as_named(request.groups)
+        for group_id in keep_duplicates(request.groups)
     )
     call.answer(DescribeGroupsResponse(groups=groups), error)
 

@@ -22,7 +22,7 @@ from gateway_svc.requests.error_codes import first_error
 from gateway_svc.requests.handler import Handler
 from gateway_svc.requests.resources import Operation, Resource, transactional_id
 from gateway_svc.requests.services import Services
-from gateway_svc.requests.turns import AnswerMemory, as_often_as_named, in_turns
+from gateway_svc.requests.turns import AnswerMemory, in_turns, keep_duplicates
 
 #: Transactions that storage describes at a time: each may have thousands of partitions.
 _IDS_PIECE: Final = 20
@@ -33,7 +33,7 @@ async def handle(
 ) -> tuple[DescribeTransactionsResponse, int]:
     states: list[TransactionState] = []
     memory = AnswerMemory(call.size)
-    async for piece in in_turns(as_often_as_named(request.transactional_ids), _IDS_PIECE):
+    async for piece in in_turns(keep_duplicates(request.transactional_ids), _IDS_PIECE):
         answer = await services.storage.transactions.describe_transactions(
             transactions_pb2.DescribeTransactionsRequest(correlation_id=call.correlation_id, transactional_ids=piece)
         )
@@ -61,7 +61,7 @@ def resources(_call: Call, request: DescribeTransactionsRequest, _services: Serv
 
 def refuse(call: Call, request: DescribeTransactionsRequest, error: int, _services: Services) -> None:
     refused = transactions_pb2.DescribeTransactionsResponse.Description(error_code=error)
-    states = tuple(_state(name, refused) for name in as_often_as_named(request.transactional_ids))
+    states = tuple(_state(name, refused) for name in keep_duplicates(request.transactional_ids))
     call.answer(DescribeTransactionsResponse(throttle_time_ms=0, transaction_states=states), error)
 
 

@@ -47,7 +47,7 @@ from gateway_svc.fetching.read_ahead import ReadAhead, request_key
 from gateway_svc.fetching.sessions import Fetch, FetchedPartition
 from gateway_svc.fetching.value_reads import bytes_allowed
 from gateway_svc.requests.call import Call
-from gateway_svc.requests.handler import STEP_ELEMENTS_MAX, Handler, Orphan
+from gateway_svc.requests.handler import STEP_ELEMENTS_MAX, Handler, WhenClientLeft
 from gateway_svc.requests.resources import Operation, Resource, topics
 from gateway_svc.requests.services import Services
 from gateway_svc.requests.turns import in_steps
@@ -67,7 +67,7 @@ def serve(call: Call, request: FetchRequest, services: Services) -> None:
     if ahead is not None and (last := ahead.fetch) is not None and services.sessions.continues(last, request):
         (asked,) = request.topics[0].partitions
         found = _find_ahead(services, ahead, asked.fetch_offset, now) if ahead.has_results else None
-        ahead.fetch = fetch = services.sessions.go_on(last, asked, now)
+        ahead.fetch = fetch = services.sessions.continue_session(last, asked, now)
         if found is not None:
             size = _send_records(call, services, fetch, ahead.layout, *found)
             services.metrics.fetches_read_ahead += 1
@@ -192,32 +192,32 @@ def _answer(call: Call, services: Services, fetch: Fetch, read: ReadRequest, res
 def _answer_in_steps(
     call: Call, services: Services, fetch: Fetch, read: ReadRequest, results: Sequence[ReadResult]
 ) -> Iterator[None]:
-    told: list[tuple[FetchedPartition, PartitionData]] = []
+    changed: list[tuple[FetchedPartition, PartitionData]] = []
     gone: list[int] = []
     for index, (partition, result) in enumerate(zip(fetch.partitions, results, strict=True), 1):
         try:
-            told.append((partition, _data(call, services, partition, result)))
+            changed.append((partition, _data(call, services, partition, result)))
         except SliceGone:
             gone.append(index - 1)
         if not index % _PIECE:
             yield
     if gone:
-        _release(told)
+        _release(changed)
         _read_by_value(call, services, fetch, read, list(results), gone)
         return
     error = 0
-    for _, data in told:
+    for _, data in changed:
         if data.error_code:
             error = data.error_code
             break
     session_id = 0
     if fetch.session is not None:
         session_id = fetch.session.session_id
-        told = [pair for pair in told if _must_tell(fetch, *pair)]
-    response = FetchResponse(session_id=session_id, responses=_by_topic(told))
-    if len(told) > _PIECE:
+        changed = [pair for pair in changed if _has_changed(fetch, *pair)]
+    response = FetchResponse(session_id=session_id, responses=_by_topic(changed))
+    if len(changed) > _PIECE:
         yield
-    _send(call, services, response, error, told)
+    _send(call, services, response, error, changed)
 
 
 def _send(
@@ -225,14 +225,14 @@ def _send(
     services: Services,
     response: FetchResponse,
     error: int,
-    told: list[tuple[FetchedPartition, PartitionData]],
+    changed: list[tuple[FetchedPartition, PartitionData]],
 ) -> None:
     try:
         call.answer(response, error)
     except BaseException:
-        _release(told)
+        _release(changed)
         raise
-    for partition, data in told:
+    for partition, data in changed:
         _count(services, partition, data)
 
 
@@ -330,19 +330,19 @@ def _read_by_value(
         call.abandon = give_up
 
 
-def _must_tell(fetch: Fetch, partition: FetchedPartition, data: PartitionData) -> bool:
-    return fetch.must_tell(
+def _has_changed(fetch: Fetch, partition: FetchedPartition, data: PartitionData) -> bool:
+    return fetch.has_changed(
         partition, data.high_watermark, data.log_start_offset, data.error_code, len(data.records or b"")
     )
 
 
-def _by_topic(told: list[tuple[FetchedPartition, PartitionData]]) -> tuple[FetchableTopicResponse, ...]:
-    if len(told) == 1:
-        ((partition, data),) = told
+def _by_topic(changed: list[tuple[FetchedPartition, PartitionData]]) -> tuple[FetchableTopicResponse, ...]:
+    if len(changed) == 1:
+        ((partition, data),) = changed
         return (FetchableTopicResponse(topic=partition.topic, topic_id=partition.topic_id, partitions=(data,)),)
     return tuple(
         FetchableTopicResponse(topic=topic, topic_id=topic_id, partitions=tuple([data for _, data in pairs]))
-        for (topic, topic_id), pairs in groupby(told, key=lambda pair: (pair[0].topic, pair[0].topic_id))
+        for (topic, topic_id), pairs in groupby(changed, key=lambda pair: (pair[0].topic, pair[0].topic_id))
     )
 
 
@@ -356,8 +356,8 @@ def _count(services: Services, partition: FetchedPartition, data: PartitionData)
         services.metrics.topics[partition.topic].failed_fetches += 1
 
 
-def _release(told: list[tuple[FetchedPartition, PartitionData]]) -> None:
-    for _, data in told:
+def _release(changed: list[tuple[FetchedPartition, PartitionData]]) -> None:
+    for _, data in changed:
         if isinstance(data.records, RecordParts):
             for part in data.records.parts:
                 if isinstance(part, FileRange):
@@ -398,7 +398,7 @@ HANDLER = Handler(
     kind=Kind.READ,
     may_park=True,
     by_parts=True,
-    orphan=Orphan.SERVE,
+    when_client_left=WhenClientLeft.SERVE,
     elements_max=STEP_ELEMENTS_MAX,
     converted_below=_RECORD_BATCH_VERSION,
 )

@@ -28,7 +28,7 @@ from gateway_svc.requests.error_codes import first_error
 from gateway_svc.requests.handler import Handler
 from gateway_svc.requests.resources import Operation, Resource, ResourceType
 from gateway_svc.requests.services import Services
-from gateway_svc.requests.turns import as_often_as_named, in_turns
+from gateway_svc.requests.turns import in_turns, keep_duplicates
 
 _BATCH_VERSION = 4
 #: The topic that holds the keys of a type.
@@ -92,7 +92,7 @@ _RESOURCE_TYPES = {
 
 
 def _keys(call: Call, request: FindCoordinatorRequest) -> Sequence[str]:
-    return as_often_as_named(request.coordinator_keys) if call.version >= _BATCH_VERSION else (request.key,)
+    return keep_duplicates(request.coordinator_keys) if call.version >= _BATCH_VERSION else (request.key,)
 
 
 def resources(call: Call, request: FindCoordinatorRequest, _services: Services) -> Iterable[Resource]:

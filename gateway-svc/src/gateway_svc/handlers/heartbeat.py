@@ -10,7 +10,7 @@ from protocol_lib.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 
 from gateway_svc.handlers.heartbeat_pattern import HeartbeatPattern
 from gateway_svc.requests.call import Call
-from gateway_svc.requests.handler import Handler, Orphan, of_group, with_error
+from gateway_svc.requests.handler import Handler, WhenClientLeft, of_group, with_error
 from gateway_svc.requests.resources import Operation
 from gateway_svc.requests.services import Services
 from gateway_svc.storage.protocols import RepeatableHeartbeat
@@ -44,5 +44,5 @@ HANDLER = Handler(
     resources=of_group(Operation.READ),
     refuse=refuse,
     pattern=partial(HeartbeatPattern, serve, refuse),
-    orphan=Orphan.UNLESS_LATE,
+    when_client_left=WhenClientLeft.SERVE_IF_FRESH,
 )

@@ -42,7 +42,7 @@ from gateway_svc.requests.resources import (
 )
 from gateway_svc.requests.services import Services
 from gateway_svc.requests.turns import PIECE, in_turns
-from gateway_svc.storage.membership import Broker
+from gateway_svc.storage.gateway_lease import Broker
 
 _BY_ID_VERSION = 12
 

@@ -18,7 +18,7 @@ from protocol_lib.messages.offset_commit import OffsetCommitRequest
 from gateway_svc.handlers.offset_commit_messages import answer, asked, refuse
 from gateway_svc.handlers.offset_commit_pattern import OffsetCommitPattern
 from gateway_svc.requests.call import Call
-from gateway_svc.requests.handler import STEP_ELEMENTS_MAX, Handler, Orphan
+from gateway_svc.requests.handler import STEP_ELEMENTS_MAX, Handler, WhenClientLeft
 from gateway_svc.requests.resources import Operation, Resource, group, topics
 from gateway_svc.requests.services import Services
 from gateway_svc.requests.turns import next_turn
@@ -38,10 +38,10 @@ def _commit(call: Call, request: OffsetCommitRequest, services: Services) -> Non
     wanted = asked(call, request)
     committed = partial(_committed, call, request, services)
     if call.size > _LONG_BYTES:
-        commit = partial(services.storage.groups.commit_offsets, wanted, committed, call.client.is_there)
+        commit = partial(services.storage.groups.commit_offsets, wanted, committed, call.client.peer_is_open)
         next_turn(call, services.loop, commit)
     else:
-        services.storage.groups.commit_offsets(wanted, committed, call.client.is_there)
+        services.storage.groups.commit_offsets(wanted, committed, call.client.peer_is_open)
 
 
 def _committed(
@@ -66,6 +66,6 @@ HANDLER = Handler(
     resources=resources,
     refuse=refuse,
     pattern=OffsetCommitPattern,
-    orphan=Orphan.UNLESS_LATE,
+    when_client_left=WhenClientLeft.SERVE_IF_FRESH,
     elements_max=STEP_ELEMENTS_MAX,
 )

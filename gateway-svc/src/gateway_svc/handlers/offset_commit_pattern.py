@@ -100,7 +100,7 @@ class OffsetCommitPattern:
         for row, offset in zip(message.offsets, call.offsets, strict=True):
             row.offset = offset
         learned.repeat = self._services.storage.groups.commit_offsets(
-            message, partial(_committed, call, learned), self._client.is_there
+            message, partial(_committed, call, learned), self._client.peer_is_open
         )
 
     def refuse(self, call: Call, error: int) -> None:

@@ -31,9 +31,9 @@ from gateway_svc.clients.pipeline import Kind
 from gateway_svc.handlers.produce_answer import conclude, refuse, response_of
 from gateway_svc.handlers.produce_in_turns import LongAppend
 from gateway_svc.handlers.produce_message_sets import serve_message_sets
-from gateway_svc.handlers.produce_pattern import Fate, ProducePattern
+from gateway_svc.handlers.produce_pattern import AcceptedRecords, ProducePattern
 from gateway_svc.requests.call import Call
-from gateway_svc.requests.handler import STEP_ELEMENTS_MAX, Handler, Orphan
+from gateway_svc.requests.handler import STEP_ELEMENTS_MAX, Handler, WhenClientLeft
 from gateway_svc.requests.resources import Operation, Resource, ResourceType, topics
 from gateway_svc.requests.services import Services
 from gateway_svc.requests.turns import PIECE
@@ -41,8 +41,8 @@ from gateway_svc.requests.turns import PIECE
 _RECORD_BATCH_VERSION = 3
 
 
-def serve(call: Call, request: ProduceRequest, services: Services) -> Fate | None:
-    """Append the records. Returns the `Fate` of records that need no conversion, for the pattern to learn from."""
+def serve(call: Call, request: ProduceRequest, services: Services) -> AcceptedRecords | None:
+    """Append the records. Returns the `AcceptedRecords` for the pattern, if there is no conversion."""
     partitions: list[TopicIdPartition] = []
     batches: list[Buffer] = []
     for topic in request.topic_data:
@@ -50,7 +50,7 @@ def serve(call: Call, request: ProduceRequest, services: Services) -> Fate | Non
             partitions.append(TopicIdPartition(topic.name, data.index, topic.topic_id))
             batches.append(data.records or b"")
     if call.version < _RECORD_BATCH_VERSION:
-        append = partial(_append, call, request, services, partitions, fate=Fate())
+        append = partial(_append, call, request, services, partitions, accepted_records=AcceptedRecords())
         serve_message_sets(call, services, partitions, batches, append)
         return None
     if request.transactional_id is None and _are_transactional(batches):
@@ -59,9 +59,9 @@ def serve(call: Call, request: ProduceRequest, services: Services) -> Fate | Non
         )
         _answer(call, request, services, partitions, batches, [refused for _ in partitions])
         return None
-    fate = Fate()
-    _append(call, request, services, partitions, batches, {}, fate)
-    return fate
+    accepted_records = AcceptedRecords()
+    _append(call, request, services, partitions, batches, {}, accepted_records)
+    return accepted_records
 
 
 def _append(
@@ -71,7 +71,7 @@ def _append(
     partitions: list[TopicIdPartition],
     batches: list[Buffer],
     known: dict[int, AppendedPartition],
-    fate: Fate,
+    accepted_records: AcceptedRecords,
 ) -> None:
     """Append and answer. `known`: outcomes of partitions without records to append, by index. Storage's come first."""
     if len(partitions) > PIECE:
@@ -85,7 +85,7 @@ def _append(
                 if appended[index].error_code == ErrorCode.INVALID_RECORD:  # storage's answer to no records at all
                     appended[index] = outcome
             if not _answer(call, request, services, partitions, batches, appended):
-                fate.accept()
+                accepted_records.accept()
         except Exception as error:
             call.failed(error)
 
@@ -150,5 +150,5 @@ HANDLER = Handler(
     request_bytes_max=None,
     elements_max=STEP_ELEMENTS_MAX,
     converted_below=_RECORD_BATCH_VERSION,
-    orphan=Orphan.SERVE,
+    when_client_left=WhenClientLeft.SERVE,
 )

@@ -50,7 +50,7 @@ class LongAppend:
 
     def start(self) -> None:
         """Append all pieces in later turns."""
-        self._call.client.hold_others()  # mutant: long-append-keeps-order
+        self._call.client.block_later_requests()  # mutant: long-append-keeps-order
         next_turn(self._call, self._services.loop, partial(self._append, 0))
 
     def _append(self, begin: int) -> None:
@@ -70,7 +70,7 @@ class LongAppend:
         if end < len(self._partitions):
             next_turn(call, self._services.loop, partial(self._append, end))
         else:
-            call.client.release_others()
+            call.client.unblock_later_requests()
 
     def _appended(self, begin: int, response: AppendResponse) -> None:
         try:

@@ -53,7 +53,7 @@ def serve_message_sets(
         try:
             convert(await _refused(call, services, partitions, sets), inline=False)  # mutant: topics-before-conversion
         except StorageUnavailable as error:
-            call.refuse("storage_unavailable", str(error))
+            call.close_refused("storage_unavailable", str(error))
         except Exception as error:
             call.failed(error)
 

@@ -41,11 +41,11 @@ from gateway_svc.requests.patterns import Store
 from gateway_svc.requests.services import Services
 
 #: Heads remembered for one connection. Producers to more topics name several in one request.
-HEADS_MAX: Final = 64
+TEMPLATES_MAX: Final = 64
 #: Longer heads (names may be long) are not worth remembering.
-HEAD_BYTES_MAX: Final = 512
+TEMPLATE_BYTES_MAX: Final = 512
 #: Memory of one head, about.
-HEAD_MEMORY: Final = 2304
+TEMPLATE_MEMORY: Final = 2304
 #: The first version whose answers hold a log start offset.
 _VERSION_MIN: Final = 5
 #: The first flexible version, and the bytes that follow the records in it.
@@ -66,7 +66,7 @@ _ANSWERED: Final = (
 _length: Final = Struct(">i").unpack_from
 
 
-class Fate:
+class AcceptedRecords:
     """The news for a pattern that storage has accepted a decoded request, so that it can learn it.
 
     So a client cannot fill memory with the heads of topics that do not exist.
@@ -90,7 +90,7 @@ class Fate:
             learn()
 
 
-class Head:
+class TopicTemplate:
     """The common part of all requests to one topic."""
 
     __slots__ = (
@@ -135,7 +135,7 @@ class Head:
         length = len(write_unsigned(batch + 1)) if self._is_flexible else 4
         return self._overhead + length + batch
 
-    def goes_with(self, other: Head) -> bool:
+    def goes_with(self, other: TopicTemplate) -> bool:
         """Return whether requests with either head may be one run."""
         return (
             self.acks == other.acks
@@ -150,13 +150,13 @@ class CallRun(Call):
     `ProducePattern.open` sets the attributes below.
     """
 
-    __slots__ = ("batches", "correlation_ids", "head", "heads", "partitions", "services")
+    __slots__ = ("batches", "correlation_ids", "partitions", "services", "template", "templates")
 
     services: Services
-    #: The head of the first request.
-    head: Head
-    #: The head of each request; None if all of them have the first one's.
-    heads: Sequence[Head] | None
+    #: The template of the first request.
+    template: TopicTemplate
+    #: The template of each request; None if all of them have the first one's.
+    templates: Sequence[TopicTemplate] | None
     #: The partition of each request.
     partitions: Sequence[int]
     correlation_ids: Sequence[int]
@@ -164,8 +164,8 @@ class CallRun(Call):
 
     def append(self) -> None:
         """Append the batches; the requests are answered when storage has answered."""
-        head, partitions = self.head, self.partitions
-        if self.heads is None and (self.count == 1 or partitions.count(partitions[0]) == self.count):
+        head, partitions = self.template, self.partitions
+        if self.templates is None and (self.count == 1 or partitions.count(partitions[0]) == self.count):
             targets = [TopicIdPartition(head.topic, partitions[0], head.topic_id)]
         else:
             targets = self._targets()
@@ -186,7 +186,7 @@ class CallRun(Call):
             if offsets is None:
                 self._answer_one_by_one(response.outcomes)
                 return
-            answers = self._answers(offsets) if self.head.acks else []
+            answers = self._answers(offsets) if self.template.acks else []
             self.client.answered(self, (b"".join(answers),) if len(answers) > 1 else answers)
         except Exception as error:
             self.failed(error)
@@ -198,25 +198,25 @@ class CallRun(Call):
         if self.count == 1:
             ((base, time_ms, start),) = offsets
             throttle = self.ring.throttle_ms(self)  # mutant: throttle-of-lone-produce
-            return [self.head.fill(self.correlation_id, self.partitions[0], base, time_ms, start, throttle)]
+            return [self.template.fill(self.correlation_id, self.partitions[0], base, time_ms, start, throttle)]
         columns = tuple(zip(*offsets, strict=True))
         if len(columns[0]) != self.count:
             raise ValueError(f"{len(columns[0])} outcomes of {self.count} batches")
         throttle_ms = itertools.repeat(self.ring.throttle_ms(self))  # mutant: throttle-of-run
-        if self.heads is None:
-            return [*map(self.head.fill, self.correlation_ids, self.partitions, *columns, throttle_ms)]
+        if self.templates is None:
+            return [*map(self.template.fill, self.correlation_ids, self.partitions, *columns, throttle_ms)]
         fields = zip(self.correlation_ids, self.partitions, *columns, throttle_ms)  # noqa: B905 (which has no end)
-        return [head.fill(*values) for head, values in zip(self.heads, fields, strict=True)]
+        return [head.fill(*values) for head, values in zip(self.templates, fields, strict=True)]
 
     def _finish_all(self, answers: list[bytes]) -> None:
         """Finish all requests without an error, after the answer was sent."""
-        head = self.head
-        if self.heads is None:
+        head = self.template
+        if self.templates is None:
             count_appended(self.services, head.topic, head.topic_id, self.batches)
             self.finish(0, sum(map(len, answers)) - 4 * len(answers))
             return
         self.finished = True
-        for number, (head, call) in enumerate(zip(self.heads, self._calls(), strict=True)):
+        for number, (head, call) in enumerate(zip(self.templates, self._calls(), strict=True)):
             count_appended(self.services, head.topic, head.topic_id, (self.batches[number],))
             call.finish(0, len(answers[number]) - 4 if answers else 0)
 
@@ -236,30 +236,30 @@ class CallRun(Call):
         self.finished = True
         parts = list[Part]()
         for call, target, outcome, error in zip(self._calls(), self._targets(), outcomes, errors, strict=True):
-            if self.head.acks:
+            if self.template.acks:
                 data = PartitionProduceData(index=target.partition, records=None)
                 topic = TopicProduceData(name=target.topic, topic_id=target.topic_id, partition_data=(data,))
                 parts += call.encoded(response_of((topic,), (outcome,), call.version), error)
             else:
                 call.finish(error, 0)
-        if self.head.acks:
+        if self.template.acks:
             self.client.answered(self, parts)
         else:
             self.client.abort()
 
-    def _each_head(self) -> Sequence[Head]:
-        return self.heads or [self.head] * self.count
+    def _each_template(self) -> Sequence[TopicTemplate]:
+        return self.templates or [self.template] * self.count
 
     def _targets(self) -> list[TopicIdPartition]:
         """Return the partition that each batch goes to."""
         return [
             TopicIdPartition(head.topic, index, head.topic_id)
-            for head, index in zip(self._each_head(), self.partitions, strict=True)
+            for head, index in zip(self._each_template(), self.partitions, strict=True)
         ]
 
     def _calls(self) -> Iterator[Call]:
         """Return a call for each of the requests by itself."""
-        for head, correlation_id, batch in zip(self._each_head(), self.correlation_ids, self.batches, strict=True):
+        for head, correlation_id, batch in zip(self._each_template(), self.correlation_ids, self.batches, strict=True):
             call = Call(self.client, self.ring, head.subject, correlation_id, head.request_size(len(batch)))
             call.started_at = self.started_at
             call.recognised = True
@@ -279,10 +279,10 @@ class ProducePattern:
         self._pipeline = pipeline
         self._shared = shared
         self.revision = -1
-        self._by_head: dict[bytes, Head] = {}
+        self._by_head: dict[bytes, TopicTemplate] = {}
         #: The different lengths of the heads: few, mostly one.
         self._sizes: tuple[int, ...] = ()
-        self._latest: Head | None = None
+        self._latest: TopicTemplate | None = None
 
     def open(self, store: Store, begin: int, frame_end: int, end: int) -> CallRun | None:
         """Return the run that begins with the request at `begin`, of requests that have arrived whole."""
@@ -297,7 +297,7 @@ class ProducePattern:
         run_begin = run_end = begin
         head, head_bytes, records_at, read = first, first.bytes, first.records_at, first.read
         start, find_records = first.start, first.find_records
-        heads: list[Head] | None = None
+        heads: list[TopicTemplate] | None = None
         correlation_ids: list[int] = []
         partitions: list[int] = []
         spans: list[tuple[int, int]] = []
@@ -339,8 +339,8 @@ class ProducePattern:
             self._client, services.admission, first.subject, correlation_ids[0], run_end - run_begin, len(spans)
         )
         run.services = services
-        run.head = first
-        run.heads = heads
+        run.template = first
+        run.templates = heads
         run.partitions = partitions
         run.correlation_ids = correlation_ids
         run.batches = [view[begin - shift : end - shift] for begin, end in spans]
@@ -362,35 +362,35 @@ class ProducePattern:
         if call.subject.revision != self.revision:
             self.forget()
             self.revision = call.subject.revision
-        if call.version < _VERSION_MIN or request.transactional_id is not None or len(self._by_head) >= HEADS_MAX:
+        if call.version < _VERSION_MIN or request.transactional_id is not None or len(self._by_head) >= TEMPLATES_MAX:
             return
         if len(request.topic_data) != 1 or len(request.topic_data[0].partition_data) != 1:
             return
         if not request.topic_data[0].partition_data[0].records:
             return
         template = RecordsRequestTemplate.learn(request, call.version, frame, (_PARTITION,))
-        if template is None or len(template.head) > HEAD_BYTES_MAX or template.head in self._by_head:
+        if template is None or len(template.head) > TEMPLATE_BYTES_MAX or template.head in self._by_head:
             return
-        if isinstance(kept, Fate):
+        if isinstance(kept, AcceptedRecords):
             kept.when_accepted(partial(self._remember, call, request, template))
 
     def _remember(self, call: Call, request: ProduceRequest, template: RecordsRequestTemplate) -> None:
         heads = self._by_head
         if self._pipeline.closed or call.subject.revision != self.revision or template.head in heads:
             return
-        if len(heads) < HEADS_MAX and not self._services.heads.full:
-            self._services.heads.take(HEAD_MEMORY)
-            heads[template.head] = Head(call, request, template)
+        if len(heads) < TEMPLATES_MAX and not self._services.topic_templates.full:
+            self._services.topic_templates.take(TEMPLATE_MEMORY)
+            heads[template.head] = TopicTemplate(call, request, template)
             self._sizes = tuple({len(each) for each in heads})
 
     def forget(self) -> None:
-        self._services.heads.give(HEAD_MEMORY * len(self._by_head))
+        self._services.topic_templates.give(TEMPLATE_MEMORY * len(self._by_head))
         self._by_head.clear()
         self.revision = -1  # no head is learned from records that are accepted later
         self._sizes = ()
         self._latest = None
 
-    def _find(self, store: Store, begin: int) -> Head | None:
+    def _find(self, store: Store, begin: int) -> TopicTemplate | None:
         """Return the head that the request begins with; it is the latest from now on."""
         at = begin + HEAD_AT
         for size in self._sizes:

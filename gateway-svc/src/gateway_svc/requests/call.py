@@ -45,7 +45,7 @@ class Client(Protocol):
 
     def answered(self, pending: Pending, parts: Sequence[Part]) -> None: ...
 
-    def refuse(self, refusal: RequestRefused) -> None:
+    def close_refused(self, refusal: RequestRefused) -> None:
         """Log and count the refusal, and close."""
         ...
 
@@ -53,19 +53,19 @@ class Client(Protocol):
         """Close at once."""
         ...
 
-    def go_on(self) -> None:
+    def start_held_frames(self) -> None:
         """Start the held requests that may start now."""
         ...
 
-    def hold_others(self) -> None:
-        """Start no further request of the connection until `release_others`."""
+    def block_later_requests(self) -> None:
+        """Start no further request of the connection until `unblock_later_requests`."""
         ...
 
-    def release_others(self) -> None:
+    def unblock_later_requests(self) -> None:
         """Start requests again, beginning with the held ones."""
         ...
 
-    def is_there(self) -> bool:
+    def peer_is_open(self) -> bool:
         """Return whether the client still has its end of the connection open."""
         ...
 
@@ -193,10 +193,10 @@ class Call(Pending):
             self.abandon()
             self.finish(ErrorCode.NETWORK_EXCEPTION, 0)
 
-    def refuse(self, reason: str, detail: str = "") -> None:
+    def close_refused(self, reason: str, detail: str = "") -> None:
         """Close the connection in place of an answer, and log the reason."""
         self.finish(ErrorCode.UNKNOWN_SERVER_ERROR, 0)
-        self.client.refuse(
+        self.client.close_refused(
             RequestRefused(
                 reason,
                 detail,
@@ -217,4 +217,4 @@ class Call(Pending):
             client_id=self.client_id,
             peer=self.client.peer,
         )
-        self.refuse("failed", type(error).__name__)
+        self.close_refused("failed", type(error).__name__)

@@ -185,9 +185,9 @@ class Dispatcher:
             else:
                 call.answer(response, error)
         except AnswerTooLarge as error:
-            call.refuse("answer_too_large", str(error))
+            call.close_refused("answer_too_large", str(error))
         except StorageUnavailable as error:
-            call.refuse("storage_unavailable", str(error))
+            call.close_refused("storage_unavailable", str(error))
         except Exception as error:
             call.failed(error)
 

@@ -21,7 +21,7 @@ from gateway_svc.requests.services import Services
 CONTROL_REQUEST_BYTES_MAX: Final = 16 << 20
 
 
-class Orphan(Enum):
+class WhenClientLeft(Enum):
     """The treatment of requests whose client has closed the connection.
 
     The client may have asked again through another gateway, and other clients may have acted since.
@@ -30,7 +30,7 @@ class Orphan(Enum):
     #: The request is served. No later event can make it wrong.
     SERVE = "serve"
     #: The request is served unless it waited here (`clients.departure`): many clients close before the answer.
-    UNLESS_LATE = "unless late"
+    SERVE_IF_FRESH = "unless late"
     #: The request is not begun, or is ended: without its client it does harm, or is useless.
     DROP = "drop"
 
@@ -120,7 +120,7 @@ class Handler:
     converted_below: int = 0
     #: The request to serve, in the lowest version, for one of an unknown version; None to refuse such a request.
     unsupported: Any = None
-    orphan: Orphan = Orphan.DROP
+    when_client_left: WhenClientLeft = WhenClientLeft.DROP
     #: The test whether a request says that its client leaves (LeaveGroup): it is served without the client, too.
     is_farewell: Callable[[Any], bool] = _never
 

@@ -23,14 +23,14 @@ from gateway_svc.clients.pipeline import Kind, Pipeline
 from gateway_svc.errors import StorageUnavailable
 from gateway_svc.requests.call import Call, Client
 from gateway_svc.requests.dispatch import Dispatcher
-from gateway_svc.requests.handler import Handler, Orphan
+from gateway_svc.requests.handler import Handler, WhenClientLeft
 from gateway_svc.requests.patterns import Patterns, Store
 from gateway_svc.requests.services import Services
 
 #: A connection is quiet after this number of repetitions with nothing else between them.
 QUIET_AFTER = 2
 
-_start_of: Final = Struct(">i").unpack_from
+_api_and_version_of: Final = Struct(">i").unpack_from
 
 
 class RequestPath:
@@ -38,7 +38,7 @@ class RequestPath:
 
     __slots__ = (
         "_admission",
-        "_by_start",
+        "_by_api_and_version",
         "_client",
         "_client_has_left",
         "_dispatcher",
@@ -54,7 +54,7 @@ class RequestPath:
     def __init__(
         self, client: Client, services: Services, dispatcher: Dispatcher, pipeline: Pipeline, shared: bytearray
     ) -> None:
-        """Start without patterns. `shared` is overwritten after each call of `start`."""
+        """Start without patterns. `shared` is overwritten after each call of `start_requests`."""
         self._client = client
         self._services = services
         self._admission = services.admission
@@ -64,7 +64,7 @@ class RequestPath:
         self._pipeline = pipeline
         self._shared = shared
         self._patterns = Patterns(client, services, pipeline, shared)
-        self._by_start = self._patterns.by_start
+        self._by_api_and_version = self._patterns.by_api_and_version
         #: Quiet repetitions (`Pattern.is_quiet`) since the last other request.
         self._repeated = 0
         #: Whether requests that waited were found to have lost their client.
@@ -72,7 +72,7 @@ class RequestPath:
 
     def kind(self, store: Store, begin: int) -> Kind:
         """Return how the request at `begin` shares its connection."""
-        return self._dispatcher.kind(_start_of(store, begin)[0])
+        return self._dispatcher.kind(_api_and_version_of(store, begin)[0])
 
     def check_long(self, start: bytes | memoryview, size: int) -> None:
         """Check a request of `size` bytes by the first 8 of them; raise RequestRefused if it is not served."""
@@ -87,7 +87,7 @@ class RequestPath:
         """Forget the connection's patterns: the client is gone."""
         self._patterns.close()
 
-    def start(self, store: Store, begin: int, frame_end: int, end: int) -> int:
+    def start_requests(self, store: Store, begin: int, frame_end: int, end: int) -> int:
         """Start the request between `begin` and `frame_end`, which the pipeline admits.
 
         A pattern may start requests after it with it, up to `end`. Returns where the last of them ends.
@@ -95,7 +95,7 @@ class RequestPath:
         Raises:
             RequestRefused: it is no request that can be answered.
         """
-        pattern = self._by_start.get(_start_of(store, begin)[0])
+        pattern = self._by_api_and_version.get(_api_and_version_of(store, begin)[0])
         if pattern is not None and pattern.revision == self._admission.revision:  # mutant: pattern-used
             call = pattern.open(store, begin, frame_end, end)
             if call is not None:
@@ -144,7 +144,7 @@ class RequestPath:
     def _judge(self, call: Call, request: Any, frame: bytes | memoryview, *, final: bool) -> None:
         """Judge a decoded request and serve it; `final`: storage has been asked for the names of its topics."""
         handler = self._dispatcher.handlers[call.route.api_key]
-        if self._is_orphan(handler, request):  # mutant: join-of-gone-client
+        if self._must_drop(handler, request):  # mutant: join-of-gone-client
             self._dispatcher.refuse(call, request, ErrorCode.NETWORK_EXCEPTION, self._services)
             return
         resources = partial(handler.resources, call, request, self._services)
@@ -162,11 +162,13 @@ class RequestPath:
         if handler.pattern is not None and not self._client_has_left:
             self._patterns.learn(handler.pattern, call, request, frame, kept)
 
-    def _is_orphan(self, handler: Handler, request: Any) -> bool:
+    def _must_drop(self, handler: Handler, request: Any) -> bool:
         """Return whether a request must be dropped, because its client has closed the connection."""
-        if handler.orphan is Orphan.SERVE or handler.is_farewell(request):
+        if handler.when_client_left is WhenClientLeft.SERVE or handler.is_farewell(request):
             return False
-        return self._client_has_left or (handler.orphan is Orphan.DROP and not self._client.is_there())
+        return self._client_has_left or (
+            handler.when_client_left is WhenClientLeft.DROP and not self._client.peer_is_open()
+        )
 
     def _named(self, call: Call, request: Any, frame: bytes | memoryview, failure: Exception | None) -> None:
         """Judge a request again, now that storage has named its topics. Without storage, close the connection."""
@@ -177,9 +179,9 @@ class RequestPath:
             if failure is None:
                 self._judge(call, request, frame, final=True)
             elif isinstance(failure, StorageUnavailable):
-                call.refuse("storage_unavailable", "names of topics")
+                call.close_refused("storage_unavailable", "names of topics")
             else:
                 call.failed(failure)
         except Exception as error:
             call.failed(error)
-        self._client.go_on()
+        self._client.start_held_frames()

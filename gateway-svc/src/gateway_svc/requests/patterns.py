@@ -58,7 +58,7 @@ MakePattern = Callable[[Client, Services, Pipeline, bytearray], Pattern]
 class Patterns:
     """The patterns of one connection, at most one for each API. Owned by its RequestPath."""
 
-    __slots__ = ("_client", "_keys", "_pipeline", "_services", "_shared", "by_start")
+    __slots__ = ("_client", "_keys", "_pipeline", "_services", "_shared", "by_api_and_version")
 
     def __init__(self, client: Client, services: Services, pipeline: Pipeline, shared: bytearray) -> None:
         self._client = client
@@ -66,24 +66,24 @@ class Patterns:
         self._pipeline = pipeline
         self._shared = shared
         #: The patterns by API key << 16 | version.
-        self.by_start: dict[int, Pattern] = {}
+        self.by_api_and_version: dict[int, Pattern] = {}
         self._keys: dict[int, int] = {}
 
     def learn(self, make: MakePattern, call: Call, request: Any, frame: bytes | memoryview, kept: object) -> None:
         """Have the API's pattern learn from a decoded request. A pattern of another version is forgotten."""
         route = call.route
         start = route.api_key << 16 | route.version
-        pattern = self.by_start.get(start)
+        pattern = self.by_api_and_version.get(start)
         if pattern is None:
             earlier = self._keys.get(route.api_key)
             if earlier is not None:
-                self.by_start.pop(earlier).forget()
-            pattern = self.by_start[start] = make(self._client, self._services, self._pipeline, self._shared)
+                self.by_api_and_version.pop(earlier).forget()
+            pattern = self.by_api_and_version[start] = make(self._client, self._services, self._pipeline, self._shared)
             self._keys[route.api_key] = start
         pattern.learn(call, request, frame, kept)
 
     def close(self) -> None:
         """Forget all of them: the client is gone."""
-        for pattern in self.by_start.values():
+        for pattern in self.by_api_and_version.values():
             pattern.forget()
-        self.by_start.clear()
+        self.by_api_and_version.clear()

@@ -19,7 +19,7 @@ from gateway_svc.request_memory import RequestMemory
 from gateway_svc.requests.admission import Admission
 from gateway_svc.requests.topic_names import TopicNames
 from gateway_svc.settings import GatewaySettings
-from gateway_svc.storage.membership import Membership
+from gateway_svc.storage.gateway_lease import GatewayLease
 from gateway_svc.storage.protocols import Storage
 
 
@@ -28,7 +28,7 @@ class Services:
     """The shared parts of one gateway, built in app.py."""
 
     storage: Storage
-    cluster: Membership
+    cluster: GatewayLease
     settings: GatewaySettings
     metrics: GatewayMetrics
     refusals: Refusals
@@ -39,7 +39,7 @@ class Services:
     #: Answers not yet written, as far as they are held in memory.
     answers: MemoryBudget
     #: The heads of Produce requests that connections remember.
-    heads: MemoryBudget
+    topic_templates: MemoryBudget
     #: None when this gateway does not see storage's files.
     files: SliceFiles | None
     sessions: FetchSessions

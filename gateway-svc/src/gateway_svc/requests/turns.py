@@ -39,7 +39,7 @@ async def in_turns(elements: Sequence[_T], size: int = PIECE) -> AsyncIterator[S
         yield elements[begin : begin + size]
 
 
-def as_often_as_named(named: Sequence[_T]) -> Sequence[_T]:
+def keep_duplicates(named: Sequence[_T]) -> Sequence[_T]:
     """Return elements as often as a request names them, as Apache Kafka does, or each once if they are very many."""
     return named if len(named) <= REPEATED_MAX else tuple(dict.fromkeys(named))
 

@@ -18,14 +18,14 @@ An answered call may be repeated in short, if storage allows it:
     commit       only the offsets are sent; storage may ask for the whole commit (`refused`)
     heartbeat    the gateway answers, while storage's *promise* holds that the answer has not changed
 
-The gateway reports repeated heartbeats every TOUCH_S, which keeps the members' sessions. A promise ends
+The gateway reports repeated heartbeats every REPORT_S, which keeps the members' sessions. A promise ends
 
-    when storage revokes it, or the stream is lost;
-    with an answer outside of this stream that may show a changed group (`doubt`), as it may overtake the revocation;
-    for a time, when the last answer of storage is older than TRUST_S: the heartbeats are then sent.
+    when storage revokes it, or the stream is lost; with an answer outside of this stream that may show a changed group
+    (`end_promises`), as it may overtake the revocation; for a time, when the last answer of storage is older than
+    ANSWER_AGE_MAX_S: the heartbeats are then sent.
 
 So a client that learned of a change through this gateway never gets an older heartbeat's answer. After a change through
-another gateway the answer may be some milliseconds older, and TRUST_S older while storage hangs.
+another gateway the answer may be some milliseconds older, and ANSWER_AGE_MAX_S older while storage hangs.
 """
 
 from __future__ import annotations
@@ -55,12 +55,12 @@ CONTROL_WAIT_S: Final = 10.0
 #: Seconds for which heartbeats wait for others.
 GATHER_S: Final = 0.025
 #: Seconds between two reports of repeated heartbeats; half of the delay that `storage_svc.rpc.group_stream` allows for.
-TOUCH_S: Final = 0.25
+REPORT_S: Final = 0.25
 #: Seconds between two messages while there are promises, so that storage can tell a gateway that stands still from one
 #: with silent members. A third of STILL_S in `storage_svc.rpc.group_stream`.
-PULSE_S: Final = 0.5
+KEEPALIVE_S: Final = 0.5
 #: Greatest age of storage's last answer for its promises to be used, in seconds.
-TRUST_S: Final = 1.0
+ANSWER_AGE_MAX_S: Final = 1.0
 #: Seconds after which a waiting commit is sent only if its client is still connected.
 WAITED_S: Final = 0.1
 #: Most calls in one message, and most without an answer; more are answered COORDINATOR_NOT_AVAILABLE.
@@ -79,12 +79,12 @@ class GroupStream:
         metrics: GatewayMetrics,
         *,
         wait_s: float = CONTROL_WAIT_S,
-        trust_s: float = TRUST_S,
+        answer_age_max_s: float = ANSWER_AGE_MAX_S,
     ) -> None:
-        """Open the stream in the background. `wait_s` and `trust_s`: instead of CONTROL_WAIT_S and TRUST_S."""
+        """Open the stream in the background. `wait_s` and `answer_age_max_s` replace the constants of these names."""
         self._loop = asyncio.get_running_loop()
         self._wait_s = wait_s
-        self._trust_s = trust_s
+        self._answer_age_max_s = answer_age_max_s
         #: Calls without an answer by call id, the oldest first.
         self._calls: dict[int, GroupCall] = {}
         #: Ids of calls to send. An id whose call has ended is skipped.
@@ -98,21 +98,21 @@ class GroupStream:
         #: Call ids of promises that have ended, for storage.
         self._forgotten: list[int] = []
         #: Promises made by the answers to calls up to this id are not used: they may have ended already.
-        self._doubted = 0
-        self._trusted_until = 0.0
+        self._unusable_up_to = 0
+        self._promises_valid_until = 0.0
         #: Call ids of repeated heartbeats for the next report; the timer of the report, and whether it is due.
         self._repeated: set[int] = set()
-        self._touching: asyncio.TimerHandle | None = None
-        self._touch_due = False
+        self._report_timer: asyncio.TimerHandle | None = None
+        self._report_due = False
         #: The timer of the next empty message, for a time without others, and whether it is due.
-        self._pulsing: asyncio.TimerHandle | None = None
-        self._pulse_due = False
+        self._keepalive_timer: asyncio.TimerHandle | None = None
+        self._keepalive_due = False
         #: Times at which reports left that storage has not acknowledged.
-        self._reported_at: deque[float] = deque()
+        self._reports_sent_at: deque[float] = deque()
         self._wake = asyncio.Event()
-        self._gathering: asyncio.TimerHandle | None = None
-        self._left_at = 0.0
-        self._expiry: asyncio.TimerHandle | None = None
+        self._gather_timer: asyncio.TimerHandle | None = None
+        self._sent_at = 0.0
+        self._expiry_timer: asyncio.TimerHandle | None = None
         exchange: Any = channel.stream_stream(
             "/millrace.v1.Groups/Exchange",
             request_serializer=groups_pb2.GroupCalls.SerializeToString,
@@ -192,19 +192,19 @@ class GroupStream:
         self._last_call_id = call_id = self._last_call_id + 1
         self._calls[call_id] = call
         self._unsent.append(call_id)
-        if self._expiry is None:
-            self._expiry = self._loop.call_at(call.asked_at + self._wait_s, self._expire)
+        if self._expiry_timer is None:
+            self._expiry_timer = self._loop.call_at(call.asked_at + self._wait_s, self._expire)
 
     # -- repeated heartbeats ---------------------------------------------------------------------------------------
 
     def repeat_heartbeat(self, call_id: int) -> bool:
         """Add a heartbeat to the next report; return False if storage's last answer is too old."""
         now = self._loop.time()
-        if now >= self._trusted_until:  # mutant: promises-expire
+        if now >= self._promises_valid_until:  # mutant: promises-expire
             return False
         self._repeated.add(call_id)
-        if self._touching is None:
-            self._touching = self._loop.call_at(now + TOUCH_S, self._touch)
+        if self._report_timer is None:
+            self._report_timer = self._loop.call_at(now + REPORT_S, self._request_report)
         return True
 
     def forget(self, kept: RemoteRepeatableHeartbeat | RemoteRepeatableCommit) -> None:
@@ -220,12 +220,12 @@ class GroupStream:
             if kept.stream_number == self._stream_number:
                 self._forgotten.append(kept.call_id)
 
-    def doubt(self, group_ids: Iterable[str] | None = None, *, but: Set[str] = frozenset()) -> None:
+    def end_promises(self, group_ids: Iterable[str] | None = None, *, but: Set[str] = frozenset()) -> None:
         """End the promises of groups: an answer outside of the stream may show that they have changed.
 
         `group_ids`: None for all groups but those in `but`.
         """
-        self._doubted = self._last_call_id
+        self._unusable_up_to = self._last_call_id
         for group_id in self._promises.keys() - but if group_ids is None else group_ids:
             for call_id in list(self._promises.get(group_id, ())):
                 self._end(call_id)
@@ -241,45 +241,45 @@ class GroupStream:
             del self._promises[group_id]
         self._forgotten.append(call_id)
 
-    def _touch(self) -> None:
-        self._touching = None
+    def _request_report(self) -> None:
+        self._report_timer = None
         if self._repeated:
-            self._touch_due = True
+            self._report_due = True
             self._wake.set()
 
-    def _pulse(self) -> None:
-        self._pulsing = None
-        due = self._left_at + PULSE_S
+    def _keep_alive(self) -> None:
+        self._keepalive_timer = None
+        due = self._sent_at + KEEPALIVE_S
         if self._loop.time() >= due:
-            self._pulse_due = True  # mutant: pulse-sent
+            self._keepalive_due = True  # mutant: pulse-sent
             self._wake.set()
-            due = self._loop.time() + PULSE_S
+            due = self._loop.time() + KEEPALIVE_S
         if self._promised or self._forgotten:
-            self._pulsing = self._loop.call_at(due, self._pulse)
+            self._keepalive_timer = self._loop.call_at(due, self._keep_alive)
 
-    def _trust(self, since: float) -> None:
+    def _note_answer(self, since: float) -> None:
         """Use promises for longer: storage has answered a message that left at `since`."""
-        self._trusted_until = max(self._trusted_until, since + self._trust_s)
+        self._promises_valid_until = max(self._promises_valid_until, since + self._answer_age_max_s)
 
     def _wake_soon(self) -> None:
-        if self._gathering is not None:
+        if self._gather_timer is not None:
             return
-        due = self._left_at + GATHER_S
+        due = self._sent_at + GATHER_S
         if due <= self._loop.time():
             self._wake.set()
         else:
-            self._gathering = self._loop.call_at(due, self._wake.set)
+            self._gather_timer = self._loop.call_at(due, self._wake.set)
 
     def _expire(self) -> None:
         """Fail the calls whose time is over. One timer serves all calls, and waits for the oldest."""
-        self._expiry = None
+        self._expiry_timer = None
         now = self._loop.time()
         while self._calls:
             call_id, call = next(iter(self._calls.items()))
             deadline = call.asked_at + self._wait_s
             if deadline > now:
-                if self._expiry is None:
-                    self._expiry = self._loop.call_at(deadline, self._expire)
+                if self._expiry_timer is None:
+                    self._expiry_timer = self._loop.call_at(deadline, self._expire)
                 return
             del self._calls[call_id]
             call.fail()
@@ -288,17 +288,17 @@ class GroupStream:
 
     async def _write(self, stream: Any) -> None:
         while True:
-            while self._unsent or self._touch_due or self._pulse_due:
+            while self._unsent or self._report_due or self._keepalive_due:
                 await stream.write(self._next_message())
             await self._wake.wait()
             self._wake.clear()
 
     def _next_message(self) -> groups_pb2.GroupCalls:
-        if self._gathering is not None:
-            self._gathering.cancel()
-            self._gathering = None
-        self._left_at = self._loop.time()
-        self._pulse_due = False
+        if self._gather_timer is not None:
+            self._gather_timer.cancel()
+            self._gather_timer = None
+        self._sent_at = self._loop.time()
+        self._keepalive_due = False
         message = groups_pb2.GroupCalls(pulses=True)
         again: list[int] = []
         likes: list[int] = []
@@ -309,7 +309,7 @@ class GroupStream:
             call = self._calls.get(call_id)
             if call is not None:
                 # mutant: late-commit-of-gone-client
-                if self._left_at - call.asked_at > WAITED_S and not call.is_wanted():
+                if self._sent_at - call.asked_at > WAITED_S and not call.is_wanted():
                     del self._calls[call_id]
                     call.fail()
                     continue
@@ -326,11 +326,11 @@ class GroupStream:
             message.again_like.extend(likes)
             message.again_counts.extend(counts)
             message.again_offsets.extend(offsets)
-        if self._touch_due or (self._repeated and self._forgotten):  # those from before a call was forgotten
-            self._touch_due = False
+        if self._report_due or (self._repeated and self._forgotten):  # those from before a call was forgotten
+            self._report_due = False
             message.repeats.extend(self._repeated)
             self._repeated.clear()
-            self._reported_at.append(self._left_at)
+            self._reports_sent_at.append(self._sent_at)
         if self._forgotten:
             message.forgotten.extend(self._forgotten)
             self._forgotten.clear()
@@ -349,7 +349,7 @@ class GroupStream:
         This is no part of `_read`, whose variables would keep the last call, and its client, until the next message.
         """
         for _ in range(message.heard):
-            self._trust(self._reported_at.popleft())
+            self._note_answer(self._reports_sent_at.popleft())
         for call_id in message.ended:
             self._end(call_id)
         for call_id in message.refused:
@@ -374,7 +374,7 @@ class GroupStream:
 
     def _finish(self, call: GroupCall, answer: groups_pb2.GroupAnswer | None) -> None:
         """Answer a call. `answer`: None when storage did all of it without an error."""
-        self._trust(call.asked_at)
+        self._note_answer(call.asked_at)
         try:
             if answer is None:
                 call.done(())
@@ -388,9 +388,9 @@ class GroupStream:
         if isinstance(kept, RemoteRepeatableCommit):
             kept.holds, kept.stream_number = True, self._stream_number
             return
-        if self._pulsing is None:
-            self._pulsing = self._loop.call_at(self._left_at + PULSE_S, self._pulse)
-        if kept is None or call_id <= self._doubted:  # mutant: promise-after-doubt
+        if self._keepalive_timer is None:
+            self._keepalive_timer = self._loop.call_at(self._sent_at + KEEPALIVE_S, self._keep_alive)
+        if kept is None or call_id <= self._unusable_up_to:  # mutant: promise-after-doubt
             self._forgotten.append(call_id)
         else:
             kept.holds = True
@@ -402,9 +402,9 @@ class GroupStream:
             self._end(call_id)
         self._forgotten.clear()
         self._repeated.clear()
-        self._touch_due = self._pulse_due = False
-        self._reported_at.clear()
-        self._trusted_until = 0.0
+        self._report_due = self._keepalive_due = False
+        self._reports_sent_at.clear()
+        self._promises_valid_until = 0.0
         self._stream_number += 1
         for call in self._calls.values():
             if isinstance(call, RepeatedCommitCall):
@@ -418,10 +418,10 @@ class GroupStream:
     async def close(self) -> None:
         self._closed = True
         await self._stream.close()
-        if self._expiry is not None:
-            self._expiry.cancel()
-        for timer in (self._touching, self._pulsing):
+        if self._expiry_timer is not None:
+            self._expiry_timer.cancel()
+        for timer in (self._report_timer, self._keepalive_timer):
             if timer is not None:
                 timer.cancel()
-        if self._gathering is not None:
-            self._gathering.cancel()
+        if self._gather_timer is not None:
+            self._gather_timer.cancel()

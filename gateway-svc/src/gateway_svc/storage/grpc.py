@@ -41,7 +41,7 @@ from service_chassis import rpc
 
 from gateway_svc.errors import StorageUnavailable
 from gateway_svc.metrics import GatewayMetrics
-from gateway_svc.storage.group_stream import TRUST_S, GroupStream
+from gateway_svc.storage.group_stream import ANSWER_AGE_MAX_S, GroupStream
 from gateway_svc.storage.protocols import Storage
 from gateway_svc.storage.record_stream import RecordStream
 from gateway_svc.storage.transaction_calls import GrpcTransactions
@@ -112,22 +112,22 @@ def _topics_unknown(request: topics_pb2.DescribeTopicsRequest) -> topics_pb2.Des
 
 class GrpcTopics:
     def __init__(self, channel: grpc.aio.Channel, unary: Unary, stream: GroupStream) -> None:
-        def doubt(_: object) -> None:
-            stream.doubt()
+        def end_all(_: object) -> None:
+            stream.end_promises()
 
-        def doubt_if_created(answer: topics_pb2.DescribeTopicsResponse) -> None:
+        def end_all_if_created(answer: topics_pb2.DescribeTopicsResponse) -> None:
             if answer.created:
-                stream.doubt()
+                stream.end_promises()
 
         stub = topics_pb2_grpc.TopicsStub(channel)
-        self.describe_topics = _with(unary.repeatable(stub.DescribeTopics, _topics_unknown), doubt_if_created)
-        self.create_topics = _before(unary.once(stub.CreateTopics, timed_out(topics_pb2.CreateTopicsResponse)), doubt)
+        self.describe_topics = _with(unary.repeatable(stub.DescribeTopics, _topics_unknown), end_all_if_created)
+        self.create_topics = _before(unary.once(stub.CreateTopics, timed_out(topics_pb2.CreateTopicsResponse)), end_all)
         self.create_partitions = _before(
-            unary.once(stub.CreatePartitions, timed_out(topics_pb2.CreatePartitionsResponse)), doubt
+            unary.once(stub.CreatePartitions, timed_out(topics_pb2.CreatePartitionsResponse)), end_all
         )
-        self.delete_topics = _before(unary.once(stub.DeleteTopics, timed_out(topics_pb2.DeleteTopicsResponse)), doubt)
+        self.delete_topics = _before(unary.once(stub.DeleteTopics, timed_out(topics_pb2.DeleteTopicsResponse)), end_all)
         self.describe_configs = unary.repeatable(stub.DescribeConfigs, timed_out(topics_pb2.DescribeConfigsResponse))
-        self.alter_configs = _before(unary.once(stub.AlterConfigs, timed_out(topics_pb2.AlterConfigsResponse)), doubt)
+        self.alter_configs = _before(unary.once(stub.AlterConfigs, timed_out(topics_pb2.AlterConfigsResponse)), end_all)
         self.list_config_resources = unary.repeatable(
             stub.ListConfigResources, timed_out(topics_pb2.ListConfigResourcesResponse)
         )
@@ -137,25 +137,25 @@ class GrpcGroups:
     """Calls about groups. An answer that shows a group's state ends the promises of its heartbeats first."""
 
     def __init__(self, channel: grpc.aio.Channel, unary: Unary, stream: GroupStream) -> None:
-        def doubt(request: _OfGroup) -> None:
-            stream.doubt((request.group_id,))
+        def end_one(request: _OfGroup) -> None:
+            stream.end_promises((request.group_id,))
 
-        def doubt_many(request: _OfGroups) -> None:
-            stream.doubt(request.group_ids)
+        def end_many(request: _OfGroups) -> None:
+            stream.end_promises(request.group_ids)
 
-        def doubt_others(answer: groups_pb2.ListGroupsResponse) -> None:
+        def end_others(answer: groups_pb2.ListGroupsResponse) -> None:
             """End the promises of all groups but those that the answer shows in the state that promises need."""
-            stream.doubt(but={each.group_id for each in answer.groups if each.state == _STABLE})
+            stream.end_promises(but={each.group_id for each in answer.groups if each.state == _STABLE})
 
         stub = groups_pb2_grpc.GroupsStub(channel)
         self.heartbeat = stream.heartbeat
         self.commit_offsets = stream.commit_offsets
         self.consumer_group_heartbeat = stream.consumer_group_heartbeat
         self.join_group = _before(
-            unary.parked(stub.JoinGroup, no_coordinator(groups_pb2.JoinGroupResponse, generation_id=-1)), doubt
+            unary.parked(stub.JoinGroup, no_coordinator(groups_pb2.JoinGroupResponse, generation_id=-1)), end_all
         )
-        self.sync_group = _before(unary.parked(stub.SyncGroup, no_coordinator(groups_pb2.SyncGroupResponse)), doubt)
-        self.leave_group = _before(unary.once(stub.LeaveGroup, no_coordinator(groups_pb2.LeaveGroupResponse)), doubt)
+        self.sync_group = _before(unary.parked(stub.SyncGroup, no_coordinator(groups_pb2.SyncGroupResponse)), end_all)
+        self.leave_group = _before(unary.once(stub.LeaveGroup, no_coordinator(groups_pb2.LeaveGroupResponse)), end_all)
         self.describe_consumer_groups = _before(
             unary.repeatable(stub.DescribeConsumerGroups, no_coordinator(groups_pb2.DescribeConsumerGroupsResponse)),
             doubt_many,
@@ -211,12 +211,17 @@ class GrpcStorage:
     """The connection to storage-svc. Handlers use `storage`; `close` must follow."""
 
     def __init__(
-        self, channel: grpc.aio.Channel, gateway_name: str, metrics: GatewayMetrics, *, trust_s: float = TRUST_S
+        self,
+        channel: grpc.aio.Channel,
+        gateway_name: str,
+        metrics: GatewayMetrics,
+        *,
+        answer_age_max_s: float = ANSWER_AGE_MAX_S,
     ) -> None:
-        """Connect in the background. `trust_s`: as for GroupStream."""
+        """Connect in the background. `answer_age_max_s`: as for GroupStream."""
         self._channel = channel
         self._records = RecordStream(channel, gateway_name, metrics)
-        self._groups = GroupStream(channel, metrics, trust_s=trust_s)
+        self._groups = GroupStream(channel, metrics, answer_age_max_s=answer_age_max_s)
         unary = Unary(metrics, self._records.connected)
         self.storage = Storage(
             records=self._records,
@@ -232,10 +237,10 @@ class GrpcStorage:
 
     @classmethod
     def connect(
-        cls, address: str, gateway_name: str, metrics: GatewayMetrics, *, trust_s: float = TRUST_S
+        cls, address: str, gateway_name: str, metrics: GatewayMetrics, *, answer_age_max_s: float = ANSWER_AGE_MAX_S
     ) -> GrpcStorage:
-        """Connect in the background, for as long as it takes. `trust_s`: as for GroupStream."""
-        return cls(rpc.channel(address, CONTRACT_VERSION), gateway_name, metrics, trust_s=trust_s)
+        """Connect in the background, for as long as it takes. `answer_age_max_s`: as for GroupStream."""
+        return cls(rpc.channel(address, CONTRACT_VERSION), gateway_name, metrics, answer_age_max_s=answer_age_max_s)
 
     def fault(self) -> str | None:
         """Return why storage cannot be reached, for /readyz; None when it can."""

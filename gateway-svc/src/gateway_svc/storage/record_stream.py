@@ -8,7 +8,7 @@ Appends do not pile up on the way. A large frame asks storage for a receipt, and
 for one. `window` counts the bytes of appends without a receipt. A connection starts no append while the window is full.
 So a client that sends megabytes without pause delays others by a few frames, and uses the memory of a few.
 
-A call that storage does not answer in time is answered here (unanswered.py). When the stream is lost, every call is
+A call that storage does not answer in time is answered here (call_deadlines.py). When the stream is lost, every call is
 answered at once, as `gateway_svc.storage.protocols` states, and the stream is opened again.
 """
 
@@ -48,8 +48,8 @@ from service_chassis.stream_writer import StreamWriter
 
 from gateway_svc.metrics import GatewayMetrics
 from gateway_svc.storage.append_window import LARGE_BYTES, AppendWindow
+from gateway_svc.storage.call_deadlines import CallDeadlines, Calls, Request, failure
 from gateway_svc.storage.lasting_stream import LastingStream
-from gateway_svc.storage.unanswered import Calls, Request, Unanswered, failure
 
 #: Length from which on no more calls are added to a frame.
 FRAME_BYTES: Final = 512 * 1024
@@ -107,7 +107,7 @@ class RecordStream:
         self._exchange: Any = channel.stream_stream(_EXCHANGE)
         #: Calls without an answer, and the function that gets it.
         self._waiting: Calls = {}
-        self._unanswered = Unanswered(self._loop, lambda: self._waiting, self._give_up)
+        self._deadlines = CallDeadlines(self._loop, lambda: self._waiting, self._give_up)
         self._frames: deque[_Outgoing] = deque()
         #: The writer of frames; None unless the stream is up.
         self._writer: StreamWriter[bytes] | None = None
@@ -181,8 +181,8 @@ class RecordStream:
             self.window.begin(appended)
         frame.calls.append((call_id, mark, appended))
         self._waiting[call_id] = request, done
-        if self._unanswered.is_resting:
-            self._unanswered.wake()
+        if self._deadlines.is_stopped:
+            self._deadlines.start_timer()
         self._write_soon()
         return call_id
 
@@ -309,7 +309,7 @@ class RecordStream:
                 await stream.read()  # raises the error that ended the stream
                 raise EOFError("storage ended the stream")
             self._counts["received"] += 1
-            self._unanswered.has_received = True
+            self._deadlines.has_received = True
             self._received(wire)
             del wire  # freed before the wait for the next one
 
@@ -358,5 +358,5 @@ class RecordStream:
         self._offered = self._area = None
 
     async def close(self) -> None:
-        self._unanswered.close()
+        self._deadlines.close()
         await self._stream.close()

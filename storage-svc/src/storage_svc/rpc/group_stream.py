@@ -42,10 +42,10 @@ _CALLS_MAX: Final = 100_000
 #: The most answers in one message; others that are ready go into the next.
 _ANSWERS_MAX: Final = 10_000
 REPEATS_MAX: Final = 100_000
-#: Twice the time between two reports of a gateway (`gateway_svc.storage.group_stream`, TOUCH_S).
+#: Twice the time between two reports of a gateway (`gateway_svc.storage.group_stream`, REPORT_S).
 REPEATS_LATE_MS: Final = 500
-#: Silence in seconds after which a gateway stands still (`gateway_svc.storage.group_stream`, PULSE_S: it is silent for
-#: a third), and after which it is dead; the time between two looks; the time a gateway has after a standstill.
+#: Silence in seconds after which a gateway stands still (`gateway_svc.storage.group_stream`, KEEPALIVE_S: it is silent
+#: for a third), and after which it is dead; the time between two looks; the time a gateway has after a standstill.
 STILL_S: Final = 1.5
 STILL_MAX_S: Final = 30.0
 LOOK_S: Final = 0.5

@@ -16,7 +16,7 @@ from gateway_svc.clients.departure import AFTERMATH_S, HELD_S, STANDSTILL_S, TIC
 from gateway_svc.clients.entrance import Entrance
 from gateway_svc.clients.idle_polling import IdlePolling
 from gateway_svc.clients.pipeline import Kind, Pending, Pipeline
-from gateway_svc.clients.reading import Pause
+from gateway_svc.clients.read_control import Pause
 from gateway_svc.clients.relief import Relief
 from gateway_svc.clients.resources import Resources
 from gateway_svc.clients.socket_room import SocketRoom
@@ -64,7 +64,7 @@ class Requests:
     def check_long(self, start: bytes | memoryview, size: int) -> None:
         assert len(start) == 8
 
-    def start(self, store: bytes | bytearray, begin: int, frame_end: int, end: int) -> int:
+    def start_requests(self, store: bytes | bytearray, begin: int, frame_end: int, end: int) -> int:
         name = bytes(store[begin:frame_end])
         self.depths.add(stack_depth())
         pending = Pending(self.kind(store, begin), len(name))
@@ -218,7 +218,7 @@ async def test_a_long_request_waits_for_its_turn(gateway: Gateway, monkeypatch: 
     await gateway.send(long, alone)
     await until(lambda: bool(turns.waiting))
     assert (gateway.requests.started[2:], gateway.reasons) == ([], {Pause.LONG})
-    gateway.connection.go_on()  # without a turn, and it waits for one only once
+    gateway.connection.start_held_frames()  # without a turn, and it waits for one only once
     assert (gateway.requests.started[2:], len(turns.waiting)) == ([], 1)
     turns.come()
     assert gateway.requests.started[2:] == [long]

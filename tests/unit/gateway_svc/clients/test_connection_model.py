@@ -118,7 +118,7 @@ class Requests:
     def check_long(self, start: bytes | memoryview, size: int) -> None:
         assert len(start) == 8
 
-    def start(self, store: bytes | bytearray, begin: int, frame_end: int, end: int) -> int:
+    def start_requests(self, store: bytes | bytearray, begin: int, frame_end: int, end: int) -> int:
         assert frame_end <= end
         frame = bytes(store[begin:frame_end])
         self.started.append(frame)

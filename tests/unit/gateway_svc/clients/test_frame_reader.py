@@ -10,12 +10,12 @@ from collections.abc import Iterator
 import pytest
 from gateway_svc.clients.connections import SHARED_BUFFER_BYTES
 from gateway_svc.clients.frame_reader import (
+    NEW_CONNECTION_READ_BYTES,
     SCARCE_READ_BYTES,
     SMALL_FRAME_BYTES,
-    STRANGER_READ_BYTES,
     FrameReader,
 )
-from gateway_svc.clients.reading import Pause, Reading
+from gateway_svc.clients.read_control import Pause, ReadControl
 from gateway_svc.errors import RequestRefused
 from gateway_svc.request_memory import RequestMemory
 from hypothesis import given
@@ -36,7 +36,7 @@ class Receiver:
     def __init__(self, budget: int = 1 << 20) -> None:
         self.memory = RequestMemory(budget)
         self.share = self.memory.enter("10.0.0.1")
-        self.reading = Reading(Transport())
+        self.reading = ReadControl(Transport())
         self.loop = asyncio.new_event_loop()
         shared = memoryview(bytearray(SHARED_BUFFER_BYTES))
         self.reader = FrameReader(self, self.reading, shared, self.memory, self.share, LIMIT, self.loop)
@@ -45,7 +45,7 @@ class Receiver:
         self.checked: list[tuple[bytes, int]] = []
         self.admitted = -1
 
-    def admits(self, store: bytes | bytearray, begin: int, size: int) -> bool:
+    def may_start(self, store: bytes | bytearray, begin: int, size: int) -> bool:
         if self.admitted:
             return True
         self.reading.pause(Pause.ORDER)
@@ -59,7 +59,7 @@ class Receiver:
         assert len(start) == 8
         self.checked.append((bytes(start), size))
 
-    def start(self, store: bytes | bytearray, begin: int, frame_end: int, end: int) -> int:
+    def start_requests(self, store: bytes | bytearray, begin: int, frame_end: int, end: int) -> int:
         assert frame_end <= end
         self.admitted -= 1
         self.started.append(bytes(store[begin:frame_end]))
@@ -79,7 +79,7 @@ class Receiver:
 
     def go_on(self, admitted: int) -> bool:
         self.admitted = admitted
-        started = self.reader.go_on(0.0)
+        started = self.reader.start_next_frames(0.0)
         if not self.reader.holds:
             self.reading.resume(Pause.ORDER)
         return started
@@ -189,7 +189,7 @@ def test_a_read_that_fills_the_buffer_gives_others_their_turn(receiver: Receiver
 
 
 def test_a_stranger_and_a_reader_without_memory_are_read_in_short_pieces(receiver: Receiver) -> None:
-    assert len(receiver.reader.room()) == STRANGER_READ_BYTES
+    assert len(receiver.reader.room()) == NEW_CONNECTION_READ_BYTES
     receiver.receive(framed(b"a frame!"))
     assert len(receiver.reader.room()) == SHARED_BUFFER_BYTES
     another = receiver.memory.enter("10.0.0.2")
@@ -211,12 +211,12 @@ def test_a_long_frame_of_a_stranger_counts_with_those_of_others(receiver: Receiv
     data = framed(bytes(8) + bytes(LIMIT - 8))
     receiver.receive(data[:6000])
     assert receiver.checked == [(bytes(8), LIMIT)]
-    assert (receiver.memory.strangers.held, receiver.share.held) == (0, 0)  # not long yet
+    assert (receiver.memory.new_connections.held, receiver.share.held) == (0, 0)  # not long yet
     receiver.receive(data[6000:30_000])
-    assert receiver.memory.strangers.held == receiver.memory.used == 47_968
+    assert receiver.memory.new_connections.held == receiver.memory.used == 47_968
     receiver.receive(data[30_000:] + data[:30_000])
     assert receiver.started == [data[4:]]
-    assert (receiver.memory.strangers.held, receiver.share.held) == (0, receiver.memory.used)
+    assert (receiver.memory.new_connections.held, receiver.share.held) == (0, receiver.memory.used)
 
 
 def test_a_long_frame_without_memory_waits_until_it_is_granted_some(receiver: Receiver) -> None:

@@ -45,14 +45,15 @@ def test_a_view_that_somebody_kept_does_not_hold_the_buffer_up() -> None:
 def test_a_request_that_has_just_begun_takes_eight_kilobytes_or_what_it_is_long() -> None:
     memory = RequestMemory(1 << 20)
     sizes = [
-        len(LongRequest(size, memoryview(b"x"), memory, memory.strangers, "owner").room()) for size in (100, 1 << 30)
+        len(LongRequest(size, memoryview(b"x"), memory, memory.new_connections, "owner").room())
+        for size in (100, 1 << 30)
     ]
     assert sizes == [99, 8191]
 
 
 def test_little_more_than_has_arrived_is_taken_of_strangers_and_while_memory_is_scarce() -> None:
     memory = RequestMemory(8 << 20)
-    stranger = LongRequest(1 << 30, memoryview(bytes(80_000)), memory, memory.strangers, "stranger")
+    stranger = LongRequest(1 << 30, memoryview(bytes(80_000)), memory, memory.new_connections, "stranger")
     assert stranger.memory_held == 160_000
     memory.take(memory.enter("10.0.0.2"), 4 << 20)
     known = LongRequest(1 << 30, memoryview(bytes(80_000)), memory, memory.enter("10.0.0.1"), "known")

@@ -25,7 +25,7 @@ class Holder:
     def unread(self, now: float) -> tuple[int, float]:
         return self.unread_bytes, now - 100.0 + self.seconds
 
-    def refuse(self, refusal: RequestRefused) -> None:
+    def close_refused(self, refusal: RequestRefused) -> None:
         self.rig.closed.append((self.name, refusal.reason))
         self.rig.requests.give(self.share, self.held)
         self.rig.answers.give(self.unread_bytes)
@@ -45,7 +45,7 @@ class Rig:
         self.holders.append(Holder(self, name, held, seconds, share or self.share, unread))
 
     def starve(self, share: Share | None = None) -> None:
-        assert self.requests.try_grow("beyond", self.requests.strangers, 0, 1 << 30)
+        assert self.requests.try_grow("beyond", self.requests.new_connections, 0, 1 << 30)
         self.requests.wait_to_grow("starved", share or self.share, 100 * KIB, self.granted.append)
 
 
@@ -73,8 +73,8 @@ def test_the_most_for_longest_is_closed_until_a_sixteenth_is_free() -> None:
 def test_strangers_that_starve_close_only_strangers() -> None:
     rig = Rig()
     rig.add("known", 500 * KIB, 50.0)
-    rig.add("stranger", 128 * KIB, 5.0, rig.requests.strangers)
-    rig.starve(rig.requests.strangers)
+    rig.add("stranger", 128 * KIB, 5.0, rig.requests.new_connections)
+    rig.starve(rig.requests.new_connections)
     rig.relief.relieve(rig.holders, 100.0)
     assert rig.closed == [("stranger", "memory_stalled")]
 

@@ -55,7 +55,7 @@ def asked(fetch: Fetch) -> list[tuple[int, int]]:
 def test_without_a_session_every_partition_is_told(sessions: FetchSessions) -> None:
     fetch = opened(sessions.open(HERE, request(0, -1, {0: 5, 1: 6}), False, 0.0))
     assert (asked(fetch), fetch.session, len(sessions)) == ([(0, 5), (1, 6)], None, 0)
-    assert [fetch.must_tell(each, 9, 0, 0, 0) for each in fetch.partitions] == [True, True]
+    assert [fetch.has_changed(each, 9, 0, 0, 0) for each in fetch.partitions] == [True, True]
 
 
 def test_of_a_partition_that_is_named_twice_the_last_position_counts(sessions: FetchSessions) -> None:
@@ -80,23 +80,23 @@ def test_an_incremental_fetch_names_what_changed(sessions: FetchSessions) -> Non
 def test_an_incremental_answer_tells_what_changed(sessions: FetchSessions) -> None:
     first = opened(sessions.open(HERE, request(0, 0, {0: 0, 1: 0, 2: 0}), False, 0.0))
     assert first.session is not None
-    assert [first.must_tell(each, 10, 0, 0, 0) for each in first.partitions] == [True, True, True]
+    assert [first.has_changed(each, 10, 0, 0, 0) for each in first.partitions] == [True, True, True]
     second = opened(sessions.open(HERE, request(first.session.session_id, 1, {}), False, 0.0))
     by_index = {each.asked.partition: each for each in second.partitions}
-    assert not second.must_tell(by_index[0], 10, 0, 0, 0)
-    assert second.must_tell(by_index[1], 11, 0, 0, 0)
-    assert second.must_tell(by_index[2], 10, 0, 0, 500)
+    assert not second.has_changed(by_index[0], 10, 0, 0, 0)
+    assert second.has_changed(by_index[1], 11, 0, 0, 0)
+    assert second.has_changed(by_index[2], 10, 0, 0, 500)
     third = opened(sessions.open(HERE, request(first.session.session_id, 2, {}), False, 0.0))
     # Partition 2 had records: the others are read before it now.
     assert [each.asked.partition for each in third.partitions] == [0, 1, 2]
     by_index = {each.asked.partition: each for each in third.partitions}
-    assert third.must_tell(by_index[0], 10, 3, 0, 0)
-    assert third.must_tell(by_index[1], 11, 0, 6, 0)
+    assert third.has_changed(by_index[0], 10, 3, 0, 0)
+    assert third.has_changed(by_index[1], 11, 0, 6, 0)
     fourth = opened(sessions.open(HERE, request(first.session.session_id, 3, {}), False, 0.0))
     by_index = {each.asked.partition: each for each in fourth.partitions}
     # The error is over: told again although the watermark is where it was.
-    assert fourth.must_tell(by_index[1], 11, 0, 0, 0)
-    assert not fourth.must_tell(by_index[2], 10, 0, 0, 0)
+    assert fourth.has_changed(by_index[1], 11, 0, 0, 0)
+    assert not fourth.has_changed(by_index[2], 10, 0, 0, 0)
 
 
 @pytest.mark.parametrize(
@@ -153,7 +153,7 @@ def test_without_a_session_a_request_that_wants_none_goes_on(sessions: FetchSess
     assert sessions.continues(last, request(0, -1, {0: 6}))
     for session_id, epoch in ((0, 0), (7, 0), (7, -1), (7, 1)):
         assert not sessions.continues(last, request(session_id, epoch, {0: 6}))
-    assert sessions.go_on(last, request(0, -1, {0: 6}).topics[0].partitions[0], 1.0) is last
+    assert sessions.continue_session(last, request(0, -1, {0: 6}).topics[0].partitions[0], 1.0) is last
     assert asked(last) == [(0, 6)]
 
 
@@ -164,7 +164,7 @@ def test_in_a_session_the_next_epoch_goes_on(sessions: FetchSessions) -> None:
     for epoch in (1, 2, 3):
         following = request(session.session_id, epoch, {0: 5 + epoch})
         assert sessions.continues(last, following)
-        last = sessions.go_on(last, following.topics[0].partitions[0], float(epoch))
+        last = sessions.continue_session(last, following.topics[0].partitions[0], float(epoch))
         assert (asked(last), last.session, last.incremental) == ([(0, 5 + epoch)], session, True)
         assert (session.epoch, session.used_at) == (epoch + 1, epoch)
     # The ordinary way goes on from there.

@@ -113,7 +113,7 @@ def test_every_other_byte_makes_it_another_request() -> None:
     rig = Rig(groups=Groups())
     first = beat(7)
     rig.receive(first)
-    pattern = rig.path._by_start[12 << 16 | 4]
+    pattern = rig.path._by_api_and_version[12 << 16 | 4]
     for position in range(4, len(first)):
         changed = bytearray(first)
         changed[position] ^= 0x40

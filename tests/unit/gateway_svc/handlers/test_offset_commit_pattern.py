@@ -161,7 +161,7 @@ def test_every_byte_but_offsets_and_correlation_id_counts(version: int) -> None:
     rig = Rig(groups=Groups(0, 0, 0))
     data = frame(commit(5, 6, 7), version)
     rig.receive(data)
-    pattern = rig.path._by_start[8 << 16 | version]
+    pattern = rig.path._by_api_and_version[8 << 16 | version]
     free = {*range(8, 12)}
     for offset in (5, 6, 7):
         at = data.index(offset.to_bytes(8, "big"))

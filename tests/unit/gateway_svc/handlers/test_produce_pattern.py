@@ -19,7 +19,7 @@ from broker_contract.data import (
 )
 from gateway_svc.clients.pipeline import IN_FLIGHT_MAX, Pipeline
 from gateway_svc.errors import RequestRefused
-from gateway_svc.handlers.produce_pattern import HEAD_MEMORY, HEADS_MAX, CallRun, Fate, Head
+from gateway_svc.handlers.produce_pattern import TEMPLATE_MEMORY, TEMPLATES_MAX, AcceptedRecords, CallRun, TopicTemplate
 from gateway_svc.requests.patterns import Pattern
 from hypothesis import given
 from hypothesis import strategies as st
@@ -72,8 +72,8 @@ class Learned:
         self.pipeline = Pipeline()
         self._patterns: dict[int, Pattern] = {}
         self._rig = rig = Rig(records=Records())
-        self.heads = rig.services.heads
-        self.heads.limit = heads_bytes
+        self.templates = rig.services.topic_templates
+        self.templates.limit = heads_bytes
         for frame in frames:
             call, request = rig.dispatcher.open(rig.client, rig.services.admission, frame[4:])
             rig.services.admission.judge(call.subject, list)
@@ -82,7 +82,7 @@ class Learned:
             (start,) = struct.unpack_from(">i", frame, 4)
             if start not in self._patterns:
                 self._patterns[start] = handler.pattern(rig.client, rig.services, self.pipeline, bytearray())
-            fate = Fate()
+            fate = AcceptedRecords()
             self._patterns[start].learn(call, request, frame[4:], fate)
             fate.accept()
 
@@ -102,9 +102,9 @@ class Learned:
         return run
 
 
-def requests_of(run: CallRun) -> list[tuple[Head, int, int, memoryview]]:
+def requests_of(run: CallRun) -> list[tuple[TopicTemplate, int, int, memoryview]]:
     """Return head, partition, correlation id and batch of each request."""
-    heads = run.heads or [run.head] * run.count
+    heads = run.templates or [run.template] * run.count
     return list(zip(heads, run.partitions, run.correlation_ids, run.batches, strict=True))
 
 
@@ -201,18 +201,18 @@ def test_what_is_not_remembered() -> None:
     for request in (requests(transactional_id="x"), requests(records=None), requests(topic="t" * 600)):
         frame = framed(request, 9, 1)
         assert Learned(frame).run(frame) is None
-    many = [framed(requests(f"topic-{n}"), 9, 1) for n in range(HEADS_MAX + 1)]
+    many = [framed(requests(f"topic-{n}"), 9, 1) for n in range(TEMPLATES_MAX + 1)]
     learned = Learned(*many)
-    assert learned.run(many[HEADS_MAX - 1]) is not None
-    assert learned.run(many[HEADS_MAX]) is None
-    assert learned.heads.used == HEADS_MAX * HEAD_MEMORY
+    assert learned.run(many[TEMPLATES_MAX - 1]) is not None
+    assert learned.run(many[TEMPLATES_MAX]) is None
+    assert learned.templates.used == TEMPLATES_MAX * TEMPLATE_MEMORY
     learned.close()
-    assert learned.heads.used == 0
+    assert learned.templates.used == 0
 
 
 def test_heads_of_all_connections_have_a_budget() -> None:
     many = [framed(requests(f"topic-{n}"), 9, 1) for n in range(3)]
-    learned = Learned(*many, heads_bytes=2 * HEAD_MEMORY)
+    learned = Learned(*many, heads_bytes=2 * TEMPLATE_MEMORY)
     assert [learned.run(frame) is not None for frame in many] == [True, True, False]
 
 
@@ -229,10 +229,10 @@ def test_a_head_is_learned_when_storage_has_accepted_its_records(error: int) -> 
     frame = framed(requests(), 9, 1)
     rig.receive(frame)
     rig.receive(frame)
-    assert (rig.recognised("Produce"), rig.services.heads.used) == (0, 0)
+    assert (rig.recognised("Produce"), rig.services.topic_templates.used) == (0, 0)
     for answer in late[:]:
         answer()
-    assert rig.services.heads.used == (0 if error else HEAD_MEMORY)
+    assert rig.services.topic_templates.used == (0 if error else TEMPLATE_MEMORY)
     rig.receive(frame)
     late[2]()
     assert rig.recognised("Produce") == (0 if error else 1)
@@ -240,7 +240,7 @@ def test_a_head_is_learned_when_storage_has_accepted_its_records(error: int) -> 
     rig.pipeline.close()
     rig.path.close()
     late[3]()  # after the client is gone
-    assert rig.services.heads.used == 0
+    assert rig.services.topic_templates.used == 0
 
 
 def answered(version: int, places: list[tuple[str, int]], records: Records) -> tuple[Rig, list[Any]]:

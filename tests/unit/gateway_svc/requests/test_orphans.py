@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from broker_contract import groups_pb2
 from gateway_svc.handlers import HANDLERS
-from gateway_svc.requests.handler import Orphan
+from gateway_svc.requests.handler import WhenClientLeft
 from protocol_lib.api import ApiKey
 from protocol_lib.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from protocol_lib.messages.join_group import JoinGroupRequest
@@ -17,18 +17,18 @@ from protocol_lib.messages.offset_commit import OffsetCommitRequest
 
 from tests.unit.gateway_svc.rig import Rig, framed
 
-SERVE, UNLESS_LATE, DROP = Orphan.SERVE, Orphan.UNLESS_LATE, Orphan.DROP
+SERVE, SERVE_IF_FRESH, DROP = WhenClientLeft.SERVE, WhenClientLeft.SERVE_IF_FRESH, WhenClientLeft.DROP
 #: Every API and the fate of its request without its client. A new API needs a line, and its reason.
-DECISIONS: dict[ApiKey, Orphan] = {
+DECISIONS: dict[ApiKey, WhenClientLeft] = {
     ApiKey.PRODUCE: SERVE,  # acks=0: producers close without an answer; storage keeps the order of appends
     ApiKey.FETCH: SERVE,  # given up by its handler
     ApiKey.LIST_OFFSETS: DROP,  # only its answer is of use
     ApiKey.METADATA: DROP,  # the same; it may create topics
-    ApiKey.OFFSET_COMMIT: UNLESS_LATE,  # clients close after an asynchronous commit; a late one would go backwards
+    ApiKey.OFFSET_COMMIT: SERVE_IF_FRESH,  # clients close after an asynchronous commit; a late one would go backwards
     ApiKey.OFFSET_FETCH: DROP,
     ApiKey.FIND_COORDINATOR: DROP,
     ApiKey.JOIN_GROUP: DROP,  # it would take the place of the static member that joined since
-    ApiKey.HEARTBEAT: UNLESS_LATE,  # a late one would keep a dead member
+    ApiKey.HEARTBEAT: SERVE_IF_FRESH,  # a late one would keep a dead member
     ApiKey.LEAVE_GROUP: DROP,  # unless it names the member
     ApiKey.SYNC_GROUP: DROP,
     ApiKey.DESCRIBE_GROUPS: DROP,
@@ -45,7 +45,7 @@ DECISIONS: dict[ApiKey, Orphan] = {
     ApiKey.DELETE_GROUPS: DROP,  # the group may have begun again
     ApiKey.TXN_OFFSET_COMMIT: DROP,  # its producer cannot commit without the answer
     ApiKey.OFFSET_DELETE: DROP,  # a member may have committed since
-    ApiKey.CONSUMER_GROUP_HEARTBEAT: UNLESS_LATE,  # a late one would add or keep a dead member; unless it leaves
+    ApiKey.CONSUMER_GROUP_HEARTBEAT: SERVE_IF_FRESH,  # a late one would add or keep a dead member; unless it leaves
     ApiKey.CONSUMER_GROUP_DESCRIBE: DROP,
     ApiKey.LIST_CONFIG_RESOURCES: DROP,
     ApiKey.CREATE_PARTITIONS: DROP,  # the same name may be another topic by now
@@ -77,7 +77,7 @@ COMMIT = framed(ApiKey.OFFSET_COMMIT, 7, OffsetCommitRequest(group_id="g", topic
 
 
 def test_every_api_has_a_decision() -> None:
-    assert {handler.api_key: handler.orphan for handler in HANDLERS} == DECISIONS
+    assert {handler.api_key: handler.when_client_left for handler in HANDLERS} == DECISIONS
 
 
 def leave(version: int, *members: tuple[str, str | None]) -> LeaveGroupRequest:

@@ -132,7 +132,7 @@ def test_a_denied_request_does_not_reach_storage() -> None:
     assert decode(HeartbeatResponse, 4, answer, 9).error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED
     assert (groups.asked, policy.charged) == (0, [])
     assert rig.finished("Heartbeat") == {(4, "GROUP_AUTHORIZATION_FAILED"): 1}
-    assert not rig.path._by_start
+    assert not rig.path._by_api_and_version
 
 
 def test_alike_requests_are_judged_once_and_charged_as_one_run() -> None:

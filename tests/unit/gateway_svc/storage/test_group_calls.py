@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import pytest
 from broker_contract import groups_pb2 as pb
 from gateway_svc.storage.group_calls import RemoteRepeatableCommit, RemoteRepeatableHeartbeat
-from gateway_svc.storage.group_stream import GATHER_S, PULSE_S, TOUCH_S, TRUST_S, GroupStream
+from gateway_svc.storage.group_stream import ANSWER_AGE_MAX_S, GATHER_S, KEEPALIVE_S, REPORT_S, GroupStream
 
 from tests.unit.gateway_svc.group_storage import Clock, GroupStorage, Members, at_rest, who
 
@@ -58,13 +58,13 @@ async def test_a_promise_is_kept_here_and_storage_told_who_was_heard(
 ) -> None:
     (one, first), (other, second) = await beating.begin(), await beating.begin("h")
     assert [one(), other(), one()] == [True, True, True]
-    clock.go_on(TOUCH_S)
+    clock.go_on(REPORT_S)
     repeats, forgotten = await group_storage.repeated()
     assert (sorted(repeats), forgotten) == ([first, second], [])
     await group_storage.say(ended=[first, 12345])
     await ended(one)
     assert [one(), other()] == [False, True]
-    clock.go_on(TOUCH_S)
+    clock.go_on(REPORT_S)
     assert await group_storage.repeated() == ([second], [first])
 
 
@@ -94,9 +94,9 @@ async def test_promises_of_a_storage_that_is_not_heard_are_not_used(
     """They are used again once storage has answered."""
     promise, call_id = await beating.begin()
     assert promise()
-    clock.go_on(TOUCH_S)
+    clock.go_on(REPORT_S)
     assert await group_storage.repeated() == ([call_id], [])
-    clock.go_on(TRUST_S - TOUCH_S - 0.001)
+    clock.go_on(ANSWER_AGE_MAX_S - REPORT_S - 0.001)
     assert promise()
     clock.go_on(0.002)
     assert not promise()
@@ -109,14 +109,14 @@ async def test_storage_that_has_heard_who_was_heard_lives(
     beating: Beating, members: Members, group_storage: GroupStorage, clock: Clock
 ) -> None:
     promise, call_id = await beating.begin()
-    rounds = round(1.5 * TRUST_S / TOUCH_S)
+    rounds = round(1.5 * ANSWER_AGE_MAX_S / REPORT_S)
     for number in range(rounds):
         members.commit(f"c{number}", 1)
     commits = await group_storage.message()
     assert len(commits) == rounds
     for commit in commits:
         assert promise()
-        clock.go_on(TOUCH_S)
+        clock.go_on(REPORT_S)
         assert await group_storage.repeated() == ([call_id], [])
         # What was asked long ago says little of storage's life; its answer tells that the rest of the message has come.
         answer = pb.GroupAnswer(call_id=commit.call_id, commit_offsets=pb.CommitOffsetsResponse(error_codes=[0]))
@@ -166,7 +166,7 @@ async def test_doubted_promises_are_not_used(
     beating: Beating, group_stream: GroupStream, groups: list[str] | None
 ) -> None:
     (doubted, _), (other, _) = await beating.begin("g"), await beating.begin("i")
-    group_stream.doubt(groups)
+    group_stream.end_promises(groups)
     assert [doubted(), other()] == [False, groups is not None]
     again, _ = await beating.begin("g")
     assert again()
@@ -176,7 +176,7 @@ async def test_what_was_asked_before_the_doubt_is_not_promised(
     beating: Beating, group_stream: GroupStream, group_storage: GroupStorage
 ) -> None:
     promise, call_id, answered = await beating.ask()
-    group_stream.doubt(["g"])
+    group_stream.end_promises(["g"])
     await group_storage.answer(pb.GroupAnswer(call_id=call_id, heartbeat=pb.HeartbeatResponse(), may_repeat=True))
     await asyncio.wait_for(answered.wait(), 60)
     assert not promise()
@@ -329,15 +329,15 @@ async def test_a_gateway_with_promises_shows_that_it_is_alive(
     promise, call_id = await beating.begin()
     before = group_storage.pulses
     for count in range(1, 6):
-        clock.go_on(PULSE_S)
+        clock.go_on(KEEPALIVE_S)
         await seen(lambda count=count: group_storage.pulses == before + count)  # type: ignore[misc]
         await at_rest(group_stream)
     promise.forget()
-    clock.go_on(PULSE_S)
+    clock.go_on(KEEPALIVE_S)
     assert (await group_storage.repeated())[1] == [call_id]
     await at_rest(group_stream)
     for _ in range(10):
-        clock.go_on(PULSE_S)
+        clock.go_on(KEEPALIVE_S)
         await asyncio.sleep(0.01)
     assert group_storage.pulses <= before + 7, "without promises it is silent"
 

@@ -114,7 +114,7 @@ async def storage(tmp_path: Path, answers: Answers) -> AsyncIterator[GrpcStorage
     )
     rpc.listen(server, f"unix:{tmp_path}/storage.sock")
     await server.start()
-    made = GrpcStorage.connect(f"unix:{tmp_path}/storage.sock", "one", GatewayMetrics(), trust_s=60.0)
+    made = GrpcStorage.connect(f"unix:{tmp_path}/storage.sock", "one", GatewayMetrics(), answer_age_max_s=60.0)
     yield made
     await made.close()
     await server.stop(0)

@@ -30,7 +30,7 @@ from broker_contract.data import (
 )
 from broker_contract.frames import frame_from_wire, frame_to_wire, put_item, read_items
 from gateway_svc.metrics import GatewayMetrics
-from gateway_svc.storage import unanswered
+from gateway_svc.storage import call_deadlines
 from gateway_svc.storage.record_stream import FRAMES_AHEAD, LAID_BYTES_MIN, RecordStream
 from protocol_lib.errors import ErrorCode
 from service_chassis import rpc
@@ -354,9 +354,9 @@ async def test_a_name_too_long_to_be_sent_takes_no_memory(seeing: ScriptedStorag
 @pytest.fixture
 def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
     """Calls end with their own time."""
-    monkeypatch.setattr(unanswered, "GRACE_S", 0.0)
-    monkeypatch.setattr(unanswered, "_DISK_S", 0.0)
-    monkeypatch.setattr(unanswered, "LOOK_S", 0.02)
+    monkeypatch.setattr(call_deadlines, "GRACE_S", 0.0)
+    monkeypatch.setattr(call_deadlines, "_DISK_S", 0.0)
+    monkeypatch.setattr(call_deadlines, "CHECK_S", 0.02)
 
 
 def hasty(size: int) -> Append:
@@ -424,44 +424,44 @@ async def test_nothing_is_given_up_while_storage_sends(
     calls = {1: (hasty(10), lambda _: None)}
     given_up: list[int] = []
     clock = _Clock()
-    watch = unanswered.Unanswered(clock, lambda: calls, given_up.extend)  # type: ignore[arg-type]
-    watch.wake()
+    watch = call_deadlines.CallDeadlines(clock, lambda: calls, given_up.extend)  # type: ignore[arg-type]
+    watch.start_timer()
     for received in (True, True, False):
         watch.has_received = received
-        clock.go_on(unanswered.LOOK_S)
+        clock.go_on(call_deadlines.CHECK_S)
     assert given_up == [1]
     given_up.clear()
     clock.go_on(10.0)  # this process stood still
     assert given_up == []
-    clock.go_on(unanswered.LOOK_S)
+    clock.go_on(call_deadlines.CHECK_S)
     assert given_up == [1]
 
 
 async def test_nobody_looks_while_there_are_no_calls(
     hurried: None, storage: ScriptedStorage, stream: RecordStream
 ) -> None:
-    calls: unanswered.Calls = {}
+    calls: call_deadlines.Calls = {}
     looks: list[int] = []
     clock = _Clock()
 
-    def looked_at() -> unanswered.Calls:
+    def looked_at() -> call_deadlines.Calls:
         looks.append(len(calls))
         return calls
 
-    watch = unanswered.Unanswered(clock, looked_at, lambda _: None)  # type: ignore[arg-type]
+    watch = call_deadlines.CallDeadlines(clock, looked_at, lambda _: None)  # type: ignore[arg-type]
     clock.go_on(10.0)
-    assert (looks, watch.is_resting) == ([], True)
+    assert (looks, watch.is_stopped) == ([], True)
     calls[1] = (hasty(10), lambda _: None)
-    watch.wake()
-    clock.go_on(unanswered.LOOK_S)
+    watch.start_timer()
+    clock.go_on(call_deadlines.CHECK_S)
     calls.clear()
     for _ in range(3):
-        clock.go_on(unanswered.LOOK_S)
-    assert (looks, watch.is_resting) == ([1, 0], True)
+        clock.go_on(call_deadlines.CHECK_S)
+    assert (looks, watch.is_stopped) == ([1, 0], True)
 
 
 class _Clock:
-    """The part of an event loop that `Unanswered` uses, with one timer."""
+    """The part of an event loop that `CallDeadlines` uses, with one timer."""
 
     def __init__(self) -> None:
         self.now = 100.0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from gateway_svc.clients.reading import Pause, Reading
+from gateway_svc.clients.read_control import Pause, ReadControl
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
@@ -30,7 +30,7 @@ class ReadingModel(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.transport = Transport()
-        self.reading = Reading(self.transport)
+        self.reading = ReadControl(self.transport)
         self.reasons: set[Pause] = set()
         self.calls_at_close: int | None = None
 
@@ -70,7 +70,7 @@ TestReading = ReadingModel.TestCase
 @pytest.mark.parametrize("second", Pause)
 def test_the_end_of_one_reason_does_not_end_another(first: Pause, second: Pause) -> None:
     transport = Transport()
-    reading = Reading(transport)
+    reading = ReadControl(transport)
     reading.pause(first)
     reading.pause(second)
     reading.resume(second)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from gateway_svc.clients.entrance import Entrance
+from gateway_svc.gateway_configs import AlteredConfigs, registered
 from gateway_svc.metrics import GatewayMetrics
-from gateway_svc.own_configs import AlteredConfigs, registered
 from gateway_svc.refusals import Refusals
 from gateway_svc.settings import GatewaySettings
 from storage_svc.topics.broker_configs import GATEWAY_CONFIGS

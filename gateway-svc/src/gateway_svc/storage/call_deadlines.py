@@ -9,7 +9,7 @@ gateway answers a call itself, GRACE_S after storage should have answered it:
 
 An answer that storage sends later finds no call and is dropped. Kafka: DelayedProduce, DelayedFetch.
 
-One timer checks all calls every LOOK_S. It stops while no call is open; the next call starts it. It answers calls only
+One timer checks all calls every CHECK_S. It stops while no call is open; the next call starts it. It answers calls only
 if storage has sent nothing since the last check. A call's age counts from the first check after it was made.
 """
 
@@ -34,10 +34,10 @@ from broker_contract.data import (
 from protocol_lib.errors import ErrorCode
 
 GRACE_S: Final = 0.5
-LOOK_S: Final = 0.1
+CHECK_S: Final = 0.1
 #: Least time, in seconds, for which storage itself lets an append wait for a disk.
 _DISK_S: Final = 1.0
-_LOOKS_MAX: Final = 1000
+_CHECKS_MAX: Final = 1000
 
 Request = Append | ReadRequest | AheadRequest
 #: Request and `done` of each call without an answer, by call id, the oldest first.
@@ -55,7 +55,7 @@ def failure(
     return ReadResponse([ReadResult(read_error) for _ in request.partitions])
 
 
-class Unanswered:
+class CallDeadlines:
     """The timer over a RecordStream's calls, which the stream owns."""
 
     def __init__(
@@ -66,50 +66,50 @@ class Unanswered:
         self._calls = calls
         self._give_up = give_up
         #: (time, newest call id) of each check, the oldest first; the calls up to that id were made before it.
-        self._looks: deque[tuple[float, int]] = deque()
-        self._looked_at = loop.time()
+        self._checks: deque[tuple[float, int]] = deque()
+        self._checked_at = loop.time()
         self._timer: asyncio.TimerHandle | None = None
-        #: Whether the timer is stopped, so that the next call must `wake` it.
-        self.is_resting = True
+        #: Whether the timer is stopped, so that the next call must `start_timer` it.
+        self.is_stopped = True
         #: Whether storage has sent anything since the last check.
         self.has_received = False
 
-    def wake(self) -> None:
+    def start_timer(self) -> None:
         """Start the timer. It stops when there are no calls."""
-        self.is_resting = False
-        self._looked_at = self._loop.time()
-        self._timer = self._loop.call_at(self._looked_at + LOOK_S, self._look)
+        self.is_stopped = False
+        self._checked_at = self._loop.time()
+        self._timer = self._loop.call_at(self._checked_at + CHECK_S, self._check)
 
     def close(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         now = self._loop.time()
         calls = self._calls()
         if not calls:
-            self._looks.clear()
-            self.is_resting = True  # mutant: no-idle-watch
+            self._checks.clear()
+            self.is_stopped = True  # mutant: no-idle-watch
             return
-        self._timer = self._loop.call_at(now + LOOK_S, self._look)
-        if len(self._looks) >= _LOOKS_MAX:  # some calls count from a later check then
-            self._looks = deque(islice(self._looks, 1, None, 2))
-        self._looks.append((now, next(reversed(calls))))
+        self._timer = self._loop.call_at(now + CHECK_S, self._check)
+        if len(self._checks) >= _CHECKS_MAX:  # some calls count from a later check then
+            self._checks = deque(islice(self._checks, 1, None, 2))
+        self._checks.append((now, next(reversed(calls))))
         oldest = next(iter(calls))
-        while self._looks[0][1] < oldest:
-            self._looks.popleft()
+        while self._checks[0][1] < oldest:
+            self._checks.popleft()
         # Not after a standstill of this process: answers may wait in its sockets.
-        if not self.has_received and now < self._looked_at + 3 * LOOK_S and (over := self._over(calls, now)):
+        if not self.has_received and now < self._checked_at + 3 * CHECK_S and (over := self._over(calls, now)):
             self._give_up(over)  # mutant: unanswered-given-up
-        self._looked_at, self.has_received = now, False
+        self._checked_at, self.has_received = now, False
 
     def _over(self, calls: Calls, now: float) -> list[int]:
         over = []
-        looks = iter(self._looks)
-        made_by, newest = next(looks)
+        checks = iter(self._checks)
+        made_by, newest = next(checks)
         for call_id, (request, _) in calls.items():
             while call_id > newest:
-                made_by, newest = next(looks)
+                made_by, newest = next(checks)
             if now >= made_by + _wait_s(request) + GRACE_S:
                 over.append(call_id)
         return over

@@ -37,7 +37,7 @@ class Broker:
     port: int
 
 
-class Membership:
+class GatewayLease:
     """The gateway's lease. Its app owns it; handlers read `brokers`, `cluster_id` and `node_id`."""
 
     def __init__(

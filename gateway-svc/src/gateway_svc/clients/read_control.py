@@ -44,7 +44,7 @@ class Transport(Protocol):
     def resume_reading(self) -> None: ...
 
 
-class Reading:
+class ReadControl:
     """The set of reasons of one connection, which owns it. A transport reads from the start."""
 
     __slots__ = ("_transport", "closed", "reasons")
