@@ -27,7 +27,7 @@ from protocol_lib.records.control import ControlType, read_marker
 from protocol_lib.records.record import Record, read_records
 from storage_svc.coordinator.transactions.events import EndTransaction, InitProducer
 from storage_svc.topic_partition import TopicPartition
-from storage_svc.transaction_seams import Marker
+from storage_svc.transaction_ports import Marker
 
 TURN_S: Final = 0.002
 #: Turns after which a run hangs: many times as many as it takes.

@@ -47,7 +47,7 @@ from gateway_svc.requests.services import Services
 from gateway_svc.requests.topic_names import TopicNames
 from gateway_svc.settings import GatewaySettings
 from gateway_svc.storage.gateway_lease import GatewayLease
-from gateway_svc.storage.protocols import Storage
+from gateway_svc.storage.protocols import StoragePorts
 
 #: The function that makes the ring around every request.
 MakeAdmission = Callable[[TopicNames], Admission]
@@ -67,7 +67,7 @@ class Gateway:
     def __init__(
         self,
         settings: GatewaySettings,
-        storage: Storage,
+        storage: StoragePorts,
         counts: GatewayMetrics,
         poll_us: int,
         admission: MakeAdmission,
@@ -136,7 +136,7 @@ class Gateway:
     async def start(
         cls,
         settings: GatewaySettings,
-        storage: Storage,
+        storage: StoragePorts,
         counts: GatewayMetrics | None = None,
         *,
         poll_us: int = 0,
@@ -215,7 +215,7 @@ class Gateway:
             by_reference=self._files is not None,
         )
 
-    def _entrance(self, storage: Storage) -> Entrance:
+    def _entrance(self, storage: StoragePorts) -> Entrance:
         settings = self.settings
         most = connections_max(settings.max_connections, with_storage=storage.window is None)
         if most < settings.max_connections:

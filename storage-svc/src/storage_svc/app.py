@@ -259,9 +259,9 @@ async def serve(storage: Storage, address: str) -> StorageServer:
     """
     # In a thread: where clients are served already, they do not wait for the import.
     await asyncio.to_thread(import_module, "storage_svc.rpc.server")  # default threads: before anything is served
-    from storage_svc.rpc.server import Services, StorageServer
+    from storage_svc.rpc.server import RpcServices, StorageServer
 
-    services = Services(
+    services = RpcServices(
         storage.data,
         storage.offsets,
         storage.topics,

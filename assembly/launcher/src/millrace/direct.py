@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import uvloop
 from gateway_svc.app import Gateway
 from gateway_svc.settings import GatewaySettings
-from gateway_svc.storage.protocols import Storage
+from gateway_svc.storage.protocols import StoragePorts
 from pydantic import Field
 from service_chassis import lifecycle, metrics
 from service_chassis.health import Health, HttpEndpoint
@@ -49,9 +49,9 @@ class DirectSettings(StorageSettings, GatewaySettings):
     )
 
 
-def direct_storage(core: storage_app.Storage) -> Storage:
+def direct_storage(core: storage_app.Storage) -> StoragePorts:
     """Return the storage core as the gateway sees storage."""
-    return Storage(
+    return StoragePorts(
         records=core.data,
         offsets=core.offsets,
         topics=core.topics,

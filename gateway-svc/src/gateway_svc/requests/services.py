@@ -20,14 +20,14 @@ from gateway_svc.requests.admission import Admission
 from gateway_svc.requests.topic_names import TopicNames
 from gateway_svc.settings import GatewaySettings
 from gateway_svc.storage.gateway_lease import GatewayLease
-from gateway_svc.storage.protocols import Storage
+from gateway_svc.storage.protocols import StoragePorts
 
 
 @dataclass(frozen=True, slots=True)
 class Services:
     """The shared parts of one gateway, built in app.py."""
 
-    storage: Storage
+    storage: StoragePorts
     cluster: GatewayLease
     settings: GatewaySettings
     metrics: GatewayMetrics

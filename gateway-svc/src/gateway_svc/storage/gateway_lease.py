@@ -17,7 +17,7 @@ from service_chassis import logs
 from service_chassis.address import Listener
 
 from gateway_svc.errors import StorageUnavailable
-from gateway_svc.storage.protocols import Cluster
+from gateway_svc.storage.protocols import ClusterCalls
 
 #: Greatest age in seconds of the list in Metadata's answers. A client that has just lost a gateway asks within
 #: milliseconds; an older list would send it back to that gateway for a second.
@@ -42,7 +42,7 @@ class GatewayLease:
 
     def __init__(
         self,
-        cluster: Cluster,
+        cluster: ClusterCalls,
         name: str,
         lease_ms: int,
         configs: Sequence[cluster_pb2.GatewayConfig] = (),

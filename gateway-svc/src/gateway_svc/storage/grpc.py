@@ -42,7 +42,7 @@ from service_chassis import rpc
 from gateway_svc.errors import StorageUnavailable
 from gateway_svc.metrics import GatewayMetrics
 from gateway_svc.storage.group_stream import ANSWER_AGE_MAX_S, GroupStream
-from gateway_svc.storage.protocols import Storage
+from gateway_svc.storage.protocols import StoragePorts
 from gateway_svc.storage.record_stream import RecordStream
 from gateway_svc.storage.transaction_calls import GrpcTransactions
 from gateway_svc.storage.unary import AnswerT, Method, RequestT, Unary, failed, no_coordinator, not_leader, timed_out
@@ -223,7 +223,7 @@ class GrpcStorage:
         self._records = RecordStream(channel, gateway_name, metrics)
         self._groups = GroupStream(channel, metrics, answer_age_max_s=answer_age_max_s)
         unary = Unary(metrics, self._records.connected)
-        self.storage = Storage(
+        self.storage = StoragePorts(
             records=self._records,
             window=self._records.window,
             offsets=GrpcOffsets(channel, unary),

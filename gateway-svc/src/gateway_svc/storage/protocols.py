@@ -180,7 +180,7 @@ class Logs(Protocol):
     async def describe_log_dirs(self, request: logs_pb2.DescribeLogDirsRequest) -> logs_pb2.DescribeLogDirsResponse: ...
 
 
-class Cluster(Protocol):
+class ClusterCalls(Protocol):
     async def register_gateway(
         self, request: cluster_pb2.RegisterGatewayRequest
     ) -> cluster_pb2.RegisterGatewayResponse: ...
@@ -221,7 +221,7 @@ class Transactions(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Storage:
+class StoragePorts:
     """Everything the gateway asks of storage."""
 
     records: Records
@@ -230,7 +230,7 @@ class Storage:
     groups: Groups
     producers: Producers
     logs: Logs
-    cluster: Cluster
+    cluster: ClusterCalls
     transactions: Transactions
     #: Bytes of appends on their way to a separate storage; connections wait while it is full.
     window: AppendWindow | None = None

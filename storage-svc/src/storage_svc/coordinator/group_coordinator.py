@@ -36,7 +36,7 @@ from storage_svc.coordinator.group_offsets import GroupOffsets
 from storage_svc.coordinator.hosting.classic_host import ClassicHost
 from storage_svc.coordinator.hosting.consumer_host import ConsumerHost
 from storage_svc.coordinator.hosting.deleted_topics import DeletedTopics
-from storage_svc.coordinator.hosting.group_loading import GroupLoading
+from storage_svc.coordinator.hosting.group_loader import GroupLoader
 from storage_svc.coordinator.hosting.hosted_group import HostedGroup
 from storage_svc.coordinator.hosting.hosted_groups import HostedGroups
 from storage_svc.coordinator.hosting.repeatable_heartbeats import RepeatableHeartbeat
@@ -51,7 +51,7 @@ from storage_svc.coordinator.machine.rebalance_reason import RebalanceReason
 from storage_svc.coordinator.stored.offsets_log import OffsetsLog
 from storage_svc.coordinator.stored.records import group_error
 from storage_svc.coordinator.transactional_offsets import TransactionalOffsets
-from storage_svc.transaction_seams import OngoingTransactions
+from storage_svc.transaction_ports import OngoingTransactions
 
 log = service_logs.get(__name__)
 
@@ -109,7 +109,7 @@ class GroupCoordinator:
             self._room_fault,
             self._partition_fault,
         )
-        self._loading = GroupLoading(offsets_log, self._hosted, self._deleted_topics)
+        self._loading = GroupLoader(offsets_log, self._hosted, self._deleted_topics)
         self._partitions = self._loading.partitions
         self._stopping = False
         self._tasks: list[asyncio.Task[None]] = []

@@ -36,7 +36,7 @@ from storage_svc.coordinator.limits import CommitRequest, CoordinatorSettings, m
 from storage_svc.coordinator.stored.offsets_log import OffsetsLog
 from storage_svc.coordinator.stored.records import group_error
 from storage_svc.topics.names import OFFSETS_TOPIC
-from storage_svc.transaction_seams import Marker, OngoingTransactions
+from storage_svc.transaction_ports import Marker, OngoingTransactions
 
 log = service_logs.get(__name__)
 

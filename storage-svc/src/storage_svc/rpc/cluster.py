@@ -9,7 +9,7 @@ from broker_contract import cluster_pb2 as pb
 from service_chassis import logs as service_logs
 
 from storage_svc.topics.broker_settings import StaticValue
-from storage_svc.topics.leases import Leases, Listener
+from storage_svc.topics.leases import LeasedListener, Leases
 
 log = service_logs.get(__name__)
 
@@ -34,7 +34,7 @@ class ClusterService:
             LeaseRefusedError: the request is wrong, which is a bug of the gateway.
             CatalogError: the catalog cannot be written, as on a full disk.
         """
-        listeners = tuple(Listener(each.name, each.host, each.port) for each in request.listeners)
+        listeners = tuple(LeasedListener(each.name, each.host, each.port) for each in request.listeners)
         gateway = self._leases.register(request.name, listeners, request.lease_ms, self._clock_ms())
         altered = self._register_configs(gateway.node_id, {each.name: _static(each) for each in request.configs})
         return pb.RegisterGatewayResponse(

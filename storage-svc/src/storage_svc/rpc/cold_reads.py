@@ -15,7 +15,7 @@ from typing import Final
 
 from storage_svc.log.disk.files import Files
 from storage_svc.log.errors import StorageFailure
-from storage_svc.log.partition.reading import Span
+from storage_svc.log.partition.log_reader import Span
 from storage_svc.log.segment.open_segments import open_segments_max
 from storage_svc.log.segment.segment import Segment
 

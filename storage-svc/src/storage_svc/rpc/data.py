@@ -43,7 +43,7 @@ from storage_svc.log.partition.partition_log import Appended, Origin, PartitionL
 from storage_svc.rpc.slow_appends import SlowAppends
 from storage_svc.rpc.transactional_appends import TransactionalAppends
 from storage_svc.rpc.waiting_reads import WaitingReads
-from storage_svc.transaction_seams import OngoingTransactions
+from storage_svc.transaction_ports import OngoingTransactions
 
 _ALL: Final = -1
 

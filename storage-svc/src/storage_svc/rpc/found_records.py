@@ -10,8 +10,8 @@ from protocol_lib.errors import ErrorCode
 from service_chassis import logs as service_logs
 
 from storage_svc.log.errors import StorageFailure
+from storage_svc.log.partition.log_reader import Span
 from storage_svc.log.partition.partition_log import PartitionLog
-from storage_svc.log.partition.reading import Span
 
 #: The outcome of a look at one partition: the result without its records, the place of these, and their size. A plain
 #: tuple: a class with names costs each read a tenth.

@@ -48,7 +48,7 @@ REPEATS_LATE_MS: Final = 500
 #: for a third), and after which it is dead; the time between two looks; the time a gateway has after a standstill.
 STILL_S: Final = 1.5
 STILL_MAX_S: Final = 30.0
-LOOK_S: Final = 0.5
+STANDSTILL_CHECK_S: Final = 0.5
 GRACE_S: Final = 2.0
 
 _log = service_logs.get(__name__)
@@ -85,7 +85,7 @@ class _Exchange:
         self._pulses = False
         self._stands_still = False
         #: The next look for a standstill, while there are promises.
-        self._look: asyncio.Handle | None = None
+        self._standstill_timer: asyncio.Handle | None = None
         self._methods: dict[
             str, Callable[[Any, Callable[[Any], None]], RepeatableHeartbeat | RepeatableCommit | None]
         ] = {
@@ -116,8 +116,8 @@ class _Exchange:
             self._wake.set()
             await writer
         finally:
-            if self._look is not None:
-                self._look.cancel()
+            if self._standstill_timer is not None:
+                self._standstill_timer.cancel()
             for repeat in self._repeats.values():
                 repeat.start_session(REPEATS_LATE_MS)
                 repeat.forget()
@@ -131,12 +131,12 @@ class _Exchange:
             self._stands_still = False
             self._keep_sessions()
 
-    def _look_for_standstill(self) -> None:
+    def _check_for_standstill(self) -> None:
         if not self._repeats:  # mutant: quiet-gateway
-            self._look = None
+            self._standstill_timer = None
             return
         now = self._loop.time()
-        self._look = self._loop.call_at(now + LOOK_S, self._look_for_standstill)
+        self._standstill_timer = self._loop.call_at(now + STANDSTILL_CHECK_S, self._check_for_standstill)
         silent_s = now - self._received_at
         if self._pulses and STILL_S < silent_s < STILL_MAX_S:  # mutant: dead-gateway
             if not self._stands_still:
@@ -212,8 +212,10 @@ class _Exchange:
             self._drop(oldest)
             self._end(oldest)
         self._repeats[call_id] = repeat
-        if self._look is None:
-            self._look = self._loop.call_at(self._loop.time() + LOOK_S, self._look_for_standstill)
+        if self._standstill_timer is None:
+            self._standstill_timer = self._loop.call_at(
+                self._loop.time() + STANDSTILL_CHECK_S, self._check_for_standstill
+            )
         repeat.start_session(REPEATS_LATE_MS)
         repeat.promise(partial(self._end, call_id))
 

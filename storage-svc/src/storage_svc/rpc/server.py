@@ -57,7 +57,7 @@ _FILES: Final[Mapping[str, FileDescriptor]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Services:
+class RpcServices:
     data: DataService
     offsets: OffsetsService
     topics: TopicsService
@@ -80,7 +80,7 @@ class StorageServer:
         self.port = port
 
     @classmethod
-    async def start(cls, services: Services, address: str) -> StorageServer:
+    async def start(cls, services: RpcServices, address: str) -> StorageServer:
         """Listen at an address and serve.
 
         Raises:

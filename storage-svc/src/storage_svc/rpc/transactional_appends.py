@@ -30,7 +30,7 @@ from storage_svc.log.batch.rules import Refusal
 from storage_svc.log.config import INTERNAL_TOPICS
 from storage_svc.log.partition.partition_log import Admitted, Appended, Origin, PartitionLog, Retry
 from storage_svc.topic_partition import TopicPartition
-from storage_svc.transaction_seams import OngoingTransactions
+from storage_svc.transaction_ports import OngoingTransactions
 
 #: The first Produce versions whose clients know TRANSACTION_ABORTABLE, and whose partitions are added (KIP-890).
 _ABORTABLE_VERSION: Final = 11

@@ -16,7 +16,7 @@ from storage_svc.coordinator.transactions.events import AddPartitions, EndTransa
 from storage_svc.coordinator.transactions.records import by_topic
 from storage_svc.coordinator.transactions.transaction import NONE, STATE_NAMES, Transaction
 from storage_svc.topic_partition import TopicPartition
-from storage_svc.transaction_seams import Marker, MarkerWriter
+from storage_svc.transaction_ports import Marker, MarkerWriter
 
 #: Partitions, transactional ids, or characters of ids to match, that are looked at without a turn for others.
 _PIECE: Final = 500

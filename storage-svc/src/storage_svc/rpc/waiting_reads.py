@@ -41,8 +41,8 @@ from service_chassis.shared_turns import shared_turns
 
 from storage_svc.log.errors import StorageFailure
 from storage_svc.log.folder.data_folder import DataFolder
+from storage_svc.log.partition.log_reader import Span, awaited_bytes, next_offset
 from storage_svc.log.partition.partition_log import PartitionLog
-from storage_svc.log.partition.reading import Span, awaited_bytes, next_offset
 from storage_svc.rpc import found_records
 from storage_svc.rpc.cold_reads import ColdReads, Outcome, read_spans
 from storage_svc.rpc.found_records import Found, epoch_error, first_of, note_failure, offset_error, size_of, slices_of

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from storage_svc.topics.broker_configs import BROKER_CONFIGS
-from storage_svc.topics.config_changes import ConfigChange, InvalidChangeError, Operation, check_request
+from storage_svc.topics.config_changes import ConfigChange, ConfigOperation, InvalidChangeError, check_request
 from storage_svc.topics.config_values import members
 from storage_svc.topics.configs import ConfigType, InvalidConfigError
 
@@ -36,17 +36,19 @@ def changed_broker(
     check_request(changes)
     configs = {} if replaces_all else dict(own)
     for name, operation, value in changes:
-        if operation not in Operation.__members__.values():
+        if operation not in ConfigOperation.__members__.values():
             raise InvalidChangeError(f"Unknown operations type {operation}")
-        if operation == Operation.DELETE:
+        if operation == ConfigOperation.DELETE:
             configs.pop(name, None)
             continue
         if name not in BROKER_CONFIGS:
             raise InvalidConfigError(f"Unknown config name: {name}")
-        if operation == Operation.SET:
+        if operation == ConfigOperation.SET:
             configs[name] = value or ""
         else:
-            configs[name] = _list_changed(name, configs.get(name, default_of(name)), Operation(operation), value or "")
+            configs[name] = _list_changed(
+                name, configs.get(name, default_of(name)), ConfigOperation(operation), value or ""
+            )
     static = sorted(name for name in configs if not BROKER_CONFIGS[name].is_dynamic)
     if static:
         raise InvalidChangeError(f"Cannot update these configs dynamically: [{', '.join(static)}]")
@@ -57,10 +59,10 @@ def changed_broker(
     return configs
 
 
-def _list_changed(name: str, now: str | None, operation: Operation, value: str) -> str:
+def _list_changed(name: str, now: str | None, operation: ConfigOperation, value: str) -> str:
     if BROKER_CONFIGS[name].type is not ConfigType.LIST:
         raise InvalidConfigError(f"Config value {operation.name.lower()} is not allowed for config key: {name}")
     have, named = members(now or ""), members(value)
-    if operation is Operation.APPEND:
+    if operation is ConfigOperation.APPEND:
         return ",".join(dict.fromkeys((*have, *named)))
     return ",".join(each for each in have if each not in named)

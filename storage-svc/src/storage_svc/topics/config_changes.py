@@ -16,7 +16,7 @@ from typing import NamedTuple, Protocol
 from storage_svc.topics.configs import ConfigType, InvalidConfigError
 
 
-class Operation(IntEnum):
+class ConfigOperation(IntEnum):
     """Numbers of Kafka's IncrementalAlterConfigs."""
 
     SET = 0
@@ -65,14 +65,14 @@ def changed(
     check_request(changes)
     given: dict[str, str | None] = {} if replaces_all else dict(own)
     for name, operation, value in changes:
-        if operation not in Operation.__members__.values():
+        if operation not in ConfigOperation.__members__.values():
             raise InvalidChangeError(f"Unknown operation {operation} for {name}.")
-        if operation == Operation.DELETE:
+        if operation == ConfigOperation.DELETE:
             given[name] = None
-        elif operation == Operation.SET:
+        elif operation == ConfigOperation.SET:
             given[name] = value
         else:
-            given[name] = _list_changed(known.get(name), name, given.get(name), Operation(operation), value or "")
+            given[name] = _list_changed(known.get(name), name, given.get(name), ConfigOperation(operation), value or "")
     return check(given)
 
 
@@ -85,17 +85,17 @@ def check_request(changes: Sequence[ConfigChange]) -> None:
     names = [change.name for change in changes]
     if len(set(names)) < len(names):
         raise InvalidChangeError("Error due to duplicate config keys")
-    missing = [name for name, operation, value in changes if value is None and operation != Operation.DELETE]
+    missing = [name for name, operation, value in changes if value is None and operation != ConfigOperation.DELETE]
     if missing:
         raise InvalidChangeError(f"Null value not supported for : {', '.join(missing)}")
 
 
-def _list_changed(config: Config | None, name: str, now: str | None, operation: Operation, value: str) -> str:
+def _list_changed(config: Config | None, name: str, now: str | None, operation: ConfigOperation, value: str) -> str:
     if config is None or config.type is not ConfigType.LIST:
         raise InvalidConfigError(f"Can't {operation.name} to key {name} because its type is not LIST.")
     members = _members(config.default if now is None else now)
     named = _members(value)
-    if operation is Operation.APPEND:
+    if operation is ConfigOperation.APPEND:
         return ",".join(dict.fromkeys((*members, *named)))
     return ",".join(each for each in members if each not in named)
 

@@ -24,17 +24,17 @@ LEASE_MS_MAX: Final = 600_000
 GATEWAYS_MAX: Final = 10_000
 
 
-class Listener(NamedTuple):
+class LeasedListener(NamedTuple):
     name: str
     host: str
     port: int
 
 
 @dataclass(frozen=True, slots=True)
-class Gateway:
+class LeasedGateway:
     node_id: int
     name: str
-    listeners: tuple[Listener, ...]
+    listeners: tuple[LeasedListener, ...]
 
 
 class LeaseRefusedError(Exception):
@@ -48,11 +48,11 @@ class Leases:
         self._catalog = catalog
         self._node_ids = catalog.gateways()
         #: name -> (gateway, when its lease ends)
-        self._leases: dict[str, tuple[Gateway, int]] = {}
+        self._leases: dict[str, tuple[LeasedGateway, int]] = {}
         #: name -> how many streams it has open; several processes of one port share a name
         self._streams: Counter[str] = Counter()
 
-    def register(self, name: str, listeners: tuple[Listener, ...], lease_ms: int, now_ms: int) -> Gateway:
+    def register(self, name: str, listeners: tuple[LeasedListener, ...], lease_ms: int, now_ms: int) -> LeasedGateway:
         """Register a gateway, or renew its lease.
 
         Raises:
@@ -70,7 +70,7 @@ class Leases:
             if len(self._node_ids) >= GATEWAYS_MAX:
                 raise LeaseRefusedError(f"{GATEWAYS_MAX} gateway names are in use")
             node_id = self._node_ids[name] = self._catalog.add_gateway(name)
-        gateway = Gateway(node_id, name, listeners)
+        gateway = LeasedGateway(node_id, name, listeners)
         self._leases[name] = (gateway, now_ms + lease_ms)
         return gateway
 
@@ -92,11 +92,11 @@ class Leases:
         """Return whether the id belongs to a gateway name, alive or not."""
         return node_id in self._node_ids.values()
 
-    def live(self, now_ms: int) -> list[Gateway]:
+    def live(self, now_ms: int) -> list[LeasedGateway]:
         """Return the gateways whose lease runs, by node id, one for each set of advertised addresses."""
         for name in [name for name, (_, end_ms) in self._leases.items() if end_ms <= now_ms]:
             del self._leases[name]
-        listed: dict[object, Gateway] = {}
+        listed: dict[object, LeasedGateway] = {}
         for gateway, _ in sorted(self._leases.values(), key=lambda lease: lease[0].node_id):
             addresses = frozenset(gateway.listeners) or gateway.node_id
             listed.setdefault(addresses, gateway)

@@ -21,7 +21,7 @@ from protocol_lib.records.record import Record
 READ = ReadRequest(1, "c", 2, 0, 1, 1000, 0, False, [ReadPartition(TopicIdPartition("t", 0), 7, 1000)])
 
 
-class Storage:
+class StoragePorts:
     """Answers every read with one result."""
 
     def __init__(self, result: ReadResult) -> None:
@@ -51,7 +51,7 @@ def batch(codec: Codec = Codec.NONE) -> bytes:
     ids=["shown", "not for this client", "corrupt"],
 )
 async def test_a_result_that_others_share_stays_as_it_is(records: bytes, error_code: int) -> None:
-    storage = Storage(ReadResult(0, 8, 8, 0, records=records))
+    storage = StoragePorts(ReadResult(0, 8, 8, 0, records=records))
     before, found = copy.deepcopy(storage.response), asyncio.get_running_loop().create_future()
     loop = asyncio.get_running_loop()
     conversions, records_of = Conversions(loop), cast(Records, storage)

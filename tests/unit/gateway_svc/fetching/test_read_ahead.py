@@ -37,7 +37,7 @@ READ = ReadRequest(1, "c", 11, 500, 1, SIZE, 0, True, [ReadPartition(TopicIdPart
 SLICES = [[Slice("t-0/0.log", 5, number * SIZE, SIZE)] for number in range(24)]
 
 
-class Storage:
+class StoragePorts:
     """A storage that answers when the test calls `done`."""
 
     def __init__(self) -> None:
@@ -56,7 +56,7 @@ class Storage:
         self.done.append(done)
 
 
-def repeated(storage: Storage) -> ReadAhead:
+def repeated(storage: StoragePorts) -> ReadAhead:
     """Return the read-ahead of a consumer that has sent two requests of one kind."""
     made = ReadAhead(KEY, storage, asyncio.get_running_loop())
     made.repeated = True
@@ -72,7 +72,7 @@ def response(first: int, count: int) -> AheadResponse:
     return AheadResponse(3, 0, 90, 80, 1, reads)
 
 
-async def prepared(storage: Storage, count: int = 4) -> tuple[ReadAhead, float]:
+async def prepared(storage: StoragePorts, count: int = 4) -> tuple[ReadAhead, float]:
     """Return the read-ahead of a consumer, with results from offset 11 on, and the time at which it asked for them."""
     ahead = repeated(storage)
     now = time.monotonic()
@@ -85,7 +85,7 @@ async def prepared(storage: Storage, count: int = 4) -> tuple[ReadAhead, float]:
 
 
 async def test_an_answer_about_another_partition_is_not_read_on_from() -> None:
-    ahead = repeated(storage := Storage())
+    ahead = repeated(storage := StoragePorts())
     answered(ahead, READ)
     assert ahead.fetch is FETCH
     other = FetchedPartition("t", bytes(16), dataclasses.replace(ASKED, partition=1))
@@ -96,7 +96,7 @@ async def test_an_answer_about_another_partition_is_not_read_on_from() -> None:
 
 
 async def test_what_is_asked_in_turn_is_known() -> None:
-    ahead, now = await prepared(Storage())
+    ahead, now = await prepared(StoragePorts())
     assert [ahead.take(offset, now) for offset in range(11, 16)] == [
         *[ReadResult(0, 90, 80, 1, None, SLICES[offset]) for offset in range(11, 15)],
         None,
@@ -104,7 +104,7 @@ async def test_what_is_asked_in_turn_is_known() -> None:
 
 
 async def test_readers_of_committed_records_are_told_that_nothing_was_aborted() -> None:
-    storage = Storage()
+    storage = StoragePorts()
     ahead = repeated(storage)
     now = time.monotonic()
     answered(ahead, dataclasses.replace(READ, isolation_level=1))
@@ -114,23 +114,23 @@ async def test_readers_of_committed_records_are_told_that_nothing_was_aborted() 
 
 
 async def test_another_offset_is_asked_of_storage_and_ends_it() -> None:
-    ahead, now = await prepared(Storage())
+    ahead, now = await prepared(StoragePorts())
     assert ahead.take(10, now) is None
     assert ahead.take(11, now) is None
 
 
 async def test_who_asks_faster_goes_on_where_he_is() -> None:
     """Storage answered the requests between before their results arrived."""
-    ahead, now = await prepared(Storage())
+    ahead, now = await prepared(StoragePorts())
     assert ahead.take(13, now) == ReadResult(0, 90, 80, 1, None, SLICES[13])
     assert ahead.take(14, now) is not None
-    ahead, now = await prepared(Storage())
+    ahead, now = await prepared(StoragePorts())
     assert ahead.take(15, now) is None
     assert ahead.take(11, now) is None
 
 
 async def test_nothing_is_known_of_a_log_that_has_changed() -> None:
-    storage = Storage()
+    storage = StoragePorts()
     ahead, now = await prepared(storage)
     assert storage.revisions is not None
     storage.revisions.move(2)
@@ -142,20 +142,20 @@ async def test_nothing_is_known_of_a_log_that_has_changed() -> None:
 
 async def test_nothing_is_known_of_a_storage_that_is_gone_or_another() -> None:
     for now_seen in (None, Revisions()):
-        storage = Storage()
+        storage = StoragePorts()
         ahead, now = await prepared(storage)
         storage.revisions = now_seen
         assert ahead.take(11, now) is None
 
 
 async def test_nothing_is_known_for_long() -> None:
-    ahead, now = await prepared(Storage())
+    ahead, now = await prepared(StoragePorts())
     assert ahead.take(11, now + GOOD_S / 2) is not None
     assert ahead.take(12, time.monotonic() + GOOD_S) is None
 
 
 async def test_more_is_asked_for_behind_the_last_when_few_are_left() -> None:
-    storage = Storage()
+    storage = StoragePorts()
     ahead, now = await prepared(storage, 10)
     for offset, asked in ((11, [10]), (12, [10, 20])):
         assert ahead.take(offset, now) is not None
@@ -169,7 +169,7 @@ async def test_more_is_asked_for_behind_the_last_when_few_are_left() -> None:
 async def test_of_large_answers_fewer_are_asked_for() -> None:
     counts = []
     for size in (SIZE, 4 << 20, 8 << 20, 64 << 20):
-        storage = Storage()
+        storage = StoragePorts()
         answered(repeated(storage), READ, size)
         await asyncio.sleep(0)
         counts += [each.count for each in storage.asked]
@@ -177,7 +177,7 @@ async def test_of_large_answers_fewer_are_asked_for() -> None:
 
 
 async def test_what_comes_for_a_reader_who_is_elsewhere_is_dropped() -> None:
-    storage = Storage()
+    storage = StoragePorts()
     ahead, now = await prepared(storage, 2)
     answered(ahead, dataclasses.replace(READ, partitions=[ReadPartition(TopicIdPartition("t", 0), 11, SIZE)]))
     await asyncio.sleep(0)
@@ -187,7 +187,7 @@ async def test_what_comes_for_a_reader_who_is_elsewhere_is_dropped() -> None:
 
 
 async def test_who_reads_little_or_has_no_storage_to_see_is_left_alone() -> None:
-    storage = Storage()
+    storage = StoragePorts()
     ahead = repeated(storage)
     answered(ahead, READ, SIZE // 2 - 1)
     answered(ahead, READ, 60_000)
@@ -198,7 +198,7 @@ async def test_who_reads_little_or_has_no_storage_to_see_is_left_alone() -> None
 
 
 async def test_answers_in_vain_are_given_up_for_a_while() -> None:
-    storage = Storage()
+    storage = StoragePorts()
     ahead = repeated(storage)
     asked = []
     for _ in range(100):
@@ -212,14 +212,14 @@ async def test_answers_in_vain_are_given_up_for_a_while() -> None:
 
 
 async def test_a_first_request_of_its_kind_is_not_read_ahead() -> None:
-    storage = Storage()
+    storage = StoragePorts()
     answered(ReadAhead(KEY, storage, asyncio.get_running_loop()), READ)
     await asyncio.sleep(0)
     assert storage.asked == []
 
 
 async def test_what_is_asked_of_storage_leaves_the_request_alone() -> None:
-    storage = Storage()
+    storage = StoragePorts()
     read = dataclasses.replace(READ, partitions=[*READ.partitions])
     ahead = repeated(storage)
     answered(ahead, read)

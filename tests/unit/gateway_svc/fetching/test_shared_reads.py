@@ -25,7 +25,7 @@ from gateway_svc.storage.protocols import Records
 EMPTY = ReadResponse([ReadResult(0, 5, 5, 0)])
 
 
-class Storage:
+class StoragePorts:
     """A storage that answers a read when the test calls `done`, or at once."""
 
     def __init__(self, at_once: ReadResponse | None = None) -> None:
@@ -59,7 +59,7 @@ def request(correlation_id: int = 1, partition: ReadPartition = PARTITION) -> Re
 
 
 async def test_alike_in_one_turn_is_asked_once_and_answered_to_all() -> None:
-    storage, answers = Storage(), list[tuple[int, ReadResponse]]()
+    storage, answers = StoragePorts(), list[tuple[int, ReadResponse]]()
     reads = SharedReads(storage, asyncio.get_running_loop())
     for number in range(3):
         reads.read(
@@ -105,7 +105,7 @@ OTHERS = [
 
 async def test_what_differs_in_anything_is_asked_by_itself() -> None:
     for other in OTHERS:
-        storage = Storage()
+        storage = StoragePorts()
         reads = SharedReads(storage, asyncio.get_running_loop())
         for each in (request(), other):
             reads.read(each, lambda _answer: None)
@@ -113,7 +113,7 @@ async def test_what_differs_in_anything_is_asked_by_itself() -> None:
 
 
 async def test_several_partitions_are_never_joined() -> None:
-    storage = Storage()
+    storage = StoragePorts()
     reads = SharedReads(storage, asyncio.get_running_loop())
     for _ in range(2):
         reads.read(dataclasses.replace(request(), partitions=[PARTITION, PARTITION]), lambda _answer: None)
@@ -121,7 +121,7 @@ async def test_several_partitions_are_never_joined() -> None:
 
 
 async def test_a_read_of_an_earlier_turn_is_not_joined() -> None:
-    storage = Storage()
+    storage = StoragePorts()
     reads = SharedReads(storage, asyncio.get_running_loop())
     for _ in range(2):
         reads.read(request(), lambda _answer: None)
@@ -130,7 +130,7 @@ async def test_a_read_of_an_earlier_turn_is_not_joined() -> None:
 
 
 async def test_an_answer_is_not_given_to_who_asks_after_it() -> None:
-    storage, answers = Storage(EMPTY), list[ReadResponse]()
+    storage, answers = StoragePorts(EMPTY), list[ReadResponse]()
     reads = SharedReads(storage, asyncio.get_running_loop())
     for _ in range(2):
         reads.read(request(), answers.append)
@@ -139,7 +139,7 @@ async def test_an_answer_is_not_given_to_who_asks_after_it() -> None:
 
 @pytest.mark.parametrize("leaving", [0, 1])
 async def test_one_that_gives_up_leaves_the_other(leaving: int) -> None:
-    storage, answers = Storage(), list[int]()
+    storage, answers = StoragePorts(), list[int]()
     reads = SharedReads(storage, asyncio.get_running_loop())
     give_up = [reads.read(request(), lambda _answer, n=number: answers.append(n)) for number in range(2)]  # type: ignore[misc]
     give_up[leaving]()
@@ -151,7 +151,7 @@ async def test_one_that_gives_up_leaves_the_other(leaving: int) -> None:
 
 
 async def test_when_all_give_up_the_read_is_given_up_and_joined_by_nobody() -> None:
-    storage, answers = Storage(), list[ReadResponse]()
+    storage, answers = StoragePorts(), list[ReadResponse]()
     reads = SharedReads(storage, asyncio.get_running_loop())
     for give_up in [reads.read(request(), answers.append) for _ in range(2)]:
         give_up()
@@ -164,7 +164,7 @@ async def test_when_all_give_up_the_read_is_given_up_and_joined_by_nobody() -> N
 
 async def test_all_but_reads_passes_through() -> None:
     """The revisions are those of the moment: another object once storage was lost."""
-    storage = Storage()
+    storage = StoragePorts()
     reads: Records = SharedReads(storage, asyncio.get_running_loop())
     assert (reads.append, reads.read_ahead, reads.revisions) == (storage.append, storage.read_ahead, None)
     storage.revisions = Revisions()
@@ -180,7 +180,7 @@ def apart(number: int) -> ReadRequest:
 
 
 async def test_storage_is_asked_so_often_in_a_turn() -> None:
-    storage = Storage()
+    storage = StoragePorts()
     reads = SharedReads(storage, asyncio.get_running_loop())
     for number in range(2 * ASKED_A_TURN + 1):
         reads.read(apart(number), lambda _answer: None)
@@ -192,7 +192,7 @@ async def test_storage_is_asked_so_often_in_a_turn() -> None:
 
 
 async def test_who_asks_the_same_is_not_counted() -> None:
-    storage, answers = Storage(), list[int]()
+    storage, answers = StoragePorts(), list[int]()
     reads = SharedReads(storage, asyncio.get_running_loop())
     for number in range(ASKED_A_TURN + 2):
         reads.read(request(number), lambda _answer, n=number: answers.append(n))  # type: ignore[misc]
@@ -204,7 +204,7 @@ async def test_who_asks_the_same_is_not_counted() -> None:
 
 
 async def test_where_storage_answers_at_once_it_is_asked_as_often_as_is_answered() -> None:
-    storage, answers = Storage(EMPTY), list[int]()
+    storage, answers = StoragePorts(EMPTY), list[int]()
     reads = SharedReads(storage, asyncio.get_running_loop())
     for number in range(2 * ANSWERS_A_TURN + 1):
         reads.read(apart(number), lambda _answer, n=number: answers.append(n))  # type: ignore[misc]
@@ -218,7 +218,7 @@ async def test_where_storage_answers_at_once_it_is_asked_as_often_as_is_answered
 
 
 async def test_answers_that_come_together_are_given_some_in_each_turn() -> None:
-    storage, answers = Storage(), list[int]()
+    storage, answers = StoragePorts(), list[int]()
     reads = SharedReads(storage, asyncio.get_running_loop())
     for number in range(ANSWERS_A_TURN + 2):
         reads.read(apart(number), lambda _answer, n=number: answers.append(n))  # type: ignore[misc]
@@ -232,7 +232,7 @@ async def test_answers_that_come_together_are_given_some_in_each_turn() -> None:
 
 
 async def test_who_asks_while_many_are_answered_begins_when_few_are_left() -> None:
-    storage, answers = Storage(), list[ReadResponse]()
+    storage, answers = StoragePorts(), list[ReadResponse]()
     reads = SharedReads(storage, asyncio.get_running_loop())
     for _ in range(4 * ANSWERS_A_TURN):
         reads.read(request(), answers.append)
@@ -249,7 +249,7 @@ async def test_who_asks_while_many_are_answered_begins_when_few_are_left() -> No
 
 
 async def test_who_gives_up_before_its_turn_is_neither_asked_for_nor_answered() -> None:
-    storage, answers = Storage(), list[int]()
+    storage, answers = StoragePorts(), list[int]()
     reads = SharedReads(storage, asyncio.get_running_loop())
     count = ASKED_A_TURN + 3
     give_up = [
@@ -269,7 +269,7 @@ async def test_who_gives_up_before_its_turn_is_neither_asked_for_nor_answered() 
     assert storage.given_up == []
 
 
-class Broken(Storage):
+class Broken(StoragePorts):
     """A storage that fails at each read."""
 
     def read(self, request: ReadRequest, done: Callable[[ReadResponse], None]) -> Callable[[], None]:

@@ -19,7 +19,7 @@ def request(size: int) -> ReadRequest:
     return ReadRequest(1, "c", 11, 500, size, size, 0, False, [PLACE])
 
 
-class Storage:
+class StoragePorts:
     """A storage that keeps the reads until `answer`."""
 
     def __init__(self) -> None:
@@ -43,7 +43,7 @@ class Storage:
 
 class Rig:
     def __init__(self, limit: int) -> None:
-        self.storage = Storage()
+        self.storage = StoragePorts()
         self.budget = MemoryBudget(limit)
         self.reads = ValueReads(cast(Records, self.storage), self.budget, asyncio.get_running_loop())
         self.answers: list[int | None] = []

@@ -32,7 +32,7 @@ from storage_svc.topics.catalog import Catalog
 from storage_svc.topics.configs import OFFSETS_TOPIC_CONFIGS, effective
 from storage_svc.topics.names import OFFSETS_TOPIC
 from storage_svc.topics.registry import TopicRegistry
-from storage_svc.transaction_seams import Marker
+from storage_svc.transaction_ports import Marker
 from support.group_calls import answered
 from support.scripted_transactions import ScriptedTransactions
 

@@ -10,7 +10,7 @@ from protocol_lib.errors import ErrorCode
 from storage_svc.coordinator.classic.events import GroupState
 from storage_svc.coordinator.stored.records import partition_of
 from storage_svc.rpc.groups import GroupsService
-from storage_svc.transaction_seams import Marker
+from storage_svc.transaction_ports import Marker
 from support.group_calls import answered
 
 from tests.unit.storage_svc.coordinator.conftest import Node

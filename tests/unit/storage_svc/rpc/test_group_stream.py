@@ -19,7 +19,14 @@ from protocol_lib.errors import ErrorCode as E
 from service_chassis import rpc
 from storage_svc.app import Storage, serve
 from storage_svc.rpc import group_stream as group_stream_module
-from storage_svc.rpc.group_stream import GRACE_S, LOOK_S, REPEATS_LATE_MS, STILL_MAX_S, STILL_S, group_stream
+from storage_svc.rpc.group_stream import (
+    GRACE_S,
+    REPEATS_LATE_MS,
+    STANDSTILL_CHECK_S,
+    STILL_MAX_S,
+    STILL_S,
+    group_stream,
+)
 from storage_svc.settings import StorageSettings
 from support.group_calls import GroupExchange
 
@@ -413,7 +420,7 @@ async def test_a_session_ends_all_the_same_when(peer: Peer, played: PlayedTime, 
     await exchange.pulse()
     members = peer.storage.coordinator.groups["g"].group.members
     if why == "the gateway is dead":
-        await played.go_on(STILL_MAX_S + LOOK_S + GRACE_S + 0.5)
+        await played.go_on(STILL_MAX_S + STANDSTILL_CHECK_S + GRACE_S + 0.5)
     elif why == "the gateway goes on":
         await played.go_on(20)
         await exchange.pulse()
@@ -445,11 +452,11 @@ async def test_a_gateway_without_promises_does_not_stand_still(
     await exchange.receive(1)
     await exchange.pulse()
     await exchange.repeat(7, forgotten=[7])
-    await played.go_on(STILL_S + 2 * LOOK_S)
+    await played.go_on(STILL_S + 2 * STANDSTILL_CHECK_S)
     assert "a gateway stands still" not in capsys.readouterr().err
     await exchange.send(pb.GroupCall(call_id=8, heartbeat=pb.HeartbeatRequest(**who)))  # type: ignore[arg-type]
     await exchange.receive(1)
-    await played.go_on(STILL_S + 2 * LOOK_S)
+    await played.go_on(STILL_S + 2 * STANDSTILL_CHECK_S)
     assert "a gateway stands still" in capsys.readouterr().err
 
 

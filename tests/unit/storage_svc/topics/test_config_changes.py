@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from storage_svc.topics.config_changes import ConfigChange, InvalidChangeError, Operation, changed
+from storage_svc.topics.config_changes import ConfigChange, ConfigOperation, InvalidChangeError, changed
 from storage_svc.topics.configs import TOPIC_CONFIGS, InvalidConfigError, check_configs
 
-SET, DELETE, APPEND, SUBTRACT = Operation
+SET, DELETE, APPEND, SUBTRACT = ConfigOperation
 COMPACT = {"cleanup.policy": "compact"}
 Change = tuple[str, int, str | None]
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 from storage_svc.topics.catalog import Catalog
-from storage_svc.topics.leases import Gateway, LeaseRefusedError, Leases, Listener
+from storage_svc.topics.leases import LeasedGateway, LeasedListener, LeaseRefusedError, Leases
 
-EXTERNAL = Listener("EXTERNAL", "localhost", 9092)
-INTERNAL = Listener("INTERNAL", "gateway", 29092)
+EXTERNAL = LeasedListener("EXTERNAL", "localhost", 9092)
+INTERNAL = LeasedListener("INTERNAL", "gateway", 29092)
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def test_names_keep_their_node_id_through_restarts(catalog: Catalog) -> None:
     assert again.live(0) == []
     assert again.register("b", (INTERNAL,), 3000, 0).node_id == 2
     assert again.register("c", (EXTERNAL,), 3000, 0).node_id == 3
-    assert again.live(0) == [Gateway(2, "b", (INTERNAL,)), Gateway(3, "c", (EXTERNAL,))]
+    assert again.live(0) == [LeasedGateway(2, "b", (INTERNAL,)), LeasedGateway(3, "c", (EXTERNAL,))]
 
 
 def test_a_lease_ends_unless_it_is_renewed(catalog: Catalog) -> None:

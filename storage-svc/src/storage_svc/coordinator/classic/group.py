@@ -1,6 +1,6 @@
 """A classic consumer group: its state, its generation, its members and its unfinished writes.
 
-The group changes only in its machine: `step.py` has the steps, `machine.py`, `joining.py` and `sync.py` choose among
+The group changes only in its machine: `step.py` has the steps, `machine.py`, `join_phase.py` and `sync.py` choose among
 them. Everybody else reads. Kafka: ClassicGroup.
 """
 

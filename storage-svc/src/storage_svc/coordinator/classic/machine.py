@@ -55,7 +55,7 @@ from storage_svc.coordinator.classic.events import (
     session_timer,
 )
 from storage_svc.coordinator.classic.group import Group
-from storage_svc.coordinator.classic.joining import PENDING_MEMBER_TIMEOUT_MS, on_join, on_replacement_stored
+from storage_svc.coordinator.classic.join_phase import PENDING_MEMBER_TIMEOUT_MS, on_join, on_replacement_stored
 from storage_svc.coordinator.classic.pending_writes import Assignments, Replacement
 from storage_svc.coordinator.classic.step import Step
 from storage_svc.coordinator.classic.sync import on_assignments_stored, on_sync, on_sync_timer

@@ -4,7 +4,7 @@
     PREPARING --complete_join--> COMPLETING: every member knows the new generation; syncs are parked
     COMPLETING --the leader's assignment is durable (sync.py)--> STABLE
 
-`machine.py`, `joining.py` and `sync.py` decide which event leads to which step. Pure: no clock, no I/O.
+`machine.py`, `join_phase.py` and `sync.py` decide which event leads to which step. Pure: no clock, no I/O.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@
     LeaveGroup   is out; an administrator may name a static member of either protocol
 
 A member that has to join again, or has joined and not synced, has its rebalance timeout to do so. Order of checks as in
-`joining`: full 81, protocol 23, then 79 or membership (25, 82), generation 22, protocol 23. Kafka:
+`join_phase`: full 81, protocol 23, then 79 or membership (25, 82), generation 22, protocol 23. Kafka:
 GroupMetadataManager.classicGroupJoinToConsumerGroup and its neighbours.
 """
 

@@ -27,7 +27,7 @@ from storage_svc.coordinator.stored.offsets_log import LoadedPartition, OffsetsL
 from storage_svc.coordinator.stored.open_commits import OpenCommits, PendingMemory
 from storage_svc.coordinator.stored.records import encode, encode_group_key, encode_offset_key, encode_offset_value
 from storage_svc.topic_partition import TopicPartition
-from storage_svc.transaction_seams import Marker
+from storage_svc.transaction_ports import Marker
 
 _NO_GROUP = GroupMetadataValue(protocol_type="", generation=0, protocol=None, leader=None, members=())
 

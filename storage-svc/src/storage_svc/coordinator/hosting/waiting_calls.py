@@ -70,7 +70,7 @@ class WaitingCalls:
     def detach(self, request: int) -> Done:
         """Return the call of a request, which is parked no longer: its answer waits for the log alone."""
         self._parked.pop(request, None)
-        return self._waiting.pop(request, _nobody)
+        return self._waiting.pop(request, _drop_answer)
 
     def end(self) -> int:
         """End the wait of every parked call and return their number."""
@@ -80,5 +80,5 @@ class WaitingCalls:
         return len(parked)
 
 
-def _nobody(_: Any) -> None:
+def _drop_answer(_: Any) -> None:
     """Drop the answer: the caller has gone."""

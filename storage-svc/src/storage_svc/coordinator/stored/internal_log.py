@@ -26,7 +26,7 @@ from storage_svc.log.folder.data_folder import DataFolder
 from storage_svc.log.partition.partition_log import Appended, Origin, PartitionLog, Retry
 from storage_svc.topics.catalog import CatalogError
 from storage_svc.topics.registry import TopicRegistry
-from storage_svc.transaction_seams import Marker
+from storage_svc.transaction_ports import Marker
 
 log = service_logs.get(__name__)
 
@@ -120,7 +120,7 @@ class InternalLog:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         finally:
             self._creating = None
-            self._waiting.go_on_all()
+            self._waiting.resume_all()
         return ErrorCode.NONE
 
     async def durable(self) -> None:
@@ -286,7 +286,7 @@ class InternalLog:
             return
         if isinstance(appended, Retry):  # of a coordinator it is AFTER_SYNC
             self._waiting.hold(partition, partial(self._append_by, target, append, done))
-            target.on_durable(target.log_end_offset, lambda _: self._waiting.go_on(partition))
+            target.on_durable(target.log_end_offset, lambda _: self._waiting.resume(partition))
             return
         if appended.error_code:
             is_fenced = appended.error_code in _FENCED

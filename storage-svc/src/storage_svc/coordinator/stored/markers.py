@@ -16,7 +16,7 @@ from storage_svc.log.errors import NotNow
 from storage_svc.log.partition.partition_log import Appended, PartitionLog, Retry
 from storage_svc.topic_partition import TopicPartition
 from storage_svc.topics.names import OFFSETS_TOPIC
-from storage_svc.transaction_seams import Marker
+from storage_svc.transaction_ports import Marker
 
 Done = Callable[[ErrorCode], None]
 
@@ -55,7 +55,7 @@ class LogMarkerWriter:
         self._loop = asyncio.get_running_loop()
 
     def write(self, partition: TopicPartition, marker: Marker, done: Done) -> None:
-        """Write a marker, as `transaction_seams.MarkerWriter` states."""
+        """Write a marker, as `transaction_ports.MarkerWriter` states."""
         topic, index = partition
         if topic == OFFSETS_TOPIC:  # writes may wait for its logs to be made
             self._end_in_groups(index, marker, done)

@@ -11,7 +11,7 @@ from protocol_lib.internal.record import read_key, read_value
 from service_chassis import logs as service_logs
 
 from storage_svc.coordinator.consumer.records import StoredConsumerGroup, is_consumer_key, value_kind
-from storage_svc.coordinator.stored import loading
+from storage_svc.coordinator.stored import partition_loader
 from storage_svc.coordinator.stored.internal_log import InternalLog
 from storage_svc.coordinator.stored.open_commits import Committed, OpenCommits
 from storage_svc.coordinator.stored.records import OWN_KEYS
@@ -95,8 +95,8 @@ class LoadedPartition:
 
 
 async def load(partition: PartitionLog) -> LoadedPartition:
-    """Load a whole partition, as `loading.load` does."""
-    loaded = await loading.load(partition, LoadedPartition())
+    """Load a whole partition, as `partition_loader.load` does."""
+    loaded = await partition_loader.load(partition, LoadedPartition())
     if loaded.opened:
         log.info("offsets of open transactions held back", log=partition.folder, offsets=loaded.opened.count)
     return loaded

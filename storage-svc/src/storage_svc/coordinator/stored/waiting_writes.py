@@ -26,7 +26,7 @@ class WaitingWrites:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._queues: dict[int, deque[Callable[[], None]]] = {}
-        #: Partitions whose first write waits for something that calls `go_on`.
+        #: Partitions whose first write waits for something that calls `resume`.
         self._held: set[int] = set()
         self._idle = asyncio.Event()
         self._idle.set()
@@ -45,22 +45,22 @@ class WaitingWrites:
         return True
 
     def hold(self, partition: int, write: Callable[[], None] | None = None) -> None:
-        """Wait until `go_on` is called for the partition; `write` is the first to be tried then."""
+        """Wait until `resume` is called for the partition; `write` is the first to be tried then."""
         self._held.add(partition)
         if write is not None:
             self._idle.clear()
             self._queues.setdefault(partition, deque()).appendleft(write)
 
-    def go_on(self, partition: int) -> None:
+    def resume(self, partition: int) -> None:
         """Try the partition's writes, up to one that has to wait, when this turn of the event loop is over."""
-        self._loop.call_soon(partial(self._go_on, partition))
+        self._loop.call_soon(partial(self._try_writes, partition))
 
-    def go_on_all(self) -> None:
-        """Do as `go_on` does, for every partition."""
+    def resume_all(self) -> None:
+        """Do as `resume` does, for every partition."""
         for partition in list(self._queues):
-            self.go_on(partition)
+            self.resume(partition)
 
-    def _go_on(self, partition: int) -> None:
+    def _try_writes(self, partition: int) -> None:
         self._held.discard(partition)
         queue = self._queues.get(partition)
         if queue is None:

@@ -22,23 +22,23 @@ from service_chassis import logs as service_logs
 
 from storage_svc.coordinator.hosting.served_partitions import ServedPartitions
 from storage_svc.coordinator.stored.internal_log import InternalLog
-from storage_svc.coordinator.stored.loading import load
+from storage_svc.coordinator.stored.partition_loader import load
 from storage_svc.coordinator.stored.records import STRING_BYTES_MAX, group_error
 from storage_svc.coordinator.transactions import machine
 from storage_svc.coordinator.transactions.events import (
     AbortTimedOut,
     AddPartitions,
-    Answer,
     EndTransaction,
     Event,
     Expire,
     InitProducer,
     MarkersWritten,
-    Outcome,
     Recover,
     Stored,
+    TransactionAnswer,
+    TransactionOutcome,
 )
-from storage_svc.coordinator.transactions.loading import LoadedTransactions
+from storage_svc.coordinator.transactions.loaded_transactions import LoadedTransactions
 from storage_svc.coordinator.transactions.marker_delivery import RETRY_S, MarkerDelivery
 from storage_svc.coordinator.transactions.records import encode_key, encode_value
 from storage_svc.coordinator.transactions.settings import TransactionSettings
@@ -47,7 +47,7 @@ from storage_svc.coordinator.transactions.waiting_additions import Done, Waiting
 from storage_svc.log.errors import LogError
 from storage_svc.log.partition.partition_log import PartitionLog
 from storage_svc.topic_partition import TopicPartition
-from storage_svc.transaction_seams import Marker, MarkerWriter
+from storage_svc.transaction_ports import Marker, MarkerWriter
 
 log = service_logs.get(__name__)
 
@@ -121,7 +121,7 @@ class TransactionCoordinator:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._delivery.close()
-        self._additions.end(Answer(ErrorCode.NOT_COORDINATOR))
+        self._additions.end(TransactionAnswer(ErrorCode.NOT_COORDINATOR))
         await self._log.finish()
 
     async def _load(self, logs: Sequence[PartitionLog]) -> None:
@@ -162,25 +162,25 @@ class TransactionCoordinator:
             self._set(transactional_id, None)
             for _, callers in self._additions.take(transactional_id):
                 for done in callers:
-                    done(Answer(ErrorCode.NOT_COORDINATOR))
+                    done(TransactionAnswer(ErrorCode.NOT_COORDINATOR))
         log.error("transactional ids are not served any more", partition=partition, transactional_ids=len(lost))
 
     # --- calls ----------------------------------------------------------------------------------------------------
 
-    async def init_producer(self, transactional_id: str, init: InitProducer) -> Answer:
+    async def init_producer(self, transactional_id: str, init: InitProducer) -> TransactionAnswer:
         """Return the producer id and epoch of a transactional producer, once they are durable."""
         if not 0 < init.timeout_ms <= self._settings.max_timeout_ms and transactional_id:
-            return Answer(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
+            return TransactionAnswer(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
         if transactional_id not in self._entries and len(self._entries) >= self._settings.ids_max:
             log.warning("too many transactional ids", transactional_ids=len(self._entries))
-            return Answer(ErrorCode.POLICY_VIOLATION)
+            return TransactionAnswer(ErrorCode.POLICY_VIOLATION)
         return await self._answered(transactional_id, init)
 
     async def add_partitions(self, transactional_id: str, add: AddPartitions) -> ErrorCode:
         """Add partitions to the transaction, and return NONE once they are durable."""
         return (await self._answered(transactional_id, add)).error
 
-    async def end(self, transactional_id: str, end: EndTransaction) -> Answer:
+    async def end(self, transactional_id: str, end: EndTransaction) -> TransactionAnswer:
         """Commit or abort; return once that is decided for good. The markers follow."""
         answer = await self._answered(transactional_id, end)
         if answer.error:
@@ -247,10 +247,10 @@ class TransactionCoordinator:
         # mutant: hash-when-loaded
         return self._partitions.error(self._log.partition_of(transactional_id)) if self._partitions else ErrorCode.NONE
 
-    async def _answered(self, transactional_id: str, event: Event) -> Answer:
-        answered: asyncio.Future[Answer] = self._loop.create_future()
+    async def _answered(self, transactional_id: str, event: Event) -> TransactionAnswer:
+        answered: asyncio.Future[TransactionAnswer] = self._loop.create_future()
 
-        def done(answer: Answer) -> None:
+        def done(answer: TransactionAnswer) -> None:
             if not answered.done():  # or its client has left
                 answered.set_result(answer)
 
@@ -260,14 +260,14 @@ class TransactionCoordinator:
     def _ask(self, transactional_id: str, event: Event, done: Done) -> None:
         """Handle a call. An addition that a transition under way stands against waits for its end."""
         if error := self._id_fault(transactional_id):
-            done(Answer(error))
+            done(TransactionAnswer(error))
             return
         if isinstance(event, AddPartitions) and self._partition_count + len(event.partitions) > _PARTITIONS_MAX:
             log.warning("too many partitions in transactions", partitions=self._partition_count)
-            done(Answer(ErrorCode.POLICY_VIOLATION))
+            done(TransactionAnswer(ErrorCode.POLICY_VIOLATION))
             return
 
-        def answer(found: Answer) -> None:
+        def answer(found: TransactionAnswer) -> None:
             entry = self._entries.get(transactional_id)
             if (
                 found.error is ErrorCode.CONCURRENT_TRANSACTIONS
@@ -291,11 +291,11 @@ class TransactionCoordinator:
             outcome = machine.handle(transactional_id, entry, event, self._now_ms(), self._new_producer_id)
         except ProducerIdsUnavailableError:
             if done is not None:
-                done(Answer(ErrorCode.COORDINATOR_NOT_AVAILABLE))
+                done(TransactionAnswer(ErrorCode.COORDINATOR_NOT_AVAILABLE))
             return
         self._perform(transactional_id, outcome, done)
 
-    def _perform(self, transactional_id: str, outcome: Outcome, done: Done | None) -> None:
+    def _perform(self, transactional_id: str, outcome: TransactionOutcome, done: Done | None) -> None:
         self._set(transactional_id, outcome.entry)
         if outcome.markers and not self._stopping:
             self._begin_markers(transactional_id, outcome)
@@ -308,7 +308,7 @@ class TransactionCoordinator:
         elif done is not None and outcome.answer is not None:
             done(outcome.answer)
 
-    def _begin_markers(self, transactional_id: str, outcome: Outcome) -> None:
+    def _begin_markers(self, transactional_id: str, outcome: TransactionOutcome) -> None:
         assert outcome.entry is not None
         stored = outcome.entry.stored
         assert stored is not None
@@ -322,15 +322,15 @@ class TransactionCoordinator:
         )
         self._delivery.begin(transactional_id, marker, outcome.markers)
 
-    def _stored(self, transactional_id: str, outcome: Outcome, done: Done | None, code: int) -> None:
+    def _stored(self, transactional_id: str, outcome: TransactionOutcome, done: Done | None, code: int) -> None:
         entry, error = self._entries.get(transactional_id), group_error(code)
         if entry is None or entry.pending is not outcome.record:  # its partition was lost
             error = error or ErrorCode.NOT_COORDINATOR
         else:
             self._send(transactional_id, Stored(error))
         if done is not None and outcome.answer is not None:
-            done(Answer(error) if error else outcome.answer)
-        self._go_on(transactional_id)
+            done(TransactionAnswer(error) if error else outcome.answer)
+        self._handle_waiting_additions(transactional_id)
 
     def _recover(self, transactional_id: str) -> None:
         if not self._stopping:
@@ -339,7 +339,7 @@ class TransactionCoordinator:
     def _markers_written(self, transactional_id: str, partitions: frozenset[TopicPartition]) -> None:
         self._send(transactional_id, MarkersWritten(partitions))
 
-    def _go_on(self, transactional_id: str) -> None:
+    def _handle_waiting_additions(self, transactional_id: str) -> None:
         """Handle the additions that waited, unless another transition is under way."""
         entry = self._entries.get(transactional_id)
         if entry is not None and entry.pending is not None:
@@ -394,6 +394,6 @@ def _held(entry: Entry | None) -> int:
     return 0 if entry is None or entry.stored is None else len(entry.stored.partitions)
 
 
-def _call_all(callers: Sequence[Done], answer: Answer) -> None:
+def _call_all(callers: Sequence[Done], answer: TransactionAnswer) -> None:
     for done in callers:
         done(answer)

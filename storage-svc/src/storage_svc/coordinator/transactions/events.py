@@ -72,14 +72,14 @@ Event = InitProducer | AddPartitions | EndTransaction | AbortTimedOut | Expire |
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class TransactionAnswer:
     error: ErrorCode = ErrorCode.NONE
     producer_id: int = NONE
     producer_epoch: int = NONE
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class TransactionOutcome:
     """The decision about one event; the host performs it in the order of the fields."""
 
     #: None: the transactional id is forgotten.
@@ -89,6 +89,6 @@ class Outcome:
     #: The partitions that need the marker of the stored state.
     markers: frozenset[TopicPartition] = field(default=frozenset())
     #: The caller's answer, sent once the record is durable. A record that fails is answered with its error.
-    answer: Answer | None = None
+    answer: TransactionAnswer | None = None
     #: The complete transaction must be written again later: `Recover` follows.
     must_recover: bool = False

@@ -27,19 +27,19 @@ from typing import Final
 from protocol_lib.errors import ErrorCode
 from protocol_lib.internal.transaction_log import TransactionState
 
-from storage_svc.coordinator.transactions.ending import on_end
+from storage_svc.coordinator.transactions.end_txn import on_end
 from storage_svc.coordinator.transactions.events import (
     AbortTimedOut,
     AddPartitions,
-    Answer,
     EndTransaction,
     Event,
     Expire,
     InitProducer,
     MarkersWritten,
-    Outcome,
     Recover,
     Stored,
+    TransactionAnswer,
+    TransactionOutcome,
 )
 from storage_svc.coordinator.transactions.transaction import (
     COMPLETE,
@@ -53,16 +53,16 @@ from storage_svc.coordinator.transactions.transaction import (
 from storage_svc.topic_partition import TopicPartition
 
 _S = TransactionState
-_CONCURRENT: Final = Answer(ErrorCode.CONCURRENT_TRANSACTIONS)
-_FENCED: Final = Answer(ErrorCode.PRODUCER_FENCED)
-_UNMAPPED: Final = Answer(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+_CONCURRENT: Final = TransactionAnswer(ErrorCode.CONCURRENT_TRANSACTIONS)
+_FENCED: Final = TransactionAnswer(ErrorCode.PRODUCER_FENCED)
+_UNMAPPED: Final = TransactionAnswer(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
 
 NewProducerId = Callable[[], int]
 
 
 def handle(
     transactional_id: str, entry: Entry | None, event: Event, now_ms: int, new_producer_id: NewProducerId
-) -> Outcome:
+) -> TransactionOutcome:
     """Return the outcome of an event. `now_ms` is wall clock time. Errors of `new_producer_id` pass through."""
     match event:
         case InitProducer():
@@ -79,12 +79,12 @@ def handle(
             return _on_recover(entry, now_ms)
         case AbortTimedOut():
             if entry is None or entry.stored is None or entry.pending or not entry.stored.timed_out(now_ms):
-                return Outcome(entry)
+                return TransactionOutcome(entry)
             return _fence(entry.stored, now_ms, new_producer_id, answer=None)
         case Expire():
             stored = None if entry is None or entry.pending else entry.stored
             if stored is None or not stored.expired(now_ms, event.expiration_ms):
-                return Outcome(entry)
+                return TransactionOutcome(entry)
             return _write(stored, stored.dead(), None)
 
 
@@ -112,7 +112,7 @@ def fault(entry: Entry | None, producer_id: int, producer_epoch: int, partition:
 
 def _on_init(
     transactional_id: str, entry: Entry | None, init: InitProducer, now_ms: int, new_producer_id: NewProducerId
-) -> Outcome:
+) -> TransactionOutcome:
     if entry is None:
         producer_id = new_producer_id()
         first = Transaction(
@@ -124,12 +124,12 @@ def _on_init(
             update_ms=now_ms,
             previous_producer_id=producer_id,
         )
-        return _write(None, first, Answer(producer_id=producer_id, producer_epoch=0))
+        return _write(None, first, TransactionAnswer(producer_id=producer_id, producer_epoch=0))
     stored = entry.stored
     if stored is None or entry.pending is not None:
-        return Outcome(entry, answer=_CONCURRENT)
+        return TransactionOutcome(entry, answer=_CONCURRENT)
     if init.expected is not None and not _is_known(stored, *init.expected):
-        return Outcome(entry, answer=_FENCED)
+        return TransactionOutcome(entry, answer=_FENCED)
     if stored.state is _S.ONGOING:
         # The raised epoch is never sent to a client: the next call raises it again.
         return _fence(stored, now_ms, new_producer_id, answer=_CONCURRENT)
@@ -145,7 +145,7 @@ def _is_known(stored: Transaction, producer_id: int, producer_epoch: int) -> boo
 
 def _raise_epoch(
     entry: Entry, stored: Transaction, init: InitProducer, now_ms: int, new_producer_id: NewProducerId
-) -> Outcome:
+) -> TransactionOutcome:
     """Raise the epoch; replace the producer id when there are no more epochs; or repeat an answer that was lost."""
     producer_id, epoch = stored.producer_id, stored.producer_epoch
     expected = None if init.expected is None else init.expected[1]
@@ -158,7 +158,7 @@ def _raise_epoch(
     elif expected == stored.last_producer_epoch:
         last = stored.last_producer_epoch
     else:
-        return Outcome(entry, answer=_FENCED)
+        return TransactionOutcome(entry, answer=_FENCED)
     target = stored.initialized(
         producer_id=producer_id,
         producer_epoch=epoch,
@@ -166,68 +166,74 @@ def _raise_epoch(
         timeout_ms=init.timeout_ms,
         now_ms=now_ms,
     )
-    return _write(stored, target, Answer(producer_id=producer_id, producer_epoch=epoch))
+    return _write(stored, target, TransactionAnswer(producer_id=producer_id, producer_epoch=epoch))
 
 
-def _fence(stored: Transaction, now_ms: int, new_producer_id: NewProducerId, answer: Answer | None) -> Outcome:
+def _fence(
+    stored: Transaction, now_ms: int, new_producer_id: NewProducerId, answer: TransactionAnswer | None
+) -> TransactionOutcome:
     """Abort an ongoing transaction with the next epoch, whichever transaction.version its client has."""
     next_id = new_producer_id() if stored.is_exhausted else NONE
     target = stored.prepared(commit=False, client_version=EPOCH_BUMP_VERSION, next_producer_id=next_id, now_ms=now_ms)
     return _write(stored, target, answer)
 
 
-def _write(stored: Transaction | None, target: Transaction, answer: Answer | None) -> Outcome:
-    return Outcome(Entry(stored, target), record=target, answer=answer)
+def _write(stored: Transaction | None, target: Transaction, answer: TransactionAnswer | None) -> TransactionOutcome:
+    return TransactionOutcome(Entry(stored, target), record=target, answer=answer)
 
 
 # --- partitions -------------------------------------------------------------------------------------------------------
 
 
-def _on_add(entry: Entry | None, add: AddPartitions, now_ms: int) -> Outcome:
+def _on_add(entry: Entry | None, add: AddPartitions, now_ms: int) -> TransactionOutcome:
     if entry is None:
-        return Outcome(entry, answer=_UNMAPPED)
+        return TransactionOutcome(entry, answer=_UNMAPPED)
     stored = entry.stored
     if stored is None or entry.pending is not None:
         # First: the producer may have the id and the epoch that are pending.
-        return Outcome(entry, answer=_CONCURRENT)
+        return TransactionOutcome(entry, answer=_CONCURRENT)
     if stored.producer_id != add.producer_id:
-        return Outcome(entry, answer=_UNMAPPED)
+        return TransactionOutcome(entry, answer=_UNMAPPED)
     if stored.producer_epoch != add.producer_epoch:
-        return Outcome(entry, answer=_FENCED)
+        return TransactionOutcome(entry, answer=_FENCED)
     if stored.state is _S.ONGOING and add.partitions <= stored.partitions:
-        return Outcome(entry, answer=Answer())
-    return _write(stored, stored.with_partitions(add.partitions, add.client_version, now_ms), Answer())
+        return TransactionOutcome(entry, answer=TransactionAnswer())
+    return _write(stored, stored.with_partitions(add.partitions, add.client_version, now_ms), TransactionAnswer())
 
 
 # --- writes and markers -----------------------------------------------------------------------------------------------
 
 
-def _on_stored(entry: Entry | None, error: ErrorCode, now_ms: int) -> Outcome:
+def _on_stored(entry: Entry | None, error: ErrorCode, now_ms: int) -> TransactionOutcome:
     if entry is None or (written := entry.pending) is None:
-        return Outcome(entry)
+        return TransactionOutcome(entry)
     if error:
         if written.state in COMPLETE:
-            return Outcome(entry, must_recover=True)
-        return Outcome(None if entry.stored is None else Entry(entry.stored))
+            return TransactionOutcome(entry, must_recover=True)
+        return TransactionOutcome(None if entry.stored is None else Entry(entry.stored))
     if written.state is _S.DEAD:
-        return Outcome(None)
+        return TransactionOutcome(None)
     if written.state in PREPARED:
         return _on_recover(Entry(written), now_ms)
-    return Outcome(Entry(written))
+    return TransactionOutcome(Entry(written))
 
 
-def _on_recover(entry: Entry | None, now_ms: int) -> Outcome:
+def _on_recover(entry: Entry | None, now_ms: int) -> TransactionOutcome:
     """Drive a prepared transaction to its end: write its markers, or its last record if all are written."""
     if entry is None or (stored := entry.stored) is None or stored.state not in PREPARED:
-        return Outcome(entry)
+        return TransactionOutcome(entry)
     target = entry.pending or stored.completed(now_ms)
     entry = Entry(stored, target)
-    return Outcome(entry, markers=stored.partitions) if stored.partitions else Outcome(entry, record=target)
+    return (
+        TransactionOutcome(entry, markers=stored.partitions)
+        if stored.partitions
+        else TransactionOutcome(entry, record=target)
+    )
 
 
-def _on_markers_written(entry: Entry | None, event: MarkersWritten) -> Outcome:
+def _on_markers_written(entry: Entry | None, event: MarkersWritten) -> TransactionOutcome:
     if entry is None or (stored := entry.stored) is None or stored.state not in PREPARED:
-        return Outcome(entry)
+        return TransactionOutcome(entry)
     left = stored.without(event.partitions)
     done = bool(stored.partitions) and not left.partitions
-    return Outcome(Entry(left, entry.pending), record=entry.pending if done else None)
+    return TransactionOutcome(Entry(left, entry.pending), record=entry.pending if done else None)

@@ -18,7 +18,7 @@ from protocol_lib.errors import ErrorCode
 from service_chassis import logs as service_logs
 
 from storage_svc.topic_partition import TopicPartition
-from storage_svc.transaction_seams import Marker, MarkerWriter
+from storage_svc.transaction_ports import Marker, MarkerWriter
 
 log = service_logs.get(__name__)
 

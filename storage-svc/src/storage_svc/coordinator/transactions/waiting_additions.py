@@ -12,14 +12,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from storage_svc.coordinator.transactions.events import AddPartitions, Answer
+from storage_svc.coordinator.transactions.events import AddPartitions, TransactionAnswer
 
 #: Seconds that an addition waits at most.
 WAIT_S: Final = 0.5
 #: Additions that wait for one transactional id.
 WAITING_MAX: Final = 100
 
-Done = Callable[[Answer], None]
+Done = Callable[[TransactionAnswer], None]
 
 
 @dataclass(slots=True, eq=False)
@@ -36,7 +36,7 @@ class WaitingAdditions:
         self._loop = asyncio.get_running_loop()
         self._by_id: dict[str, list[_Waiting]] = {}
 
-    def add(self, transactional_id: str, event: AddPartitions, otherwise: Answer, done: Done) -> bool:
+    def add(self, transactional_id: str, event: AddPartitions, otherwise: TransactionAnswer, done: Done) -> bool:
         """Keep an addition until `take`, or answer it `otherwise` after WAIT_S. False: too many wait already."""
         waiting = self._by_id.setdefault(transactional_id, [])
         if len(waiting) >= WAITING_MAX:
@@ -64,7 +64,7 @@ class WaitingAdditions:
             together[key] = replace(before, partitions=before.partitions | event.partitions), callers
         return list(together.values())
 
-    def end(self, answer: Answer) -> None:
+    def end(self, answer: TransactionAnswer) -> None:
         """Answer all additions that wait."""
         for transactional_id in list(self._by_id):
             for _, callers in self.take(transactional_id):

@@ -129,7 +129,7 @@ def admit(
         max_ts > now_ms + rules.timestamp_after_max_ms or max_ts < first_ts or (count == 1 and max_ts != first_ts)
     ) and not rules.log_append_time
     if doubtful or rules.opens:
-        checked = _looked_into(view, header, rules, now_ms, slices, doubtful=doubtful, quickly=quickly)
+        checked = _opened_if_needed(view, header, rules, now_ms, slices, doubtful=doubtful, quickly=quickly)
         if isinstance(checked, Refusal):
             return checked
         view, header = checked
@@ -143,7 +143,7 @@ def admit(
     return view, header
 
 
-def _looked_into(
+def _opened_if_needed(
     view: memoryview,
     header: RawHeader,
     rules: Rules,

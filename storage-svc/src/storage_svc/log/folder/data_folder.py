@@ -39,13 +39,13 @@ from storage_svc.log.errors import StorageFailure
 from storage_svc.log.folder import system_run
 from storage_svc.log.folder.checkpoint_store import RECOVERY_POINT_CHECK_MS, CheckpointStore
 from storage_svc.log.folder.deleted_folders import DeletedFolders
-from storage_svc.log.folder.opening import identify, open_logs
 from storage_svc.log.folder.periodic_work import PeriodicWork
+from storage_svc.log.folder.startup import identify, open_logs
 from storage_svc.log.partition.environment import DeletionReason
 from storage_svc.log.partition.flusher import Flusher
 from storage_svc.log.partition.leader_epochs import LeaderEpochs
 from storage_svc.log.partition.partition_log import PartitionLog
-from storage_svc.log.partition.unsynced import Syncable
+from storage_svc.log.partition.pending_sync import Syncable
 from storage_svc.log.producers.state import ProducerState
 from storage_svc.log.recovery.partition_folder import is_partition
 from storage_svc.log.recovery.recovery import Known, Recovery
@@ -100,7 +100,7 @@ class DataFolder:
         #: The callback for a log in which a damaged batch was found.
         self.on_suspect: Callable[[PartitionLog], None] = _nothing
         #: Waits until nobody rewrites segments of a log that is marked as deleted.
-        self.release_segments: Callable[[PartitionLog], Awaitable[None]] = _nobody
+        self.release_segments: Callable[[PartitionLog], Awaitable[None]] = _nothing_to_release
         self._lock = -1
         self._loop: asyncio.AbstractEventLoop | None = None
         self._work = PeriodicWork()
@@ -458,5 +458,5 @@ def _nothing(_log: PartitionLog) -> None:
     """Ignore the log: nobody scrubs it."""
 
 
-async def _nobody(_log: PartitionLog) -> None:
+async def _nothing_to_release(_log: PartitionLog) -> None:
     """Return at once: nobody rewrites segments."""

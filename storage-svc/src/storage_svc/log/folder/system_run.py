@@ -25,7 +25,7 @@ NAME: Final = ".system-run"
 _log = logs.get(__name__)
 
 
-def goes_on(files: Files, root: str) -> bool:
+def is_same_run(files: Files, root: str) -> bool:
     """Return whether the last process that used the folder ran under the system that runs now."""
     path = f"{root}/{NAME}"
     try:

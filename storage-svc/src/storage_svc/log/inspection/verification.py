@@ -22,7 +22,7 @@ from storage_svc.log.disk import checkpoints
 from storage_svc.log.disk.checkpoint_seal import read_sealed
 from storage_svc.log.disk.read_only import ReadOnlyFiles, stopped_volume
 from storage_svc.log.errors import DataFolderError, StorageFailure
-from storage_svc.log.folder.opening import copied_properties
+from storage_svc.log.folder.startup import copied_properties
 from storage_svc.log.inspection.partition_check import Finding, PartitionCheck
 from storage_svc.log.recovery.partition_folder import is_partition, partition_of
 from storage_svc.log.recovery.recovery import Known

@@ -126,7 +126,7 @@ class BatchWriter:
             if prepared.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and prepared is not admitted:
                 if may_wait and self._look_back.lacks(unpack_header(view)[9]):
                     return Retry.AFTER_LOOK_BACK
-                if self._looked_back(view):
+                if self._searched_log(view):
                     prepared = prepare(view, rules, producers, origin, now_ms, admitted, verified=verified)
             if may_verify and prepared is NOT_VERIFIED:
                 return Retry.AFTER_VERIFY
@@ -197,7 +197,7 @@ class BatchWriter:
         """
         await self._look_back.search(unpack_header(view)[9], threads)
 
-    def _looked_back(self, view: memoryview) -> bool:  # mutant: producer-looked-back
+    def _searched_log(self, view: memoryview) -> bool:  # mutant: producer-looked-back
         """Look in the log for older batches of the producer; return whether any were found."""
         try:
             return self._look_back.complete(unpack_header(view)[9])

@@ -9,7 +9,7 @@ from broker_contract.revisions import Revisions
 
 from storage_svc.log.config import FlushPolicy
 from storage_svc.log.disk.files import Files
-from storage_svc.log.partition.unsynced import Syncable
+from storage_svc.log.partition.pending_sync import Syncable
 from storage_svc.log.segment.open_segments import OpenSegments
 from storage_svc.topic_partition import TopicPartition
 

@@ -22,7 +22,7 @@ from service_chassis.histogram import Buckets
 from storage_svc.log.disk.files import Files
 from storage_svc.log.disk.sync_queue import SyncQueue
 from storage_svc.log.errors import Refused, StorageFailure
-from storage_svc.log.partition.unsynced import Syncable, SyncTarget
+from storage_svc.log.partition.pending_sync import Syncable, SyncTarget
 
 # More logs than this are synced from several threads at once, which the file system commits together. That applies
 # where the system has no queue of syncs. It also applies to folders and closed files, which the queue does not accept.

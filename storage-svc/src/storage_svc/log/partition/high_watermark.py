@@ -62,7 +62,7 @@ class HighWatermark:
         # Watchers first: they look when the turn is over, before the stream's writer that an acknowledgement wakes. So
         # the records they find leave with it in one frame.
         if self._watchers:
-            self.touch()
+            self.notify_watchers()
         waiters = self._waiters
         while waiters and waiters[0][0] <= offset:
             _call(heapq.heappop(waiters)[2], 0)
@@ -91,7 +91,7 @@ class HighWatermark:
         """The number of watchers."""
         return len(self._watchers)
 
-    def touch(self) -> None:
+    def notify_watchers(self) -> None:
         """Call back every watcher."""
         for callback in list(self._watchers.values()):
             _call(callback)

@@ -3,7 +3,7 @@
     append     writer.stage, write_staged                     batch_writer.py
     segments   roll, drop_oldest, replace_segments
     sync       request_sync, sync_target, synced              flusher.py
-    read       spans, read_batches                            reading.py
+    read       spans, read_batches                            log_reader.py
 
 The high watermark follows the syncs (`flush.policy = group`) or the writes (`os`). A log is taken offline when its disk
 cannot be trusted: a failed sync may have lost pages for good, so nothing more is acknowledged. Records below the high
@@ -32,12 +32,12 @@ from storage_svc.log.partition.batch_writer import BatchWriter
 from storage_svc.log.partition.environment import DeletionReason, LogEnvironment
 from storage_svc.log.partition.high_watermark import HighWatermark
 from storage_svc.log.partition.leader_epochs import LeaderEpochs
+from storage_svc.log.partition.log_reader import Span, find_batches, find_spans
 from storage_svc.log.partition.outcome import Admitted, Appended, Origin, Retry
+from storage_svc.log.partition.pending_sync import SyncTarget
 from storage_svc.log.partition.read_positions import ReadPositions
-from storage_svc.log.partition.reading import Span, find_batches, find_spans
 from storage_svc.log.partition.state import LogState
-from storage_svc.log.partition.transactions import Transactions
-from storage_svc.log.partition.unsynced import SyncTarget
+from storage_svc.log.partition.transactions import LogTransactions
 from storage_svc.log.producers.snapshots import ProducerSnapshots
 from storage_svc.log.producers.state import ProducerState
 from storage_svc.log.segment.segment import Segment
@@ -114,7 +114,7 @@ class PartitionLog(LogState):
         #: The appender of clients' and coordinators' batches.
         self.writer = BatchWriter(self, self)
         #: The steps that begin and end transactions.
-        self.transactions = Transactions(self, self.writer, self, environment.clock)
+        self.transactions = LogTransactions(self, self.writer, self, environment.clock)
         #: The stored producer states.
         self.snapshots = ProducerSnapshots(environment.files, folder)
         #: Whether a reader holds an answer that was sent in advance and is valid until the log changes.
@@ -458,7 +458,7 @@ class PartitionLog(LogState):
         self.deleted = True
         self.invalidate_read_ahead()
         self.readable.fail(self.unavailable)
-        self.readable.touch()
+        self.readable.notify_watchers()
         self.segments.close()
 
     def close(self) -> None:

@@ -2,8 +2,8 @@
 
     log start offset <= last stable offset <= high watermark <= log end offset
 
-Only its PartitionLog writes it. The parts of a PartitionLog (reading.py, batch_writer.py, transactions.py) receive the
-state and read it; they return their results or start LogActions.
+Only its PartitionLog writes it. The parts of a PartitionLog (log_reader.py, batch_writer.py, transactions.py) receive
+the state and read it; they return their results or start LogActions.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from storage_svc.log.disk.files import Files
 from storage_svc.log.partition.compaction_state import CompactionState
 from storage_svc.log.partition.high_watermark import HighWatermark
 from storage_svc.log.partition.leader_epochs import LeaderEpochs
+from storage_svc.log.partition.pending_sync import PendingSync
 from storage_svc.log.partition.read_positions import ReadPositions
-from storage_svc.log.partition.unsynced import Unsynced
 from storage_svc.log.producers.state import ProducerState
 from storage_svc.log.segment.segment_list import Segments
 
@@ -77,7 +77,7 @@ class LogState:
     #: The epoch under which new batches are appended; at least that of the newest batch. Never falls.
     leader_epoch: int
     #: Everything that the next sync must cover.
-    unsynced: Unsynced = field(default_factory=Unsynced)
+    unsynced: PendingSync = field(default_factory=PendingSync)
     #: The progress of compaction in this log. Written by the Cleaner and the Scrubber.
     compaction: CompactionState = field(default_factory=CompactionState)
     #: Positions at which reads will probably begin.

@@ -20,8 +20,8 @@ from protocol_lib.records.control import ControlType, EndTransactionMarker, buil
 from storage_svc.log.batch.header import headers
 from storage_svc.log.errors import StorageFailure
 from storage_svc.log.partition.batch_writer import BatchWriter
+from storage_svc.log.partition.log_reader import Span, find_spans
 from storage_svc.log.partition.outcome import Appended, Origin, Retry
-from storage_svc.log.partition.reading import Span, find_spans
 from storage_svc.log.partition.state import LogActions, LogState
 from storage_svc.log.segment.segment import Segment
 from storage_svc.log.segment.transaction_index import AbortedTransaction
@@ -32,7 +32,7 @@ _MESSAGES: dict[int, str] = {
 }
 
 
-class Transactions:
+class LogTransactions:
     """The transactions of one log, owned by its PartitionLog."""
 
     __slots__ = ("_actions", "_clock", "_stable", "_state", "_writer")

@@ -21,7 +21,7 @@ from storage_svc.coordinator.classic.events import (
     session_timer,
 )
 from storage_svc.coordinator.classic.group import Group
-from storage_svc.coordinator.classic.joining import NEW_MEMBER_JOIN_TIMEOUT_MS
+from storage_svc.coordinator.classic.join_phase import NEW_MEMBER_JOIN_TIMEOUT_MS
 from storage_svc.coordinator.classic.member import Member
 from storage_svc.coordinator.machine.outcome import Answer, CancelTimer, SetTimer
 

@@ -15,7 +15,7 @@ from storage_svc.log.config import FlushPolicy, LogConfig, LogSettings
 from storage_svc.log.disk.files import Files
 from storage_svc.log.errors import DiskFull, StorageFailure
 from storage_svc.log.folder.data_folder import DataFolder
-from storage_svc.transaction_seams import Marker
+from storage_svc.transaction_ports import Marker
 from support.group_calls import answered
 
 NOW_MS = 1_700_000_000_000

@@ -8,7 +8,7 @@ from protocol_lib.errors import ErrorCode
 from protocol_lib.records.batch import read_batches
 from protocol_lib.records.record import write_tail
 from storage_svc.coordinator.stored.internal_log import GATHERED_BYTES
-from storage_svc.transaction_seams import Marker
+from storage_svc.transaction_ports import Marker
 
 from tests.unit.storage_svc.coordinator.conftest import Node
 

@@ -11,15 +11,15 @@ from protocol_lib.internal.transaction_log import TransactionState
 from storage_svc.coordinator.transactions.events import (
     AbortTimedOut,
     AddPartitions,
-    Answer,
     EndTransaction,
     Event,
     Expire,
     InitProducer,
     MarkersWritten,
-    Outcome,
     Recover,
     Stored,
+    TransactionAnswer,
+    TransactionOutcome,
 )
 from storage_svc.coordinator.transactions.machine import fault, handle
 from storage_svc.coordinator.transactions.transaction import STATE_NAMES, Entry, IllegalTransitionError, Transaction
@@ -49,7 +49,7 @@ def in_state(state: TransactionState, **changes: object) -> Entry:
     return Entry(stored, pending)
 
 
-def decide(entry: Entry | None, event: Event, new_producer_id: Callable[[], int] = lambda: 99) -> Outcome:
+def decide(entry: Entry | None, event: Event, new_producer_id: Callable[[], int] = lambda: 99) -> TransactionOutcome:
     outcome = handle("t", entry, event, NOW, new_producer_id)
     if outcome.entry is not None:
         outcome.entry.check_invariants()
@@ -125,7 +125,7 @@ def test_the_answer_of_each_state(
     ],
 )
 def test_an_unknown_transactional_id(event: Event, error: int) -> None:
-    assert decide(None, event) == Outcome(None, answer=Answer(ErrorCode(error)))
+    assert decide(None, event) == TransactionOutcome(None, answer=TransactionAnswer(ErrorCode(error)))
 
 
 @pytest.mark.parametrize(
@@ -141,12 +141,12 @@ def test_an_unknown_transactional_id(event: Event, error: int) -> None:
 )
 def test_while_a_record_is_under_way(event: Event, error: int) -> None:
     entry = decide(in_state(S.ONGOING), AddPartitions(7, 5, frozenset((("other", 0),)))).entry
-    assert decide(entry, event) == Outcome(entry, answer=Answer(ErrorCode(error)))
+    assert decide(entry, event) == TransactionOutcome(entry, answer=TransactionAnswer(ErrorCode(error)))
 
 
 def test_a_new_id_begins_at_epoch_0() -> None:
     outcome = decide(None, InitProducer(30_000))
-    assert outcome.answer == Answer(producer_id=99, producer_epoch=0)
+    assert outcome.answer == TransactionAnswer(producer_id=99, producer_epoch=0)
     assert outcome.record == replace(
         BASE,
         producer_id=99,
@@ -156,8 +156,8 @@ def test_a_new_id_begins_at_epoch_0() -> None:
         previous_producer_id=99,
         last_producer_epoch=-1,
     )
-    assert decide(outcome.entry, Stored()) == Outcome(Entry(outcome.record))
-    assert decide(outcome.entry, Stored(E.NOT_COORDINATOR)) == Outcome(None)
+    assert decide(outcome.entry, Stored()) == TransactionOutcome(Entry(outcome.record))
+    assert decide(outcome.entry, Stored(E.NOT_COORDINATOR)) == TransactionOutcome(None)
 
 
 @pytest.mark.parametrize(
@@ -176,7 +176,7 @@ def test_init_raises_the_epoch_or_replaces_the_producer_id(
     stored_epoch: int, expected: tuple[int, int] | None, answer: tuple[int, int], last: int
 ) -> None:
     outcome = decide(in_state(S.COMPLETE_COMMIT, producer_epoch=stored_epoch), InitProducer(1_000, expected))
-    assert outcome.answer == Answer(producer_id=answer[0], producer_epoch=answer[1])
+    assert outcome.answer == TransactionAnswer(producer_id=answer[0], producer_epoch=answer[1])
     assert outcome.record is not None
     assert outcome.record.last_producer_epoch == last
     assert (outcome.record.timeout_ms, outcome.record.start_ms, outcome.record.update_ms) == (1_000, -1, NOW)
@@ -184,14 +184,14 @@ def test_init_raises_the_epoch_or_replaces_the_producer_id(
 
 def test_the_answer_that_replaced_an_exhausted_id_is_repeated() -> None:
     entry = Entry(replace(BASE, producer_id=99, producer_epoch=0, last_producer_epoch=32_766))
-    assert decide(entry, InitProducer(1_000, (7, 32_766))).answer == Answer(producer_id=99, producer_epoch=0)
-    assert decide(entry, InitProducer(1_000, (7, 32_765))).answer == Answer(E.PRODUCER_FENCED)
+    assert decide(entry, InitProducer(1_000, (7, 32_766))).answer == TransactionAnswer(producer_id=99, producer_epoch=0)
+    assert decide(entry, InitProducer(1_000, (7, 32_765))).answer == TransactionAnswer(E.PRODUCER_FENCED)
 
 
 @pytest.mark.parametrize(("version", "epoch", "last"), [(0, 5, 4), (2, 6, 5)])
 def test_a_commit_from_the_call_to_the_last_marker(version: int, epoch: int, last: int) -> None:
     prepared = decide(in_state(S.ONGOING), EndTransaction(7, 5, commit=True, client_version=version))
-    assert prepared.answer == (Answer(producer_id=7, producer_epoch=6) if version else Answer())
+    assert prepared.answer == (TransactionAnswer(producer_id=7, producer_epoch=6) if version else TransactionAnswer())
     assert prepared.record is not None
     assert (prepared.record.producer_epoch, prepared.record.last_producer_epoch) == (epoch, last)
     assert (prepared.record.partitions, prepared.record.start_ms) == (BOTH, 950_000)
@@ -206,7 +206,7 @@ def test_a_commit_from_the_call_to_the_last_marker(version: int, epoch: int, las
     both = decide(one.entry, MarkersWritten(frozenset((P1,))))
     assert both.record is not None
     assert (both.record.state, both.record.partitions) == (S.COMPLETE_COMMIT, frozenset())
-    assert decide(both.entry, Stored()) == Outcome(Entry(both.record))
+    assert decide(both.entry, Stored()) == TransactionOutcome(Entry(both.record))
 
 
 def test_the_last_record_is_written_again_until_it_is_durable() -> None:
@@ -214,21 +214,21 @@ def test_the_last_record_is_written_again_until_it_is_durable() -> None:
     complete = decide(entry := Entry(entry.stored, entry.stored.completed(NOW)), Recover())  # type: ignore[union-attr]
     assert complete.record == entry.pending
     refused = decide(complete.entry, Stored(E.COORDINATOR_NOT_AVAILABLE))
-    assert refused == Outcome(complete.entry, must_recover=True)
+    assert refused == TransactionOutcome(complete.entry, must_recover=True)
     assert decide(refused.entry, Recover()).record == entry.pending
 
 
 def test_a_prepare_that_is_refused_leaves_the_transaction_ongoing() -> None:
     entry = in_state(S.ONGOING)
     prepared = decide(entry, EndTransaction(7, 5, commit=True, client_version=2))
-    assert decide(prepared.entry, Stored(E.NOT_COORDINATOR)) == Outcome(entry)
+    assert decide(prepared.entry, Stored(E.NOT_COORDINATOR)) == TransactionOutcome(entry)
 
 
 @pytest.mark.parametrize("commit", [True, False])
 def test_an_end_with_the_last_epoch_replaces_the_producer_id(commit: bool) -> None:
     end = EndTransaction(7, 32_766, commit, client_version=2)
     prepared = decide(in_state(S.ONGOING, producer_epoch=32_766), end)
-    assert prepared.answer == Answer(producer_id=99, producer_epoch=0)
+    assert prepared.answer == TransactionAnswer(producer_id=99, producer_epoch=0)
     assert prepared.record is not None
     assert (prepared.record.producer_id, prepared.record.producer_epoch) == (7, 32_767)
     assert prepared.record.next_producer_id == 99
@@ -238,8 +238,8 @@ def test_an_end_with_the_last_epoch_replaces_the_producer_id(commit: bool) -> No
     assert done.stored is not None
     assert (done.stored.producer_id, done.stored.producer_epoch, done.stored.previous_producer_id) == (99, 0, 7)
     assert done.stored.next_producer_id == -1
-    assert decide(done, end).answer == Answer(producer_id=99, producer_epoch=0)
-    assert decide(done, replace(end, commit=not commit)).answer == Answer(E.INVALID_TXN_STATE)
+    assert decide(done, end).answer == TransactionAnswer(producer_id=99, producer_epoch=0)
+    assert decide(done, replace(end, commit=not commit)).answer == TransactionAnswer(E.INVALID_TXN_STATE)
 
 
 def test_the_sweep_aborts_with_the_next_epoch() -> None:
@@ -260,24 +260,24 @@ def test_the_sweep_aborts_with_the_next_epoch() -> None:
         in_state(S.PREPARE_COMMIT, timeout_ms=1),
         None,
     ):
-        assert decide(entry, AbortTimedOut()) == Outcome(entry)
+        assert decide(entry, AbortTimedOut()) == TransactionOutcome(entry)
 
 
 @pytest.mark.parametrize("state", IDLE)
 def test_an_unused_id_expires(state: TransactionState) -> None:
     entry = in_state(state)
-    assert decide(entry, Expire(100_001)) == Outcome(entry)
+    assert decide(entry, Expire(100_001)) == TransactionOutcome(entry)
     outcome = decide(entry, Expire(100_000))
     assert outcome.record is not None
     assert outcome.record.state is S.DEAD
-    assert decide(outcome.entry, InitProducer(1)).answer == Answer(E.CONCURRENT_TRANSACTIONS)
-    assert decide(outcome.entry, Stored()) == Outcome(None)
-    assert decide(outcome.entry, Stored(E.NOT_COORDINATOR)) == Outcome(entry)
+    assert decide(outcome.entry, InitProducer(1)).answer == TransactionAnswer(E.CONCURRENT_TRANSACTIONS)
+    assert decide(outcome.entry, Stored()) == TransactionOutcome(None)
+    assert decide(outcome.entry, Stored(E.NOT_COORDINATOR)) == TransactionOutcome(entry)
 
 
 def test_a_transaction_in_progress_does_not_expire() -> None:
     for state in (S.ONGOING, S.PREPARE_COMMIT, S.PREPARE_ABORT):
-        assert decide(in_state(state), Expire(0)) == Outcome(in_state(state))
+        assert decide(in_state(state), Expire(0)) == TransactionOutcome(in_state(state))
 
 
 FAULTS = {

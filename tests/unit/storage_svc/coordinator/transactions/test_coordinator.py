@@ -16,12 +16,12 @@ from storage_svc.coordinator.transactions.coordinator import ProducerIdsUnavaila
 from storage_svc.coordinator.transactions.events import (
     AbortTimedOut,
     AddPartitions,
-    Answer,
     EndTransaction,
     Expire,
     InitProducer,
+    TransactionAnswer,
 )
-from storage_svc.coordinator.transactions.loading import LoadedTransactions
+from storage_svc.coordinator.transactions.loaded_transactions import LoadedTransactions
 from storage_svc.coordinator.transactions.settings import TransactionSettings
 from storage_svc.log.config import LogConfig, LogSettings
 from storage_svc.log.folder.data_folder import DataFolder
@@ -30,7 +30,7 @@ from storage_svc.topics.catalog import Catalog
 from storage_svc.topics.configs import effective
 from storage_svc.topics.names import TRANSACTIONS_TOPIC
 from storage_svc.topics.registry import TopicRegistry
-from storage_svc.transaction_seams import Marker
+from storage_svc.transaction_ports import Marker
 
 from tests.unit.storage_svc.coordinator.conftest import DiskThatBreaks
 
@@ -90,7 +90,7 @@ class Host:
         await self.close()
         await self.open()
 
-    async def begin(self, name: str = "t") -> Answer:
+    async def begin(self, name: str = "t") -> TransactionAnswer:
         """Return the producer of an ongoing transaction in all partitions of orders."""
         answer = await self.coordinator.init_producer(name, INIT)
         assert answer.error == 0
@@ -98,7 +98,7 @@ class Host:
         assert await self.coordinator.add_partitions(name, add) == 0
         return answer
 
-    async def commit(self, producer: Answer, name: str = "t") -> Answer:
+    async def commit(self, producer: TransactionAnswer, name: str = "t") -> TransactionAnswer:
         return await self.coordinator.end(
             name, EndTransaction(producer.producer_id, producer.producer_epoch, commit=True, client_version=2)
         )
@@ -132,7 +132,7 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def test_a_commit_writes_every_marker_once_and_completes(host: Host) -> None:
     producer = await host.begin()
-    assert await host.commit(producer) == Answer(producer_id=0, producer_epoch=1)
+    assert await host.commit(producer) == TransactionAnswer(producer_id=0, producer_epoch=1)
     await host.until(S.COMPLETE_COMMIT)
     marker = Marker(0, 1, commit=True, coordinator_epoch=0, transaction_version=2, is_own=True)
     assert host.markers.written == [(each, marker) for each in ORDERS]
@@ -147,7 +147,7 @@ async def test_prepare_is_durable_before_the_answer_and_markers_follow_after_a_c
     await host.until(S.COMPLETE_COMMIT)
     marker = Marker(0, 1, commit=True, coordinator_epoch=0, transaction_version=2, is_own=True)
     assert host.markers.written == [(each, marker) for each in ORDERS]
-    assert await host.commit(producer) == Answer(producer_id=0, producer_epoch=1)  # its answer was lost
+    assert await host.commit(producer) == TransactionAnswer(producer_id=0, producer_epoch=1)  # its answer was lost
 
 
 async def test_an_ongoing_transaction_survives_a_restart(host: Host) -> None:
@@ -238,10 +238,10 @@ async def test_the_sweep_aborts_and_the_id_expires(host: Host) -> None:
 
 async def test_no_producer_id_no_answer_but_an_error(host: Host) -> None:
     host.ids_are_there = False
-    assert await host.coordinator.init_producer("t", INIT) == Answer(E.COORDINATOR_NOT_AVAILABLE)
+    assert await host.coordinator.init_producer("t", INIT) == TransactionAnswer(E.COORDINATOR_NOT_AVAILABLE)
     assert host.coordinator.entries == {}
     host.ids_are_there = True
-    assert await host.coordinator.init_producer("t", INIT) == Answer(producer_id=0, producer_epoch=0)
+    assert await host.coordinator.init_producer("t", INIT) == TransactionAnswer(producer_id=0, producer_epoch=0)
 
 
 async def test_a_partition_that_goes_offline_is_not_served(host: Host) -> None:
@@ -266,18 +266,18 @@ async def test_a_fence_that_the_log_refuses_is_no_fence(host: Host, monkeypatch:
         done(E.NOT_ENOUGH_REPLICAS)
 
     monkeypatch.setattr(host.coordinator._log, "gather", refuse)
-    assert await host.coordinator.init_producer("t", INIT) == Answer(E.COORDINATOR_NOT_AVAILABLE)
+    assert await host.coordinator.init_producer("t", INIT) == TransactionAnswer(E.COORDINATOR_NOT_AVAILABLE)
     host.now_ms += 60_001
     await host.coordinator.sweep(["t"], AbortTimedOut())
     assert host.state() is S.ONGOING
     assert [host.coordinator.fault("t", 0, 0, each) for each in ORDERS] == [0, 0, 0]
     monkeypatch.setattr(host.coordinator._log, "gather", gather)
-    assert await host.coordinator.init_producer("t", INIT) == Answer(E.CONCURRENT_TRANSACTIONS)
+    assert await host.coordinator.init_producer("t", INIT) == TransactionAnswer(E.CONCURRENT_TRANSACTIONS)
     await host.until(S.COMPLETE_ABORT)
     assert [(marker.producer_epoch, marker.commit) for _, marker in host.markers.written] == [(1, False)] * 3
     add = AddPartitions(producer.producer_id, producer.producer_epoch, frozenset(ORDERS), 2)
     assert await host.coordinator.add_partitions("t", add) is E.PRODUCER_FENCED
-    assert await host.coordinator.init_producer("t", INIT) == Answer(producer_id=0, producer_epoch=2)
+    assert await host.coordinator.init_producer("t", INIT) == TransactionAnswer(producer_id=0, producer_epoch=2)
 
 
 async def test_a_record_that_cannot_be_read_is_skipped(host: Host) -> None:
@@ -294,7 +294,7 @@ async def test_a_record_that_cannot_be_read_is_skipped(host: Host) -> None:
 
 @pytest.mark.parametrize("name", ["", "x" * 32_768])
 async def test_names_that_no_record_can_hold(host: Host, name: str) -> None:
-    assert await host.coordinator.init_producer(name, INIT) == Answer(E.INVALID_REQUEST)
+    assert await host.coordinator.init_producer(name, INIT) == TransactionAnswer(E.INVALID_REQUEST)
     assert host.coordinator.fault(name, 0, 0, ORDERS[0]) is E.INVALID_REQUEST
 
 

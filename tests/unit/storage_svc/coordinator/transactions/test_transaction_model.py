@@ -18,15 +18,15 @@ from protocol_lib.internal.transaction_log import TransactionState
 from storage_svc.coordinator.transactions.events import (
     AbortTimedOut,
     AddPartitions,
-    Answer,
     EndTransaction,
     Event,
     Expire,
     InitProducer,
     MarkersWritten,
-    Outcome,
     Recover,
     Stored,
+    TransactionAnswer,
+    TransactionOutcome,
 )
 from storage_svc.coordinator.transactions.machine import fault, handle
 from storage_svc.coordinator.transactions.records import decode_value, encode_value
@@ -73,7 +73,7 @@ class Model:
         #: The durable record, as bytes; None without one.
         self.record: bytes | None = None
         #: The write under way: its outcome, its event and the caller.
-        self.write: tuple[Outcome, Event, Producer | None] | None = None
+        self.write: tuple[TransactionOutcome, Event, Producer | None] | None = None
         self.markers: set[tuple[str, int]] = set()
         self.partitions = {name: Partition() for name in PARTITIONS}
         self.producers: list[Producer] = []
@@ -94,7 +94,7 @@ class Model:
         self.next_id += 1
         return self.next_id
 
-    def send(self, event: Event, producer: Producer | None = None) -> Answer | None:
+    def send(self, event: Event, producer: Producer | None = None) -> TransactionAnswer | None:
         outcome = handle("t", self.entry, event, self.now_ms, self.new_producer_id)
         self.entry = outcome.entry
         self.markers |= outcome.markers
@@ -106,7 +106,7 @@ class Model:
             self.answered(event, producer, outcome.answer)
         return outcome.answer
 
-    def answered(self, event: Event, producer: Producer | None, answer: Answer) -> None:
+    def answered(self, event: Event, producer: Producer | None, answer: TransactionAnswer) -> None:
         if answer.error:
             return
         match event:
@@ -143,7 +143,7 @@ class Model:
             self.record = encode_value(outcome.record)
         self.send(Stored(error))
         if outcome.answer is not None:
-            self.answered(event, producer, Answer(error) if error else outcome.answer)
+            self.answered(event, producer, TransactionAnswer(error) if error else outcome.answer)
 
     def crash(self, choice: int) -> None:
         """Lose the memory; a write under way is on the disk or not. Nobody is answered."""

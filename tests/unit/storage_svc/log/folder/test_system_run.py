@@ -30,20 +30,20 @@ class Systems(Files):
 
 def test_a_new_folder_has_no_run(tmp_path):
     files = Systems()
-    assert not system_run.goes_on(files, str(tmp_path))
+    assert not system_run.is_same_run(files, str(tmp_path))
     system_run.note(files, str(tmp_path))
-    assert system_run.goes_on(files, str(tmp_path))
+    assert system_run.is_same_run(files, str(tmp_path))
 
 
 @pytest.mark.parametrize("run", ["second", None])
 def test_another_run_of_the_system_is_noticed(tmp_path, run):
     system_run.note(Systems(), str(tmp_path))
-    assert not system_run.goes_on(Systems(run), str(tmp_path))
+    assert not system_run.is_same_run(Systems(run), str(tmp_path))
 
 
 def test_a_system_without_an_id_never_goes_on(tmp_path):
     system_run.note(Systems(None), str(tmp_path))
-    assert not system_run.goes_on(Systems(None), str(tmp_path))
+    assert not system_run.is_same_run(Systems(None), str(tmp_path))
 
 
 def test_a_copy_is_not_the_folder(tmp_path):
@@ -51,8 +51,8 @@ def test_a_copy_is_not_the_folder(tmp_path):
     (tmp_path / "folder").mkdir()
     system_run.note(Systems(), str(tmp_path / "folder"))
     shutil.copytree(tmp_path / "folder", tmp_path / "copy")
-    assert not system_run.goes_on(Systems(), str(tmp_path / "copy"))
-    assert system_run.goes_on(Systems(), str(tmp_path / "folder"))
+    assert not system_run.is_same_run(Systems(), str(tmp_path / "copy"))
+    assert system_run.is_same_run(Systems(), str(tmp_path / "folder"))
 
 
 def test_linux_names_its_runs():
@@ -66,16 +66,16 @@ def test_the_run_is_noted_once_every_log_is_recovered(tmp_path, folders, make_ba
     directory = folders.open(tmp_path, files=Systems())
     directory.create("t", 0, bytes(16), LogConfig()).append(make_batch(1))
     folders.crash(directory)
-    assert system_run.goes_on(Systems(), str(tmp_path))
+    assert system_run.is_same_run(Systems(), str(tmp_path))
     folders.crash(folders.open(tmp_path, files=Systems("second")))
-    assert system_run.goes_on(Systems("second"), str(tmp_path))
+    assert system_run.is_same_run(Systems("second"), str(tmp_path))
     log = tmp_path / "t-0" / f"{0:020d}.log"
     log.unlink()
     log.mkdir()  # it cannot be read
     directory = folders.open(tmp_path, files=Systems("third"))
     assert directory.logs["t", 0].offline is not None
     folders.crash(directory)
-    assert not system_run.goes_on(Systems("third"), str(tmp_path))
+    assert not system_run.is_same_run(Systems("third"), str(tmp_path))
 
 
 def test_a_failed_sync_ends_the_trust_in_the_system(tmp_path, folders, make_batch):
@@ -83,9 +83,9 @@ def test_a_failed_sync_ends_the_trust_in_the_system(tmp_path, folders, make_batc
     files = Systems()
     directory = folders.open(tmp_path, FlushPolicy.GROUP, files=files)
     log = directory.create("t", 0, bytes(16), LogConfig())
-    assert system_run.goes_on(files, str(tmp_path))
+    assert system_run.is_same_run(files, str(tmp_path))
     log.append(make_batch(1))
     files.fails = True
     directory.flusher.sync_now()
     assert log.offline is not None
-    assert not system_run.goes_on(files, str(tmp_path))
+    assert not system_run.is_same_run(files, str(tmp_path))

@@ -50,7 +50,7 @@ def test_a_watcher_that_left_is_not_called(calls: Calls) -> None:
     assert calls.mark.watcher_count == 1
     calls.mark.unwatch("a")
     calls.mark.unwatch("a")
-    calls.mark.touch()
+    calls.mark.notify_watchers()
     calls.mark.advance(6, calls.segment, 200, (-1, -1))
     assert (calls.seen, calls.mark.watcher_count) == ([("moved", 5)], 0)
 

@@ -8,7 +8,7 @@ from typing import Final
 from protocol_lib.errors import ErrorCode
 from protocol_lib.internal.transaction_log import TransactionState
 
-from storage_svc.coordinator.transactions.events import Answer, EndTransaction, Outcome
+from storage_svc.coordinator.transactions.events import EndTransaction, TransactionAnswer, TransactionOutcome
 from storage_svc.coordinator.transactions.transaction import (
     COMPLETE,
     EPOCH_BUMP_VERSION,
@@ -20,66 +20,70 @@ from storage_svc.coordinator.transactions.transaction import (
 )
 
 _S = TransactionState
-_CONCURRENT: Final = Answer(ErrorCode.CONCURRENT_TRANSACTIONS)
-_INVALID_STATE: Final = Answer(ErrorCode.INVALID_TXN_STATE)
-_FENCED: Final = Answer(ErrorCode.PRODUCER_FENCED)
-_UNMAPPED: Final = Answer(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+_CONCURRENT: Final = TransactionAnswer(ErrorCode.CONCURRENT_TRANSACTIONS)
+_INVALID_STATE: Final = TransactionAnswer(ErrorCode.INVALID_TXN_STATE)
+_FENCED: Final = TransactionAnswer(ErrorCode.PRODUCER_FENCED)
+_UNMAPPED: Final = TransactionAnswer(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
 
 
-def on_end(entry: Entry | None, end: EndTransaction, now_ms: int, new_producer_id: Callable[[], int]) -> Outcome:
+def on_end(
+    entry: Entry | None, end: EndTransaction, now_ms: int, new_producer_id: Callable[[], int]
+) -> TransactionOutcome:
     if entry is None:
-        return Outcome(entry, answer=_UNMAPPED)
+        return TransactionOutcome(entry, answer=_UNMAPPED)
     if end.client_version < EPOCH_BUMP_VERSION:
         return _end_of_version_1(entry, end, now_ms)
     return _end_of_version_2(entry, end, now_ms, new_producer_id)
 
 
-def _end_of_version_1(entry: Entry, end: EndTransaction, now_ms: int) -> Outcome:
+def _end_of_version_1(entry: Entry, end: EndTransaction, now_ms: int) -> TransactionOutcome:
     stored = entry.stored
     if stored is None or stored.producer_id != end.producer_id:
-        return Outcome(entry, answer=_UNMAPPED)
+        return TransactionOutcome(entry, answer=_UNMAPPED)
     if stored.producer_epoch != end.producer_epoch:
-        return Outcome(entry, answer=_FENCED)
+        return TransactionOutcome(entry, answer=_FENCED)
     if entry.pending is not None:
-        return Outcome(entry, answer=_CONCURRENT)
+        return TransactionOutcome(entry, answer=_CONCURRENT)
     if stored.state is _S.ONGOING:
         target = stored.prepared(commit=end.commit, client_version=0, next_producer_id=NONE, now_ms=now_ms)
-        return Outcome(Entry(stored, target), record=target, answer=Answer())
+        return TransactionOutcome(Entry(stored, target), record=target, answer=TransactionAnswer())
     # A prepared transaction always has a pending one.
     same = _S.COMPLETE_COMMIT if end.commit else _S.COMPLETE_ABORT
-    return Outcome(entry, answer=Answer() if stored.state is same else _INVALID_STATE)
+    return TransactionOutcome(entry, answer=TransactionAnswer() if stored.state is same else _INVALID_STATE)
 
 
-def _end_of_version_2(entry: Entry, end: EndTransaction, now_ms: int, new_producer_id: Callable[[], int]) -> Outcome:
+def _end_of_version_2(
+    entry: Entry, end: EndTransaction, now_ms: int, new_producer_id: Callable[[], int]
+) -> TransactionOutcome:
     stored = entry.stored
     if stored is None or entry.pending is not None:
         # First: the producer may have the id and the epoch that are pending.
-        return Outcome(entry, answer=_CONCURRENT)
+        return TransactionOutcome(entry, answer=_CONCURRENT)
     replaced = (
         stored.previous_producer_id == end.producer_id
         and end.producer_epoch == EPOCH_EXHAUSTED
         and stored.producer_epoch == 0
     )
     if stored.producer_id != end.producer_id and not replaced:
-        return Outcome(entry, answer=_UNMAPPED)
+        return TransactionOutcome(entry, answer=_UNMAPPED)
     is_retry = stored.state in COMPLETE and (replaced or stored.producer_epoch == end.producer_epoch + 1)
     if not is_retry and stored.producer_epoch != end.producer_epoch:  # mutant: late-end-refused
-        return Outcome(entry, answer=_FENCED)
+        return TransactionOutcome(entry, answer=_FENCED)
     if is_retry:
         same = _S.COMPLETE_COMMIT if end.commit else _S.COMPLETE_ABORT
-        known = Answer(producer_id=stored.producer_id, producer_epoch=stored.producer_epoch)
-        return Outcome(entry, answer=known if stored.state is same else _INVALID_STATE)
+        known = TransactionAnswer(producer_id=stored.producer_id, producer_epoch=stored.producer_epoch)
+        return TransactionOutcome(entry, answer=known if stored.state is same else _INVALID_STATE)
     if stored.state is not _S.ONGOING and end.commit:
-        return Outcome(entry, answer=_INVALID_STATE)
+        return TransactionOutcome(entry, answer=_INVALID_STATE)
     next_id = new_producer_id() if stored.is_exhausted else NONE
     target = stored.prepared(
         commit=end.commit, client_version=end.client_version, next_producer_id=next_id, now_ms=now_ms
     )
-    return Outcome(Entry(stored, target), record=target, answer=_raised(target, now_ms))
+    return TransactionOutcome(Entry(stored, target), record=target, answer=_raised(target, now_ms))
 
 
-def _raised(prepared: Transaction, now_ms: int) -> Answer:
+def _raised(prepared: Transaction, now_ms: int) -> TransactionAnswer:
     """Return the id and the epoch with which the client goes on once the transaction is complete."""
     assert prepared.state in PREPARED
     complete = prepared.completed(now_ms)
-    return Answer(producer_id=complete.producer_id, producer_epoch=complete.producer_epoch)
+    return TransactionAnswer(producer_id=complete.producer_id, producer_epoch=complete.producer_epoch)

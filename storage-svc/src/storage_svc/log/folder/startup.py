@@ -149,7 +149,7 @@ def open_logs(
     if clean:  # a crash from here on is an unclean stop
         files.unlink(marker)  # mutant: clean-marker-removed
         files.sync_path(root)
-    unsynced_kept = system_run.goes_on(files, root)
+    unsynced_kept = system_run.is_same_run(files, root)
     recovery_points = stored.read(checkpoints.RECOVERY_POINT)
     log_starts = stored.read(checkpoints.LOG_START)
     high_watermarks = stored.read(checkpoints.HIGH_WATERMARK)

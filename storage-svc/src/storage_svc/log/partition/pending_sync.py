@@ -86,7 +86,7 @@ class Syncable(Protocol):
         """Note that the sync of this target is over."""
 
 
-class Unsynced:
+class PendingSync:
     """The unsynced part of one log, owned by its PartitionLog."""
 
     __slots__ = ("_active", "_segments", "paths", "records")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from storage_svc.log.config import LogConfig
 from storage_svc.log.disk.files import Files
-from storage_svc.log.partition.unsynced import Unsynced
+from storage_svc.log.partition.pending_sync import PendingSync
 from storage_svc.log.segment.segment import Segment
 
 
@@ -33,11 +33,11 @@ def segments(tmp_path: Path) -> list[Segment]:
 
 
 def test_nothing_noted_is_nothing_to_sync(segments: list[Segment]) -> None:
-    assert Unsynced().take(segments[2], 25) is None
+    assert PendingSync().take(segments[2], 25) is None
 
 
 def test_the_active_segment_is_synced_up_to_the_end(segments: list[Segment]) -> None:
-    unsynced = Unsynced()
+    unsynced = PendingSync()
     unsynced.records = 5
     unsynced.include(segments[2])
     target = unsynced.take(segments[2], 25)
@@ -47,7 +47,7 @@ def test_the_active_segment_is_synced_up_to_the_end(segments: list[Segment]) -> 
 
 
 def test_older_segments_are_synced_up_to_the_active_one(segments: list[Segment]) -> None:
-    unsynced = Unsynced()
+    unsynced = PendingSync()
     unsynced.records = 5
     unsynced.add_segments(*segments[:2])
     unsynced.forget_segments(segments[:1])
@@ -58,7 +58,7 @@ def test_older_segments_are_synced_up_to_the_active_one(segments: list[Segment])
 
 
 def test_paths_are_synced_in_order_and_once(tmp_path: Path, segments: list[Segment]) -> None:
-    unsynced, files = Unsynced(), SyncedPaths()
+    unsynced, files = PendingSync(), SyncedPaths()
     (tmp_path / "folder").mkdir()
     for name in ("folder", "gone", "folder"):
         unsynced.add_paths(str(tmp_path / name))

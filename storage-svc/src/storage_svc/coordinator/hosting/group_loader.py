@@ -17,7 +17,7 @@ from storage_svc.log.partition.partition_log import PartitionLog
 log = service_logs.get(__name__)
 
 
-class GroupLoading:
+class GroupLoader:
     """The loading of all groups. Owner: the coordinator, on the event loop."""
 
     def __init__(self, offsets_log: OffsetsLog, hosted: HostedGroups, deleted_topics: DeletedTopics) -> None:
