@@ -152,13 +152,13 @@ class GrpcGroups:
         self.commit_offsets = stream.commit_offsets
         self.consumer_group_heartbeat = stream.consumer_group_heartbeat
         self.join_group = _before(
-            unary.parked(stub.JoinGroup, no_coordinator(groups_pb2.JoinGroupResponse, generation_id=-1)), end_all
+            unary.parked(stub.JoinGroup, no_coordinator(groups_pb2.JoinGroupResponse, generation_id=-1)), end_one
         )
-        self.sync_group = _before(unary.parked(stub.SyncGroup, no_coordinator(groups_pb2.SyncGroupResponse)), end_all)
-        self.leave_group = _before(unary.once(stub.LeaveGroup, no_coordinator(groups_pb2.LeaveGroupResponse)), end_all)
+        self.sync_group = _before(unary.parked(stub.SyncGroup, no_coordinator(groups_pb2.SyncGroupResponse)), end_one)
+        self.leave_group = _before(unary.once(stub.LeaveGroup, no_coordinator(groups_pb2.LeaveGroupResponse)), end_one)
         self.describe_consumer_groups = _before(
             unary.repeatable(stub.DescribeConsumerGroups, no_coordinator(groups_pb2.DescribeConsumerGroupsResponse)),
-            doubt_many,
+            end_many,
         )
         # Another transaction of the producer may have begun since the first call.
         self.commit_transaction_offsets = unary.once(
@@ -166,14 +166,14 @@ class GrpcGroups:
         )
         self.fetch_offsets = unary.repeatable(stub.FetchOffsets, no_coordinator(groups_pb2.FetchOffsetsResponse))
         self.list_groups = _with(
-            unary.repeatable(stub.ListGroups, no_coordinator(groups_pb2.ListGroupsResponse)), doubt_others
+            unary.repeatable(stub.ListGroups, no_coordinator(groups_pb2.ListGroupsResponse)), end_others
         )
         self.describe_groups = _before(
             unary.repeatable(stub.DescribeGroups, no_coordinator(groups_pb2.DescribeGroupsResponse)),
-            doubt_many,
+            end_many,
         )
         self.delete_groups = _before(
-            unary.once(stub.DeleteGroups, no_coordinator(groups_pb2.DeleteGroupsResponse)), doubt_many
+            unary.once(stub.DeleteGroups, no_coordinator(groups_pb2.DeleteGroupsResponse)), end_many
         )
         # A member may have committed since the first call.
         self.delete_offsets = unary.once(stub.DeleteOffsets, no_coordinator(groups_pb2.DeleteOffsetsResponse))
