@@ -17,7 +17,7 @@ from protocol_lib.messages.metadata import MetadataRequest, MetadataRequestTopic
 from up_process import RunningUp
 
 from tests.faults.two_gateways import two_gateways
-from tests.parity.groups import GroupTalk
+from tests.groups.talk import GroupTalk
 from tests.support.frozen import freeze
 from tests.support.waiting import until
 from tests.wire.group_members import ConfluentConsumerProtocolMember, ConfluentMember
@@ -115,8 +115,8 @@ async def test_storage_killed_in_the_middle_of_a_reconciliation_costs_nobody_any
     with RunningUp(*APART, environment={"MILLRACE_GROUP_CONSUMER_ASSIGNMENT_INTERVAL_MS": "0"}) as up:
         async with talk_to(up.kafka) as talk:
             asked = MetadataRequest(topics=(MetadataRequestTopic(name="orders"),))
-            talk.topic_ids = {"orders": (await talk.ask("a", 3, 12, asked)).topics[0].topic_id}
-            topic_ids = talk.topic_ids
+            talk.requests.topic_ids = {"orders": (await talk.ask("a", 3, 12, asked)).topics[0].topic_id}
+            topic_ids = talk.requests.topic_ids
             first = await insist(lambda: talk.enter("a", "m1"))
             second = await talk.enter("b", "m2")
             reduced = await talk.beat("a", "m1", first.member_epoch, owned=range(PARTITIONS))
@@ -126,7 +126,7 @@ async def test_storage_killed_in_the_middle_of_a_reconciliation_costs_nobody_any
             await asyncio.to_thread(kill_storage, up)
 
         async with talk_to(up.kafka) as talk:
-            talk.topic_ids = topic_ids
+            talk.requests.topic_ids = topic_ids
             # The second does not get partitions that the first has not given up yet.
             waiting = await insist(lambda: talk.beat("b", "m2", second.member_epoch, owned=()))
             assert (waiting.error_code, waiting.member_epoch) == (0, second.member_epoch)
@@ -143,7 +143,7 @@ async def test_a_member_that_gave_up_waiting_for_storage_is_told_what_it_missed(
     with RunningUp(*APART, environment={"MILLRACE_GROUP_CONSUMER_ASSIGNMENT_INTERVAL_MS": "0"}) as up:
         async with talk_to(up.kafka) as talk:
             asked = MetadataRequest(topics=(MetadataRequestTopic(name="orders"),))
-            talk.topic_ids = {"orders": (await talk.ask("a", 3, 12, asked)).topics[0].topic_id}
+            talk.requests.topic_ids = {"orders": (await talk.ask("a", 3, 12, asked)).topics[0].topic_id}
             first = await insist(lambda: talk.enter("a", "m1"))
             second = await talk.enter("b", "m2")
             (storage,) = up.services()["storage-svc"]

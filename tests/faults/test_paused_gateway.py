@@ -11,7 +11,7 @@ from protocol_lib.messages.delete_topics import DeleteTopicsRequest
 from protocol_lib.messages.metadata import MetadataRequest, MetadataRequestTopic
 
 from tests.faults.two_gateways import two_gateways
-from tests.parity.groups import GroupTalk
+from tests.groups.talk import GroupTalk
 from tests.support.frozen import freeze
 
 
@@ -117,12 +117,12 @@ async def test_members_outlive_a_pause_of_their_gateway_that_is_longer_than_thei
         first = await stopped.join("a", version=3, **session)
         rejoining = await stopped.join_later("b", version=3, **session)
         again = await stopped.join("a", version=3, member_id=first.member_id, **session)
-        other = await stopped.answer(rejoining)
+        other = await rejoining
         members = {"a": again.member_id, "b": other.member_id}
         generation = again.generation_id
         synced = await stopped.sync_later("b", other.member_id, generation)
         await stopped.sync("a", again.member_id, generation, assignments=dict.fromkeys(members.values(), b"x"))
-        await stopped.answer(synced)
+        await synced
         for _ in range(3):
             for who, member in members.items():
                 assert (await stopped.heartbeat(who, member, generation)).error_code == 0

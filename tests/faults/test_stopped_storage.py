@@ -14,7 +14,7 @@ from protocol_lib.records.batch import build_batch
 from protocol_lib.records.record import Record
 from up_process import RunningUp
 
-from tests.parity.groups import GroupTalk
+from tests.groups.talk import GroupTalk
 from tests.support.frozen import freeze
 
 ANY_PORTS = ("--kafka-port", "0", "--http-port", "0")

@@ -44,7 +44,7 @@ with members as `Stable` and starts a new session timeout for each. It loads a g
 _GROUPS_TAIL = f"""
 ## Differences from Apache Kafka
 
-Both brokers give the same answers to the same requests (`tests/parity`), with these exceptions:
+Both brokers give the same answers to the same requests (`tests/groups`), with these exceptions:
 
 | subject | Apache Kafka 4.3 | Millrace | reason |
 |---|---|---|---|
