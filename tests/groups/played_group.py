@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from protocol_lib.errors import ErrorCode
 from protocol_lib.internal.group_metadata import GroupMetadataValue
@@ -52,6 +52,14 @@ class PlayedTopics:
         return list(self.by_name)
 
 
+class Write(NamedTuple):
+    """A write on its way to the log."""
+
+    #: Makes the event for the end of the write.
+    ended: Callable[[ErrorCode], Any]
+    value: GroupMetadataValue
+
+
 class PlayedGroup:
     """One group of either protocol; `send` performs the outcome of an event as the host does."""
 
@@ -79,7 +87,7 @@ class PlayedGroup:
         self.log_refuses = False
         #: Writes whose end the test brings about, if it holds them; else they end at once.
         self.holds_writes = False
-        self.writes: list[Any] = []
+        self.writes: list[Write] = []
 
     @property
     def environment(self) -> Environment:
@@ -87,10 +95,10 @@ class PlayedGroup:
 
     def send(self, event: Any) -> Any:
         """Have the machine handle the event; return its answer, if it came. None also when the log has refused."""
-        self.perform(self._handle(event))
+        self.perform(self.handle(event))
         return self.answers.pop(getattr(event, "request", None), None)  # type: ignore[arg-type]
 
-    def _handle(self, event: Any) -> Outcome[Any]:
+    def handle(self, event: Any) -> Outcome[Any]:
         if isinstance(self.group, ConsumerGroup):
             return consumer.handle(self.group, event, self.environment)
         if isinstance(event, ConsumerHeartbeat):
@@ -114,9 +122,12 @@ class PlayedGroup:
             self.send(outcome.to_successor)
         if isinstance(self.group, ConsumerGroup) and getattr(outcome, "resolve_patterns", False):
             self.resolve()
-        self.answers |= {each.request: each.value for each in outcome.answers}
+        for answer in outcome.answers:
+            assert answer.request not in self.answers, "answered twice"
+            self.answers[answer.request] = answer.value
         if outcome.stored is not None:
-            self.writes.append(outcome.stored)
+            ((_, value),) = outcome.records
+            self.writes.append(Write(outcome.stored, value))
             if not self.holds_writes:
                 self.end_write(ErrorCode.NOT_COORDINATOR if self.log_refuses else ErrorCode.NONE)
 
@@ -130,7 +141,7 @@ class PlayedGroup:
 
     def end_write(self, error: ErrorCode) -> None:
         """End the oldest write."""
-        self.send(self.writes.pop(0)(error))
+        self.send(self.writes.pop(0).ended(error))
 
     def resolve(self) -> None:
         assert isinstance(self.group, ConsumerGroup)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 import confluent_kafka
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from millrace.broker import Broker
 
@@ -69,54 +69,6 @@ def until(condition: Callable[[], bool], *consumers: Consumer) -> list[str]:
 
 def partitions(consumer: Consumer) -> set[int]:
     return {each.partition for each in consumer.assignment() if each.topic == "orders"}
-
-
-def test_a_second_member_takes_half_and_gives_it_back(open_consumer: Open) -> None:
-    first, second = open_consumer(), open_consumer()
-    first.subscribe(["orders"])
-    until(lambda: len(partitions(first)) == 4, first)
-    second.subscribe(["orders"])
-    until(lambda: (len(partitions(first)), len(partitions(second))) == (2, 2), first, second)
-    assert not partitions(first) & partitions(second)
-    second.close()
-    until(lambda: len(partitions(first)) == 4, first)
-
-
-def test_a_member_goes_on_where_the_one_before_committed(open_consumer: Open) -> None:
-    first = open_consumer()
-    first.subscribe(["orders"])
-    values: list[str] = []
-    while len(values) < 20:
-        values += until(lambda: True, first)
-        message = first.poll(0.1)
-        if message is not None:
-            values.append(message.value().decode())
-    assert sorted(values) == [f"{partition}.{number}" for partition in range(4) for number in range(5)]
-    first.commit(offsets=[TopicPartition("orders", partition, 3) for partition in range(4)], asynchronous=False)
-    first.close()
-    second = open_consumer()
-    second.subscribe(["orders"])
-    resumed: list[str] = []
-    deadline = time.monotonic() + WAIT_S
-    while len(resumed) < 8:
-        assert time.monotonic() < deadline
-        message = second.poll(0.1)
-        if message is not None:
-            resumed.append(message.value().decode())
-    assert sorted(resumed) == [f"{partition}.{number}" for partition in range(4) for number in (3, 4)]
-
-
-def test_a_static_member_that_restarts_keeps_its_partitions(broker: Broker, open_consumer: Open) -> None:
-    kept, restarting = open_consumer(), open_consumer(**{"group.instance.id": "static"})
-    kept.subscribe(["orders"])
-    restarting.subscribe(["orders"])
-    until(lambda: (len(partitions(kept)), len(partitions(restarting))) == (2, 2), kept, restarting)
-    mine, others = partitions(restarting), partitions(kept)
-    restarting.close()
-    again = open_consumer(**{"group.instance.id": "static"})
-    again.subscribe(["orders"])
-    until(lambda: partitions(again) == mine, again, kept)
-    assert partitions(kept) == others
 
 
 def test_a_pattern_finds_topics_that_are_made_later(broker: Broker, open_consumer: Open) -> None:

@@ -161,14 +161,6 @@ async def test_the_number_of_groups_is_bounded(node: Node) -> None:
     assert await node.commit("g3", ("orders", 0, 2)) == [E.NONE]
 
 
-async def test_calls_for_groups_that_do_not_exist(node: Node) -> None:
-    assert await node.heartbeat("g", "m", 1) == E.UNKNOWN_MEMBER_ID
-    assert (await node.sync("g", "m", 1)).error == E.UNKNOWN_MEMBER_ID
-    left = await node.coordinator.leave("g", Leave(request=0, members=[Leaver("m"), Leaver("n")]))
-    assert (left.error, left.members) == (E.NONE, (E.UNKNOWN_MEMBER_ID, E.UNKNOWN_MEMBER_ID))
-    assert node.coordinator.find("g") == (E.NONE, None)
-
-
 # --- life -----------------------------------------------------------------------------------------------------------
 
 

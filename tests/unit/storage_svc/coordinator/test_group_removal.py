@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from storage_svc.coordinator.classic.events import GroupState, Leave, Leaver
+from storage_svc.coordinator.classic.events import Leave, Leaver
 
 from tests.unit.storage_svc.coordinator.conftest import E, Node
 
@@ -39,17 +39,6 @@ async def test_a_commit_under_way_when_its_group_is_deleted_leaves_nothing(node:
     assert node.coordinator.groups == {}
 
 
-async def test_a_group_with_members_is_not_deleted(node: Node) -> None:
-    await node.member("g")
-    assert await node.coordinator.delete_group("g") == E.NON_EMPTY_GROUP
-    assert node.state("g") is GroupState.STABLE
-
-
-async def test_groups_that_are_not_there(node: Node) -> None:
-    assert await node.coordinator.delete_group("nobody") == E.GROUP_ID_NOT_FOUND
-    assert await node.coordinator.offsets.delete("nobody", [("orders", 0)]) == (E.GROUP_ID_NOT_FOUND, [])
-
-
 async def test_offsets_are_deleted_for_good(node: Node) -> None:
     await node.commit("g", ("orders", 0, 1), ("orders", 1, 2))
     keys = [("orders", 0), ("orders", 2), ("orders", 3), ("nothing", 0), ("orders", 0)]
@@ -58,32 +47,6 @@ async def test_offsets_are_deleted_for_good(node: Node) -> None:
     assert node.fetched("g") == {("orders", 1): 2}
     await node.restart()
     assert node.fetched("g") == {("orders", 1): 2}
-
-
-async def test_offsets_of_subscribed_topics_stay(node: Node) -> None:
-    node.registry.create("users", 1, {})
-    await node.commit("g", ("users", 0, 2), ("orders", 0, 1))
-    await node.member("g")
-    answer = await node.coordinator.offsets.delete("g", [("orders", 0), ("users", 0)])
-    assert answer == (E.NONE, [E.GROUP_SUBSCRIBED_TO_TOPIC, E.NONE])
-    assert node.fetched("g") == {("orders", 0): 1}
-
-
-@pytest.mark.parametrize(
-    ("protocol_type", "metadata", "expected"),
-    [
-        ("connect", b"", (E.NON_EMPTY_GROUP, [])),
-        ("consumer", b"\xff", (E.NONE, [E.GROUP_SUBSCRIBED_TO_TOPIC])),
-    ],
-)
-async def test_offsets_stay_where_nobody_knows_what_the_members_read(
-    node: Node, protocol_type: str, metadata: bytes, expected: tuple[E, list[E]]
-) -> None:
-    await node.commit("g", ("orders", 0, 1))
-    joined = await node.join("g", protocol_type=protocol_type, protocols=(("v1", metadata),))
-    await node.sync("g", joined.member_id, 1, {})
-    assert await node.coordinator.offsets.delete("g", [("orders", 0)]) == expected
-    assert node.fetched("g") == {("orders", 0): 1}
 
 
 @pytest.mark.parametrize("what", ["group", "offsets"])

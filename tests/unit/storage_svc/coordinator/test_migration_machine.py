@@ -33,19 +33,15 @@ from storage_svc.coordinator.classic.events import (
     Leave,
     LeaveAnswer,
     Leaver,
-    Stored,
     Sync,
     SyncAnswer,
 )
 from storage_svc.coordinator.classic.group import Group
-from storage_svc.coordinator.classic.machine import handle
 from storage_svc.coordinator.consumer.events import ConsumerHeartbeat, HeartbeatAnswer
 from storage_svc.coordinator.consumer.group import ConsumerGroup
 from storage_svc.coordinator.consumer.migration import upgraded
 from storage_svc.coordinator.machine.events import Installed
-from storage_svc.coordinator.machine.outcome import Answer
 
-from tests.unit.storage_svc.coordinator.classic_driver import Store, instructions
 from tests.unit.storage_svc.coordinator.consumer_world import World
 
 PROTOCOL = "cooperative-sticky"
@@ -74,8 +70,6 @@ class MixedGroups(RuleBasedStateMachine):
         super().__init__()
         self.world = World()
         self.clients: dict[str, Client] = {}
-        #: The group while it speaks the classic protocol.
-        self.classic: Group | None = None
         #: True once it has rebalanced since it was a consumer group: its members have the shares it assigned.
         self.is_settled = True
         self.incarnation = 0
@@ -85,6 +79,11 @@ class MixedGroups(RuleBasedStateMachine):
     def topics(self) -> None:
         self.world.topics.create("a", 3)
         self.world.topics.create("b", 2)
+
+    @property
+    def classic(self) -> Group | None:
+        """The group while it speaks the classic protocol."""
+        return self.world.group if isinstance(self.world.group, Group) else None
 
     @property
     def classic_clients(self) -> list[Client]:
@@ -117,7 +116,7 @@ class MixedGroups(RuleBasedStateMachine):
         if not self.is_settled:
             self.the_classic_group_rebalances()  # as the downgrade has asked for
         held = {each.member_id: set(each.owned) for each in self.classic_clients}
-        classic, self.classic = self.classic, None
+        classic = self.classic
         if classic is not None:
             made = upgraded(classic, self.world.topics)
             assert made is not None
@@ -131,7 +130,7 @@ class MixedGroups(RuleBasedStateMachine):
             rebalance_timeout_ms=REBALANCE_MS,
             owned={},
         )
-        answer = self.world.send(event) if classic is None else self.world.take_over(classic, event)
+        answer = self.world.send(event)
         assert isinstance(answer, HeartbeatAnswer)
         self.clients[name] = client
         self.receive(client, answer)
@@ -159,15 +158,14 @@ class MixedGroups(RuleBasedStateMachine):
         self.note_downgrade()
 
     def note_downgrade(self) -> None:
-        left = self.world.downgraded
+        left = self.classic
         must_be_classic = bool(self.clients) and all(each.is_classic for each in self.clients.values())
         assert (left is not None) == must_be_classic
         if left is None:
             return
-        assert left.rebalance
-        assert (left.group.state, left.group.protocol_name) == (GroupState.STABLE, PROTOCOL)
-        assert set(left.group.members.ids()) == {each.member_id for each in self.clients.values()}
-        self.world.downgraded, self.classic, self.is_settled = None, left.group, False
+        assert (left.state, left.protocol_name) == (GroupState.PREPARING_REBALANCE, PROTOCOL)
+        assert set(left.members.ids()) == {each.member_id for each in self.clients.values()}
+        self.is_settled = False
 
     # --- classic members ----------------------------------------------------------------------------------------------
 
@@ -255,12 +253,13 @@ class MixedGroups(RuleBasedStateMachine):
         """Rebalance: all join again and the leader assigns. Partitions that a member still owns stay with it."""
         group, self.is_settled = self.classic, True
         assert group is not None
-        handle(group, Installed(rebalance=True), self.world.now_ms)
+        if group.state is GroupState.STABLE:
+            self.world.send(Installed(rebalance=True))
         clients = {each.member_id: each for each in self.clients.values()}
         answers: dict[int, object] = {}
         order = dict(enumerate(clients.values(), 1))
         for request, client in order.items():
-            answers |= self.of_classic(group, self.join(client, client.member_id, request))
+            answers |= self.answers_to(self.join(client, client.member_id, request))
         assert {getattr(each, "error", None) for each in answers.values()} == {E.NONE}
         shares = self.shares(list(clients.values()))
         leader = group.members.leader_id or ""
@@ -272,7 +271,7 @@ class MixedGroups(RuleBasedStateMachine):
                 generation_id=group.generation_id,
                 assignments=shares if client.member_id == leader else {},
             )
-            answers |= self.of_classic(group, sync)
+            answers |= self.answers_to(sync)
         for request, client in order.items():
             answer = answers[request]
             assert isinstance(answer, SyncAnswer)
@@ -280,16 +279,10 @@ class MixedGroups(RuleBasedStateMachine):
             client.assigned = client.owned = places(answer.assignment)
             client.must_sync = False
 
-    def of_classic(self, group: Group, event: Event) -> dict[int, object]:
-        answers: dict[int, object] = {}
-        events = [event]
-        while events:
-            for instruction in instructions(handle(group, events.pop(0), self.world.now_ms)):
-                if isinstance(instruction, Answer):
-                    answers[instruction.request] = instruction.value
-                elif isinstance(instruction, Store):
-                    events.append(Stored(instruction.write, E.NONE))
-        group.check_invariants()
+    def answers_to(self, event: Event) -> dict[int, object]:
+        self.world.perform(self.world.handle(event))
+        answers, self.world.answers = self.world.answers, {}
+        self.world.group.check_invariants()
         return answers
 
     def shares(self, clients: list[Client]) -> dict[str, bytes]:

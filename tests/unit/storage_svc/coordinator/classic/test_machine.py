@@ -22,15 +22,12 @@ from storage_svc.coordinator.classic.events import (
     Leave,
     Leaver,
     Retire,
-    Stored,
     Sync,
 )
 from storage_svc.coordinator.classic.group import Group, GroupLimits
-from storage_svc.coordinator.classic.machine import handle
-from storage_svc.coordinator.machine.events import Timer, TimerFired
-from storage_svc.coordinator.machine.outcome import Answer, CancelTimer, SetTimer
+from storage_svc.coordinator.machine.events import TimerFired
 
-from tests.unit.storage_svc.coordinator.classic_driver import Store, instructions
+from tests.groups.played_group import PlayedGroup
 from tests.unit.storage_svc.coordinator.classic_model import ClassicModel
 
 SIZE_MAX = 5
@@ -59,8 +56,6 @@ class GroupMachine(RuleBasedStateMachine):
         super().__init__()
         self.requests = 0
         self.open: dict[int, Event] = {}
-        self.timers: dict[Timer, int] = {}
-        self.writes: list[Store] = []
         #: The ids that were ever assigned.
         self.ids: list[str] = ["never-given"]
 
@@ -73,7 +68,10 @@ class GroupMachine(RuleBasedStateMachine):
     def begin(self, delay_ms: int, members: list[tuple[str | None, object]], gap_ms: int, assigned: bool) -> None:
         """Begin with members, before their leader assigns or after it. They come one after the other: with 2.5 s
         between them the delay is extended as far as it can be."""
-        self.group = Group("g", GroupLimits(initial_rebalance_delay_ms=delay_ms, size_max=SIZE_MAX), 0)
+        limits = GroupLimits(initial_rebalance_delay_ms=delay_ms, size_max=SIZE_MAX)
+        self.played = PlayedGroup(Group("g", limits, 0), limits=limits, now_ms=0)
+        self.played.holds_writes = True
+        self.group, self.timers, self.writes = self.played.group, self.played.timers, self.played.writes
         self.model = ClassicModel(delay_ms, SIZE_MAX)
         for instance_id, protocols in members:
             self.join_with("", protocols, (10_000, 8_000), instance_id=instance_id)
@@ -92,25 +90,18 @@ class GroupMachine(RuleBasedStateMachine):
         rows = self.model.rows[len(self.model.rows) - (len(self.writes) - written) :]
         assert len(self.model.rows) == len(self.writes)
         for row, write in zip(rows, self.writes[written:], strict=True):
-            assert write.group.generation == row.generation
+            assert write.value.generation == row.generation
             if row.shares is not None:
-                assert {each.member_id: each.assignment for each in write.group.members} == row.shares
+                assert {each.member_id: each.assignment for each in write.value.members} == row.shares
 
     def perform(self, event: Event) -> dict[int, AnswerValue]:
         if isinstance(event, Join | Sync | Heartbeat | Leave | Commit):
             self.open[event.request] = event
-        answers: dict[int, AnswerValue] = {}
-        for instruction in instructions(handle(self.group, event, self.model.now)):
-            match instruction:
-                case Answer(request, value):
-                    del self.open[request]  # answered once, and only if it was asked
-                    answers[request] = value
-                case SetTimer(timer, delay_ms):
-                    self.timers[timer] = self.model.now + delay_ms
-                case CancelTimer(timer):
-                    self.timers.pop(timer, None)
-                case Store():
-                    self.writes.append(instruction)
+        self.played.now_ms = self.model.now
+        self.played.perform(self.played.handle(event))
+        answers, self.played.answers = self.played.answers, {}
+        for request in answers:
+            del self.open[request]  # answered once, and only if it was asked
         return answers
 
     def next_request(self) -> int:
@@ -307,7 +298,7 @@ class GroupMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.writes)
     def stored(self, error: ErrorCode) -> None:
         """Finish the first write."""
-        self.send(Stored(self.writes.pop(0).write, error))
+        self.send(self.writes.pop(0).ended(error))
 
     @rule()
     @precondition(
@@ -334,7 +325,7 @@ class GroupMachine(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         """Let clients vanish: writes finish and timers fire until nothing is left to wait for."""
-        if not hasattr(self, "group"):
+        if not hasattr(self, "played"):
             return
         for _ in range(60):
             if self.writes:

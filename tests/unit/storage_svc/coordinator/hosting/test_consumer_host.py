@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -235,17 +234,6 @@ async def test_members_of_an_upgraded_group_keep_what_they_have_and_their_sessio
     await played.go_on(14)
     assert list(found(node).members) == ["m2"]
     assert set((await beat(node, "m2", entered.member_epoch)).assignment[orders.id]) == {0, 1, 2}  # type: ignore[index]
-
-
-async def test_a_parked_join_has_to_join_the_upgraded_group_again(node: Node) -> None:
-    joined = await node.join("g")
-    rows = (TopicPartitions(topic="orders", partitions=(0, 1, 2)),)
-    everything = encode_assignment(Assignment(assigned_partitions=rows))
-    await node.sync("g", joined.member_id, joined.generation_id, {joined.member_id: everything})
-    parked = asyncio.create_task(node.join("g"))
-    await asyncio.sleep(0.01)
-    assert (await enter(node, "m2")).error == E.NONE
-    assert (await parked).error == E.REBALANCE_IN_PROGRESS
 
 
 async def test_a_migration_there_and_back_survives_restarts(node: Node) -> None:
