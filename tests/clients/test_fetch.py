@@ -101,7 +101,9 @@ async def test_aborted_records_are_marked(broker: RunningBroker, connection: Con
     assert offsets(uncommitted) == [0, 1, 2]
 
 
-async def test_an_answer_above_the_limit_is_not_read(broker: RunningBroker, connection: Connection, filled: str) -> None:
+async def test_an_answer_above_the_limit_is_not_read(
+    broker: RunningBroker, connection: Connection, filled: str
+) -> None:
     small = await Connection.open(connection.address, broker.settings(response_bytes_max=4000))
     (fetched,) = await fetch(small, filled, {0: 0}, bytes_max=1)
     assert offsets(fetched) == [0]

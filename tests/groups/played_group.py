@@ -17,7 +17,7 @@ from storage_svc.coordinator.consumer.records import StoredConsumerGroup, is_con
 from storage_svc.coordinator.consumer.settings import ConsumerGroupSettings, Environment
 from storage_svc.coordinator.machine.events import Timer, TimerFired
 from storage_svc.coordinator.machine.outcome import Outcome, SetTimer
-from storage_svc.coordinator.patterns.topic_pattern import compile_pattern
+from storage_svc.coordinator.topic_pattern import compile_pattern
 
 
 @dataclass(frozen=True)

@@ -5,15 +5,12 @@ from __future__ import annotations
 import asyncio
 import threading
 
-import pytest
 from protocol_lib.internal.offset_commit import OffsetCommitKey, OffsetCommitValue
 from protocol_lib.internal.record import read_key
 from protocol_lib.records.batch import read_batches
-from storage_svc.coordinator.classic.events import Commit
-from storage_svc.coordinator.limits import CommitRequest, CoordinatorSettings, NewOffset
+from storage_svc.coordinator.limits import CoordinatorSettings
 from storage_svc.coordinator.stored.records import OWN_KEYS, partition_of
 from storage_svc.log.disk.files import Files
-from support.group_calls import answered
 
 from tests.unit.storage_svc.coordinator.conftest import E, Node
 
@@ -56,65 +53,6 @@ async def test_the_offsets_topic_is_made_with_all_its_partitions_when_first_need
     assert topic is not None
     assert (topic.partition_count, topic.is_internal) == (4, True)
     assert node.logs.logs["__consumer_offsets", 3].config.compacted
-
-
-async def test_each_offset_is_checked_by_itself(node: Node) -> None:
-    commit = Commit(request=0, member_id="", generation_id=-1)
-    offsets = [
-        NewOffset("orders", 0, 5, -1, "x" * 4096),
-        NewOffset("orders", 1, 5, -1, "x" * 4097),
-        NewOffset("orders", 3, 5, -1, None),
-        NewOffset("nothing", 0, 5, -1, None),
-        NewOffset("orders", 2, 5, -1, None),
-    ]
-    assert await answered(node.coordinator.offsets.commit, CommitRequest("g", commit, offsets)) == [
-        E.NONE,
-        E.OFFSET_METADATA_TOO_LARGE,
-        E.UNKNOWN_TOPIC_OR_PARTITION,
-        E.UNKNOWN_TOPIC_OR_PARTITION,
-        E.NONE,
-    ]
-    assert node.fetched("g") == {("orders", 0): 5, ("orders", 2): 5}
-
-
-@pytest.mark.parametrize(
-    ("metadata", "expected"),
-    [
-        ("x" * 4096, E.NONE),
-        ("x" * 4097, E.OFFSET_METADATA_TOO_LARGE),
-        ("é" * 4096, E.NONE),
-        ("\N{GRINNING FACE}" * 2048, E.NONE),
-        ("\N{GRINNING FACE}" * 2049, E.OFFSET_METADATA_TOO_LARGE),
-    ],
-)
-async def test_metadata_is_measured_in_javas_characters(node: Node, metadata: str, expected: E) -> None:
-    commit = Commit(request=0, member_id="", generation_id=-1)
-    request = CommitRequest("g", commit, [NewOffset("orders", 0, 1, -1, metadata)])
-    assert await answered(node.coordinator.offsets.commit, request) == [expected]
-
-
-async def test_a_commit_that_is_refused_whole_leaves_no_group(node: Node) -> None:
-    assert await node.commit("g", ("nothing", 0, 1)) == [E.UNKNOWN_TOPIC_OR_PARTITION]
-    assert await node.commit("h", ("orders", 0, 1), generation_id=3) == [E.ILLEGAL_GENERATION]
-    assert await node.commit("h", ("orders", 0, 1), generation_id=3, knows_epochs=True) == [E.GROUP_ID_NOT_FOUND]
-    assert node.coordinator.groups == {}
-
-
-async def test_a_commit_too_large_for_one_batch_is_refused(node: Node) -> None:
-    node.registry.create("wide", 400, {})
-    commit = Commit(request=0, member_id="", generation_id=-1)
-    offsets = [NewOffset("wide", index, 1, -1, "x" * 4096) for index in range(400)]
-    errors = await answered(node.coordinator.offsets.commit, CommitRequest("g", commit, offsets))
-    assert errors == [E.UNKNOWN_SERVER_ERROR] * 400
-    assert node.coordinator.groups == {}
-
-
-async def test_only_members_commit_while_a_group_has_any(node: Node) -> None:
-    member_id, generation_id = await node.member("g")
-    assert await node.commit("g", ("orders", 0, 1)) == [E.UNKNOWN_MEMBER_ID]
-    assert await node.commit("g", ("orders", 0, 1), member_id=member_id, generation_id=generation_id) == [E.NONE]
-    assert await node.commit("g", ("orders", 0, 2), member_id=member_id, generation_id=9) == [E.ILLEGAL_GENERATION]
-    assert node.fetched("g") == {("orders", 0): 1}
 
 
 async def test_a_deleted_topics_offsets_are_deleted_for_good(node: Node) -> None:

@@ -84,22 +84,6 @@ async def test_a_groups_life_over_the_wire(peer: Peer) -> None:
     assert (described.groups[0].state, len(described.groups[0].members)) == ("Empty", 0)
 
 
-async def test_assignments_are_shown_while_a_group_rebalances(peer: Peer) -> None:
-    joined = await peer.groups.JoinGroup(join("g"))
-    share = groups.SyncGroupRequest.MemberAssignment(member_id=joined.member_id, assignment=b"all")
-    who = {"group_id": "g", "member_id": joined.member_id, "generation_id": 1}
-    await peer.groups.SyncGroup(groups.SyncGroupRequest(assignments=[share], **who))
-    second = peer.groups.JoinGroup(join("g"))
-    async with asyncio.timeout(20):
-        exchange = GroupExchange(peer.channel)
-        while (await exchange.ask(heartbeat=groups.HeartbeatRequest(**who))).error_code == 0:
-            pass
-    (group,) = (await peer.groups.DescribeGroups(groups.DescribeGroupsRequest(group_ids=["g"]))).groups
-    shown = [(each.metadata, each.assignment) for each in group.members]
-    assert (group.state, shown) == ("PreparingRebalance", [(b"", b"all"), (b"", b"")])
-    second.cancel()
-
-
 async def test_parked_joins_are_answered_when_the_service_stops(peer: Peer) -> None:
 
     first = await peer.groups.JoinGroup(join("g"))
