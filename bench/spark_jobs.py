@@ -32,7 +32,7 @@ from spark_etl import logs, session
 from spark_etl.cluster import Cluster
 from spark_etl.config import Pipeline, load
 from spark_etl.metrics import Metrics
-from spark_etl.run import Run
+from spark_etl.run.pipeline_run import Run
 from spark_etl.settings import EtlSettings
 
 TOP = Path(__file__).parents[1]

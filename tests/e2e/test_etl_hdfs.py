@@ -6,12 +6,13 @@ import pytest
 
 pytestmark = [pytest.mark.etl, pytest.mark.timeout(600)]
 
-from spark_etl import batches, logs, sinks  # noqa: E402
+from spark_etl import logs, sinks  # noqa: E402
 from spark_etl.cluster import Cluster  # noqa: E402
 from spark_etl.commands import backfill, recover, replay_dlq, schema, status  # noqa: E402
 from spark_etl.errors import RunError  # noqa: E402
 from spark_etl.lake import LakeTable, maintenance  # noqa: E402
-from spark_etl.run import Totals  # noqa: E402
+from spark_etl.run import batches  # noqa: E402
+from spark_etl.run.pipeline_run import Totals  # noqa: E402
 from support.etl_runs import Etl, broker, etl  # noqa: E402
 from support.hdfs import Hdfs, hdfs  # noqa: E402
 

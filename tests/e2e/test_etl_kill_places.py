@@ -34,7 +34,7 @@ LETTERS, TOPIC = "sinks.dead_letters.DeadLetters.write", "sinks.topics.TopicWrit
 ROWS, SUMMARIES = "sinks.kafka_rows.KafkaRows.write", "sinks.summaries.SummaryTopic.publish"
 POSTGRES, STAGED = "sinks.postgres.Postgres", "sinks.postgres_connection.Database.append"
 COMMITTED, OFFSETS = "sinks.postgres_connection.Connection.commit", "kafka_admin.KafkaAdmin.commit"
-MARKS, UNMARKED = "batches.Batches", "notes.LocalNotes.remove"
+MARKS, UNMARKED = "run.batches.Batches", "run.notes.LocalNotes.remove"
 
 #: Rows of the interrupted batch: in the table, letters, in the topic, in PostgreSQL.
 NOTHING, TABLE, ALL_LETTERS = (0, 0, 0, 0), (GOOD, 0, 0, 0), (GOOD, BROKEN, 0, 0)

@@ -119,9 +119,9 @@ def test_killed_anywhere_nothing_is_lost_and_nothing_doubled(tmp_path, broker, j
     etl.killed("sinks.dead_letters.DeadLetters.write")  # the batch counts, no dead letter is out
     assert versions(etl.output) == 2
     assert topics.read_all(servers, flights.DEAD_LETTERS) == []
-    etl.killed("batches.Batches.finished")  # the dead letters are out, and not marked so
+    etl.killed("run.batches.Batches.finished")  # the dead letters are out, and not marked so
     assert len(topics.read_all(servers, flights.DEAD_LETTERS)) == len(broken)
-    etl.killed("run.Run._account")  # every output has the batch, Spark does not know
+    etl.killed("run.pipeline_run.Run._account")  # every output has the batch, Spark does not know
     assert versions(etl.output) == 2
     assert summaries(servers) == []
     etl.killed("summaries.Summaries._shown")  # all batches are done, the summary is out and not marked so

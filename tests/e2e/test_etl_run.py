@@ -14,13 +14,15 @@ pytestmark = [pytest.mark.etl, pytest.mark.timeout(600)]
 from confluent_kafka import ConsumerGroupTopicPartitions, Producer, TopicPartition  # noqa: E402
 from confluent_kafka.admin import NewTopic  # noqa: E402
 from pyspark.sql import DataFrame  # noqa: E402
-from spark_etl import batch_writer, batches, refusals, run, server, sinks, summaries  # noqa: E402
+from spark_etl import batch_writer, server, sinks, summaries  # noqa: E402
 from spark_etl.checkpoint import Checkpoint  # noqa: E402
 from spark_etl.cluster import Cluster  # noqa: E402
 from spark_etl.commands import status  # noqa: E402
 from spark_etl.errors import EtlError, IdentityError, OutputError, RuleError, RunError  # noqa: E402
 from spark_etl.kafka_admin import UnknownTopicError  # noqa: E402
-from spark_etl.run import Totals  # noqa: E402
+from spark_etl.letters import refusals  # noqa: E402
+from spark_etl.run import batches, pipeline_run  # noqa: E402
+from spark_etl.run.pipeline_run import Totals  # noqa: E402
 from support.etl_runs import Continuous, Etl, broker, etl, until  # noqa: E402
 
 __all__ = ["broker", "etl"]
@@ -33,7 +35,7 @@ PLACES: list[tuple[Any, str]] = [
     (batch_writer.BatchWriter, "_metadata"),  # the files are in place, and do not count
     (sinks.DeadLetters, "write"),  # the batch counts, no dead letter is out
     (batches.Batches, "finished"),  # the dead letters are out, and not marked so
-    (run.Run, "_account"),  # every output has the batch, Spark does not know
+    (pipeline_run.Run, "_account"),  # every output has the batch, Spark does not know
     (sinks.SummaryTopic, "publish"),  # all batches are done, no summary is out
     (summaries.Summaries, "_shown"),  # the summary is out, and not marked so
 ]

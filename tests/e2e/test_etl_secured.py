@@ -28,7 +28,7 @@ from spark_etl.cluster import Cluster  # noqa: E402
 from spark_etl.config import load  # noqa: E402
 from spark_etl.errors import ClusterError  # noqa: E402
 from spark_etl.metrics import Metrics  # noqa: E402
-from spark_etl.run import Run  # noqa: E402
+from spark_etl.run.pipeline_run import Run  # noqa: E402
 from support.etl_runs import until  # noqa: E402
 from support.kafka_broker import PASSWORD, USER, ApacheKafka  # noqa: E402
 from support.spark_session import QUICK_JAVA  # noqa: E402

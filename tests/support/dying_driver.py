@@ -22,7 +22,8 @@ from collections.abc import Callable
 from typing import Any
 
 from pyspark.sql import DataFrame
-from spark_etl import __main__, batches
+from spark_etl import __main__
+from spark_etl.run import batches
 
 HALF = 3  # rows of a frame
 

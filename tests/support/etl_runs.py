@@ -18,7 +18,7 @@ from spark_etl import logs
 from spark_etl.cluster import Cluster
 from spark_etl.config import load
 from spark_etl.metrics import Metrics
-from spark_etl.run import Run, Totals
+from spark_etl.run.pipeline_run import Run, Totals
 
 SCHEMA = {"type": "object", "required": ["id"], "properties": {"id": {"type": "integer"}, "kind": {"type": "string"}}}
 

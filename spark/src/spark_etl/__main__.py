@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from spark_etl import logs
 from spark_etl.config import load
 from spark_etl.errors import ConfigError
-from spark_etl.reasons import reason
+from spark_etl.letters.reasons import reason
 from spark_etl.settings import EtlSettings, environment
 from spark_etl.signals import Signals, Stopped
 

@@ -6,7 +6,7 @@ The steps of a batch. A driver may die after any of them, and the next try of th
 2. the table: the good rows' files are written by the one job that also counts every outcome. `accept` compares the
    counts, applies `on_violation: fail` and `max_refused`, and checks that no topic was created again. Then the files
    are committed with the batch's number;
-3. dead letters, if there are any (refusals.py), then the other outputs in the order of the pipeline file;
+3. dead letters, if there are any (letters/refusals.py), then the other outputs in the order of the pipeline file;
 4. the batch is marked as finished; Spark commits the source offsets in its checkpoint.
 
 A step that an earlier try has done is found and left out: the table knows the numbers of its batches, topics are read
@@ -21,15 +21,15 @@ from typing import Any
 
 from pyspark.sql import DataFrame, Observation
 
-from spark_etl import refusals
-from spark_etl.batches import Batches, BatchPlace
 from spark_etl.checkpoint import Checkpoint, Offsets
 from spark_etl.config import PipelineConfig
 from spark_etl.errors import AccountingError, OutputError, RuleError
-from spark_etl.identity import Identity
-from spark_etl.judged import Check, Counts, Judged
+from spark_etl.judgement import Check, Counts, Judged
 from spark_etl.lake import LakeTable
-from spark_etl.refusals import Refusals
+from spark_etl.letters import refusals
+from spark_etl.letters.refusals import Refusals
+from spark_etl.run.batches import Batches, BatchPlace
+from spark_etl.run.identity import Identity
 from spark_etl.sinks import Outputs
 
 

@@ -3,7 +3,7 @@
     CHECKPOINT/offsets/7     three lines: v1, a JSON object of Spark's, the end offsets {"orders": {"0": 1700}}
     CHECKPOINT/commits/7     there once Spark has committed batch 7
     CHECKPOINT/sources/0/0   the offsets that batch 0 began at
-    CHECKPOINT/_etl          our documents (notes.py)
+    CHECKPOINT/_etl          our documents (run/notes.py)
 
 Spark writes a batch's end offsets before it starts the batch. All file systems of Hadoop work, through the JVM.
 """
@@ -13,8 +13,8 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from spark_etl import notes
 from spark_etl.errors import OutputError
+from spark_etl.run import notes
 
 Offsets = dict[str, dict[int, int]]  # topic → partition → the next offset
 REPLACEMENT = ".next"

@@ -11,7 +11,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from spark_etl.errors import ClusterError
-from spark_etl.reasons import java_causes, reason
+from spark_etl.letters.reasons import java_causes, reason
 
 ANSWER_SECONDS = 12.0  # of one question; a pipeline whose broker is absent ends within 30 s
 _KAFKA_ERRORS = "org.apache.kafka.common.errors."

@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 
 from spark_etl import ivy_jars
 from spark_etl.errors import ConfigError, EtlError, RunError
-from spark_etl.reasons import reason
+from spark_etl.letters.reasons import reason
 from spark_etl.settings import PACKAGES, EtlSettings
 from spark_etl.signals import STOPS
 

@@ -11,14 +11,14 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
-from spark_etl import judged, sources
-from spark_etl.byte_limit import ByteLimit, observed
+from spark_etl import judgement, sources
 from spark_etl.checkpoint import Offsets
 from spark_etl.cluster import Cluster
 from spark_etl.config import Pipeline
 from spark_etl.errors import ConfigError
-from spark_etl.judged import Judged
-from spark_etl.reasons import reason
+from spark_etl.judgement import Judged
+from spark_etl.letters.reasons import reason
+from spark_etl.run.byte_limit import ByteLimit, observed
 from spark_etl.sinks.plans import check_plans
 
 
@@ -59,7 +59,7 @@ class StreamPlans:
 
     def _plan(self, options: dict[str, str]) -> Judged:
         records = self._session.readStream.format("kafka").options(**options).load()
-        return judged.plan(self._session, records if self._limit is None else observed(records), self._pipeline)
+        return judgement.plan(self._session, records if self._limit is None else observed(records), self._pipeline)
 
     def _options(self, start: Offsets | None) -> dict[str, str]:
         """Return the options of the source, which hold secrets."""

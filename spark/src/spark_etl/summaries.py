@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 
 from pyspark.sql import DataFrame, SparkSession
 
-from spark_etl.batches import Batches, BatchPlace
 from spark_etl.lake import LakeTable
-from spark_etl.notes import Notes
+from spark_etl.run.batches import Batches, BatchPlace
+from spark_etl.run.notes import Notes
 from spark_etl.sinks.summaries import SummaryTopic
 
 

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F  # noqa: E402, N812
 from spark_etl.config import Pipeline  # noqa: E402
 from spark_etl.decode import canonical_json  # noqa: E402
 from spark_etl.decode.json_text import JsonText  # noqa: E402
-from spark_etl.judged import plan  # noqa: E402
+from spark_etl.judgement import plan  # noqa: E402
 from spark_etl.schema import RecordSchema  # noqa: E402
 from support.kafka_frames import frame  # noqa: E402
 from support.pipelines import json_decode, pipeline  # noqa: E402

@@ -11,7 +11,7 @@ from pyspark.errors import PySparkException  # noqa: E402
 from pyspark.sql import Observation  # noqa: E402
 from spark_etl.config import Pipeline  # noqa: E402
 from spark_etl.errors import ConfigError  # noqa: E402
-from spark_etl.judged import Judged, plan  # noqa: E402
+from spark_etl.judgement import Judged, plan  # noqa: E402
 from spark_etl.transform import statements  # noqa: E402
 from support.kafka_frames import frame  # noqa: E402
 from support.pipelines import json_decode, pipeline  # noqa: E402

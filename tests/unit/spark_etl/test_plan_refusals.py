@@ -8,9 +8,9 @@ import pytest
 pytestmark = pytest.mark.etl
 
 from py4j.protocol import Py4JJavaError  # noqa: E402
-from spark_etl import judged  # noqa: E402
+from spark_etl import judgement  # noqa: E402
 from spark_etl.errors import ConfigError  # noqa: E402
-from spark_etl.judged import Judged, plan  # noqa: E402
+from spark_etl.judgement import Judged, plan  # noqa: E402
 from spark_etl.transform import statements  # noqa: E402
 from support.kafka_frames import frame  # noqa: E402
 from support.pipelines import pipeline  # noqa: E402
@@ -73,5 +73,5 @@ def test_an_exception_without_a_text_is_named(spark, tmp_path, monkeypatch):
     def decode(*_: object) -> None:
         raise Py4JJavaError("nested too deep", thrown)
 
-    monkeypatch.setattr(judged, "decode", decode)
+    monkeypatch.setattr(judgement, "decode", decode)
     assert refusal(spark, tmp_path).endswith("StackOverflowError")

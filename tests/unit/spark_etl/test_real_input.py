@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.etl, pytest.mark.timeout(300)]
 
 from pyspark.sql import Observation  # noqa: E402
 from spark_etl.config import load  # noqa: E402
-from spark_etl.judged import plan  # noqa: E402
+from spark_etl.judgement import plan  # noqa: E402
 from spark_etl.lake import LakeTable  # noqa: E402
 from support.kafka_frames import frame  # noqa: E402
 from support.pipelines import json_decode, pipeline  # noqa: E402

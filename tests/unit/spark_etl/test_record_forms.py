@@ -12,7 +12,7 @@ pytestmark = pytest.mark.etl
 
 from spark_etl.config import Pipeline  # noqa: E402
 from spark_etl.errors import ConfigError  # noqa: E402
-from spark_etl.judged import plan  # noqa: E402
+from spark_etl.judgement import plan  # noqa: E402
 from support.kafka_frames import frame  # noqa: E402
 from support.pipelines import FLAT, json_decode, pipeline  # noqa: E402
 

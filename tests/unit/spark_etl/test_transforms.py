@@ -11,7 +11,7 @@ pytestmark = pytest.mark.etl
 
 from pyspark.sql import Row, SparkSession  # noqa: E402
 from spark_etl.config import Pipeline, load  # noqa: E402
-from spark_etl.judged import plan  # noqa: E402
+from spark_etl.judgement import plan  # noqa: E402
 from spark_etl.sinks.dead_letters import letters  # noqa: E402
 from spark_etl.sinks.summaries import summary  # noqa: E402
 from support.kafka_frames import AT, frame  # noqa: E402

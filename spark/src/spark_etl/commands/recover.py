@@ -4,9 +4,9 @@ The next run replays the last batch of the table: the table holds it and skips i
 they lack. The next run also compares the cluster and the topics with those of the metadata.
 
 A pipeline with `dedupe` keeps the keys that it has seen in the checkpoint. They cannot be found again: it goes on after
-the last batch and forgets them. The next run first gives that batch to the other sinks (unfinished.py). Windows of a
-Kafka sink have another checkpoint, and begin again with higher versions. The marks of replayed letters are lost, too:
-the next `replay-dlq` leaves out the letters whose records the table has.
+the last batch and forgets them. The next run first gives that batch to the other sinks (run/unfinished_batch.py).
+Windows of a Kafka sink have another checkpoint, and begin again with higher versions. The marks of replayed letters are
+lost, too: the next `replay-dlq` leaves out the letters whose records the table has.
 """
 
 import argparse
@@ -15,14 +15,14 @@ from datetime import UTC, datetime
 
 from pyspark.sql import SparkSession
 
-from spark_etl import notes, unfinished
-from spark_etl.batches import Batches, BatchPlace
 from spark_etl.config import Pipeline
 from spark_etl.errors import OutputError
-from spark_etl.identity import document_of
 from spark_etl.lake import LakeTable, recovery
 from spark_etl.logs import Log
-from spark_etl.replays import QUERY, Replays
+from spark_etl.run import notes, unfinished_batch
+from spark_etl.run.batches import Batches, BatchPlace
+from spark_etl.run.identity import document_of
+from spark_etl.run.replays import QUERY, Replays
 from spark_etl.session import opened
 from spark_etl.settings import EtlSettings
 from spark_etl.sinks import windows
@@ -59,7 +59,7 @@ def recover(session: SparkSession, pipeline: Pipeline) -> dict[str, object]:
             documents.write("identity", document_of(last["cluster"], {**left, **last["topic_ids"]}, again, left))
         if stateful:
             documents.write("start", {"offsets": last["end"], "after": last["query"]})
-            documents.write(unfinished.NOTE, unfinished.note(last))  # mutant: recovered-batch-noted
+            documents.write(unfinished_batch.NOTE, unfinished_batch.note(last))  # mutant: recovered-batch-noted
         else:
             place = BatchPlace.of(config.name, str(last["query"]), int(last["batch"]))
             committed = datetime.fromtimestamp(int(last["committed_ms"]) / 1000, UTC)

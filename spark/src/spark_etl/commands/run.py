@@ -12,7 +12,7 @@ from spark_etl.cluster import Cluster
 from spark_etl.config import Pipeline
 from spark_etl.logs import Log
 from spark_etl.metrics import Metrics
-from spark_etl.run import Run
+from spark_etl.run.pipeline_run import Run
 from spark_etl.server import served
 from spark_etl.session import opened
 from spark_etl.settings import EtlSettings

@@ -19,7 +19,7 @@ from pyspark.sql.types import StructType
 from spark_etl import sources
 from spark_etl.config import Pipeline
 from spark_etl.errors import ConfigError
-from spark_etl.judged import plan
+from spark_etl.judgement import plan
 from spark_etl.lake import LakeTable, changes, columns
 from spark_etl.logs import Log
 from spark_etl.session import opened

@@ -18,7 +18,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from spark_etl import sources
 from spark_etl.cases import Case, load_cases
 from spark_etl.config import KafkaSinkConfig, Pipeline
-from spark_etl.judged import Judged, plan
+from spark_etl.judgement import Judged, plan
 from spark_etl.logs import Log
 from spark_etl.session import opened
 from spark_etl.settings import EtlSettings

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from spark_etl import sources
 from spark_etl.config import Pipeline
-from spark_etl.judged import plan
+from spark_etl.judgement import plan
 from spark_etl.logs import Log
 from spark_etl.session import opened
 from spark_etl.settings import EtlSettings

@@ -5,7 +5,7 @@ from pyspark.sql import DataFrame
 
 from spark_etl.config import ConsoleSinkConfig, DeltaSinkConfig, KafkaSinkConfig, Pipeline, PostgresSinkConfig
 from spark_etl.errors import ConfigError
-from spark_etl.judged import Judged
+from spark_etl.judgement import Judged
 from spark_etl.lake.changes import target_schema
 from spark_etl.sinks.kafka_rows import row_records
 from spark_etl.sinks.summaries import summary

@@ -26,9 +26,9 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
-from spark_etl.batches import BatchPlace
 from spark_etl.config import PostgresSinkConfig
 from spark_etl.errors import ConfigError, RunError
+from spark_etl.run.batches import BatchPlace
 from spark_etl.sinks.dead_letters import DeadLetters
 from spark_etl.sinks.postgres_connection import Database
 from spark_etl.sinks.postgres_table import Table, staged, unfit

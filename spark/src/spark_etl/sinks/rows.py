@@ -7,7 +7,7 @@ from typing import Protocol
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from spark_etl.batches import BatchPlace
+from spark_etl.run.batches import BatchPlace
 from spark_etl.sinks.dead_letters import RAW_LOST, SINK
 from spark_etl.sinks.topics import HEADERS
 

@@ -17,9 +17,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming.query import StreamingQuery
 
-from spark_etl.batches import Batches, BatchPlace
 from spark_etl.cluster import Cluster
 from spark_etl.config import EventTime, KafkaSinkConfig
+from spark_etl.run.batches import Batches, BatchPlace
 from spark_etl.sinks.aggregates import KEEP_NULLS, PIPELINE_HEADER, VERSION_HEADER, records, selected
 from spark_etl.sinks.topics import Identity, TopicWriter
 

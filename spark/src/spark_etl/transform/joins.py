@@ -10,10 +10,10 @@ from operator import and_
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from spark_etl import notes
 from spark_etl.config import Join
 from spark_etl.decode.faults import fault
 from spark_etl.errors import ConfigError
+from spark_etl.run import notes
 
 STAGE = "join"
 _OPTIONS = {

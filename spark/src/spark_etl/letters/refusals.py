@@ -13,7 +13,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from spark_etl import sources
 from spark_etl.checkpoint import Offsets
 from spark_etl.config import Pipeline
-from spark_etl.judged import Judged, plan
+from spark_etl.judgement import Judged, plan
 from spark_etl.sources import Ranges
 
 NAME = "refused_blocks"

@@ -4,13 +4,13 @@ import threading
 from typing import Any
 
 import pytest
-from spark_etl.byte_limit import RECORD_SIZES, ByteLimit
 from spark_etl.config import Source
 from spark_etl.errors import IdentityError, OutputError
-from spark_etl.identity import Identity, SourceIdentity
 from spark_etl.kafka_admin import UnknownTopicError
-from spark_etl.notes import LocalNotes
-from spark_etl.queries import Gate, GateClosedError, limited, stop_between_batches
+from spark_etl.run.byte_limit import RECORD_SIZES, ByteLimit
+from spark_etl.run.identity import Identity, SourceIdentity
+from spark_etl.run.notes import LocalNotes
+from spark_etl.run.queries import Gate, GateClosedError, limited, stop_between_batches
 
 
 def test_the_batch_inside_a_closed_gate_finishes_and_the_next_one_does_not_begin():

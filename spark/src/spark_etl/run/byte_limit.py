@@ -12,8 +12,8 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from spark_etl import queries
-from spark_etl.notes import Notes
+from spark_etl.run import queries
+from spark_etl.run.notes import Notes
 
 MEAN_BYTES_FIRST = 10_000  # small batches first: a record has seldom more
 TOO_LARGE = 1.25  # the limit in records is lowered when a batch would exceed the bytes by more

@@ -19,10 +19,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
-from spark_etl import identity, queries, sinks, sources, stateful, unfinished
+from spark_etl import sinks, sources
 from spark_etl.batch_writer import BatchWriter, Written, labelled
-from spark_etl.batches import Batches, BatchPlace
-from spark_etl.byte_limit import ByteLimit
 from spark_etl.checkpoint import Checkpoint, Offsets
 from spark_etl.cluster import Cluster
 from spark_etl.config import DeltaSinkConfig, Pipeline, ProcessingTime
@@ -39,16 +37,19 @@ from spark_etl.errors import (
     RuleError,
     StatementError,
 )
-from spark_etl.failures import blamed, may_be_of_expression, run_error
-from spark_etl.judged import Counts, Judged
+from spark_etl.judgement import Counts, Judged
 from spark_etl.lake import LakeTable
 from spark_etl.lake.locks import checkpoint_lock
+from spark_etl.letters.failures import blamed, may_be_of_expression, run_error
+from spark_etl.letters.reasons import reason
+from spark_etl.letters.refusals import Refusals
 from spark_etl.logs import Log
 from spark_etl.metrics import Metrics
-from spark_etl.reasons import reason
-from spark_etl.refusals import Refusals
+from spark_etl.run import identity, queries, state_steps, unfinished_batch
+from spark_etl.run.batches import Batches, BatchPlace
+from spark_etl.run.byte_limit import ByteLimit
+from spark_etl.run.last_batch import LastBatch
 from spark_etl.sinks import windows
-from spark_etl.starting_over import LastBatch
 from spark_etl.stream_plans import StreamPlans
 from spark_etl.summaries import Summaries
 
@@ -112,7 +113,7 @@ class Run:
         lock = checkpoint_lock(self._session, self._config.checkpoint, "run")
         with lock, self._cluster.admin(self._session) as admin:
             self._checkpoint.complete_replacement()
-            stateful.check(self._pipeline, self._checkpoint)
+            state_steps.check(self._pipeline, self._checkpoint)
             self._admin = admin
             self._identity = identity.SourceIdentity(self._checkpoint, admin, self._config.source)
             changed = self._changed_source()
@@ -124,7 +125,7 @@ class Run:
                 self._check_belongs()
                 if table is not None:
                     places = (table, self._outputs, self._checkpoint.notes, self._identity.unchanged)
-                    unfinished.finish(self._session, self._cluster, self._pipeline, *places)
+                    unfinished_batch.finish(self._session, self._cluster, self._pipeline, *places)
                 if changed is not None:
                     self._start_over(changed)
                 else:
@@ -224,7 +225,7 @@ class Run:
         if self._config.source.on_topic_change != "restart":
             raise error
         topics = self._identity.start_over(self._last_batch().complete())
-        stateful.check(self._pipeline, self._checkpoint)  # which is a new one
+        state_steps.check(self._pipeline, self._checkpoint)  # which is a new one
         self._log.warning("source starts over", reason=str(error), topics=topics)
 
     def _last_batch(self) -> LastBatch:
@@ -279,7 +280,7 @@ class Run:
         started = []
         first = int((self._checkpoint.notes.read(windows.NOTE) or {"first": 0})["first"])
         for window in self._outputs.windows:
-            checkpoint = self._checkpoint.beside(stateful.window_location(self._checkpoint, window.topic))
+            checkpoint = self._checkpoint.beside(state_steps.window_location(self._checkpoint, window.topic))
             trigger = self._trigger(checkpoint)
             started.append(window.start(good, checkpoint.location, trigger, Batches(checkpoint.notes), first))
         return started

@@ -31,7 +31,7 @@ from spark_etl.decode.avro import has_text, not_text
 from spark_etl.decode.faults import barrier, fault
 from spark_etl.errors import ConfigError
 from spark_etl.lake import changes
-from spark_etl.reasons import reason
+from spark_etl.letters.reasons import reason
 from spark_etl.transform import dedupe, folders, joins, statements
 
 Check = tuple[str, str]  # stage and rule

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 from spark_etl.errors import OutputError
-from spark_etl.notes import LocalNotes
-from spark_etl.replays import Replay, Replays
+from spark_etl.run.notes import LocalNotes
+from spark_etl.run.replays import Replay, Replays
 
 ID = "MBW0"
 CHOICE = Replay(0, "2026-01-31T12:00:00+00:00", "sinks", "rules", None, None, None, {"0": 9, "1": 4})

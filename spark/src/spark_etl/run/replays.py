@@ -18,8 +18,8 @@ from datetime import datetime
 from typing import Any, Literal
 
 from spark_etl.errors import OutputError
-from spark_etl.notes import Notes
 from spark_etl.ranges import OffsetRanges
+from spark_etl.run.notes import Notes
 
 _NOTE = "replays"
 QUERY = "replay-dlq"  # of the batches of replays

@@ -16,12 +16,12 @@ from typing import Any
 from pyspark.sql import SparkSession
 from pyspark.storagelevel import StorageLevel
 
-from spark_etl import judged, ranges
-from spark_etl.batches import Batches, BatchPlace
+from spark_etl import judgement, ranges
 from spark_etl.cluster import Cluster
 from spark_etl.config import Pipeline
 from spark_etl.lake import LakeTable
-from spark_etl.notes import Notes
+from spark_etl.run.batches import Batches, BatchPlace
+from spark_etl.run.notes import Notes
 from spark_etl.sinks import Outputs
 
 NOTE = "unfinished"
@@ -59,7 +59,7 @@ def finish(
         same = unchanged()
         found = {topic: partitions for topic, partitions in found.items() if topic in same}
         records = ranges.records(session, cluster.bootstrap_servers, config, found)
-        plan = judged.plan(session, records, pipeline.model_copy(update={"config": whole}))
+        plan = judgement.plan(session, records, pipeline.model_copy(update={"config": whole}))
         rows = plan.rows.persist(StorageLevel.MEMORY_AND_DISK)
         try:
             outputs.letters.write(plan.refused(rows), at)

@@ -15,16 +15,16 @@ from dataclasses import dataclass, replace
 
 from pyspark.sql import DataFrame, SparkSession
 
-from spark_etl import judged, ranges, sources
+from spark_etl import judgement, ranges, sources
 from spark_etl.batch_writer import BatchWriter
-from spark_etl.batches import Batches, BatchPlace
 from spark_etl.checkpoint import Checkpoint, Offsets
 from spark_etl.cluster import Cluster
 from spark_etl.config import Pipeline
-from spark_etl.identity import Identity, SourceIdentity, start_offsets
-from spark_etl.judged import Judged
+from spark_etl.judgement import Judged
 from spark_etl.lake import LakeTable
 from spark_etl.logs import Log
+from spark_etl.run.batches import Batches, BatchPlace
+from spark_etl.run.identity import Identity, SourceIdentity, start_offsets
 from spark_etl.sinks import Outputs
 
 
@@ -86,10 +86,10 @@ class LastBatch:
         config = self.pipeline.config
         records = sources.batch(self.session, self.cluster.bootstrap_servers, config, start, end)
         if stored is not None or config.dedupe is None or self.table is None or config.delta.mode != "append":
-            plan = judged.plan(self.session, records, self.pipeline)
+            plan = judgement.plan(self.session, records, self.pipeline)
             return plan, stored.select(*plan.columns) if stored is not None else None
         without = self.pipeline.model_copy(update={"config": config.model_copy(update={"dedupe": None})})
-        plan = replace(judged.plan(self.session, records, without), file=judged.digest(self.pipeline))
+        plan = replace(judgement.plan(self.session, records, without), file=judgement.digest(self.pipeline))
         spans = {
             topic: {number: (start.get(topic, {}).get(number, 0), last) for number, last in partitions.items()}
             for topic, partitions in end.items()

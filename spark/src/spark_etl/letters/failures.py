@@ -14,8 +14,8 @@ from pyspark.sql import DataFrame, SparkSession
 from spark_etl.config import Pipeline, PipelineConfig
 from spark_etl.config.pipeline_file import Place
 from spark_etl.errors import DataLossError, EtlError, OutputError, PartitionsError, RunError, StatementError
-from spark_etl.judged import plan
-from spark_etl.reasons import java_causes, java_chain, reason
+from spark_etl.judgement import plan
+from spark_etl.letters.reasons import java_causes, java_chain, reason
 
 _DATA_LOSS = ("KAFKA_DATA_LOSS", "data may have been lost", "data may have been missed")  # Spark's words
 #: Spark's words for partitions that a query of `available_now` did not find at its start, or finds no more.

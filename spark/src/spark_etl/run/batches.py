@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from spark_etl.errors import OutputError
-from spark_etl.notes import Notes
+from spark_etl.run.notes import Notes
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 from spark_etl import kafka_admin
 from spark_etl.errors import RuleError, RunError
 from spark_etl.kafka_admin import KafkaAdmin, UnreachableError
-from spark_etl.reasons import REASON_CHARACTERS_MAX, reason
+from spark_etl.letters.reasons import REASON_CHARACTERS_MAX, reason
 
 pytestmark = pytest.mark.etl
 

@@ -1,0 +1,1 @@
+"""Refused records: the rows of a batch that become dead letters, and the reasons of failures."""
