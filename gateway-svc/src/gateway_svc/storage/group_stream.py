@@ -20,9 +20,10 @@ An answered call may be repeated in short, if storage allows it:
 
 The gateway reports repeated heartbeats every REPORT_S, which keeps the members' sessions. A promise ends
 
-    when storage revokes it, or the stream is lost; with an answer outside of this stream that may show a changed group
-    (`end_promises`), as it may overtake the revocation; for a time, when the last answer of storage is older than
-    ANSWER_AGE_MAX_S: the heartbeats are then sent.
+- when storage revokes it, or the stream is lost
+- with an answer outside of this stream that may show a changed group (`end_promises`), as it may overtake the revocation
+
+Promises are not used while the last answer of storage is older than ANSWER_AGE_MAX_S.
 
 So a client that learned of a change through this gateway never gets an older heartbeat's answer. After a change through
 another gateway the answer may be some milliseconds older, and ANSWER_AGE_MAX_S older while storage hangs.

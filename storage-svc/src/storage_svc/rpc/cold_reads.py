@@ -19,7 +19,7 @@ from storage_svc.log.partition.log_reader import Span
 from storage_svc.log.segment.open_segments import open_segments_max
 from storage_svc.log.segment.segment import Segment
 
-#: Reads at the same time. Each answer holds its records anyhow.
+#: Reads at the same time.
 _THREADS: Final = 2
 
 #: One read holds at most this part of the segments that may be open (open_segments.py).

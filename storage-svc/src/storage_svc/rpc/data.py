@@ -1,12 +1,14 @@
 """The data service: appends of one turn of the event loop together, and reads that wait.
 
-Append: calls are collected until the turn is over. Then each partition's batches are checked in order and written with
-one call. acks 0 and 1 are answered after the write, acks -1 once the high watermark has passed the batch, or with
-7 REQUEST_TIMED_OUT when `timeout_ms` is over first. The same error answers any batch that waits too long for the sync
-before its write (slow_appends.py). The bytes of a request must not change until `done` is called.
+Appends are collected until the turn is over. Then each partition's batches are checked in order and written with one
+call. The bytes of a request must not change until `done` is called.
 
-Read: answered at once if `min_bytes` are there, a partition has an error or `max_wait_ms` is 0; parked otherwise
-(waiting_reads.py). `done` may be called before `read` returns.
+    acks 0, 1    answered after the write
+    acks -1      answered once the high watermark has passed the batch
+    too late     7 REQUEST_TIMED_OUT: `timeout_ms` was over, or a sync before the write took too long (slow_appends.py)
+
+A read is answered at once if `min_bytes` are available, a partition has an error or `max_wait_ms` is 0. Other reads are
+parked (waiting_reads.py). `done` may be called before `read` returns.
 
 The service lives on the event loop's thread, as the logs do.
 """
@@ -40,6 +42,7 @@ from storage_svc.log.batch.admission import ZSTD_SINCE_VERSION, shape_refusal
 from storage_svc.log.errors import NotNow
 from storage_svc.log.folder.data_folder import DataFolder
 from storage_svc.log.partition.partition_log import Appended, Origin, PartitionLog
+from storage_svc.rpc.partition_read import PartitionReads
 from storage_svc.rpc.slow_appends import SlowAppends
 from storage_svc.rpc.transactional_appends import TransactionalAppends
 from storage_svc.rpc.waiting_reads import WaitingReads
@@ -102,7 +105,7 @@ class _Acknowledgement:
             done(AppendResponse(self._outcomes))
 
 
-#: Batches after which the rest of a turn's calls waits: ten milliseconds of work where each is of another partition.
+#: Batches after which the remaining calls wait for the next turn: ten milliseconds of work for different partitions.
 _STEP_BATCHES: Final = 500
 
 
@@ -122,7 +125,8 @@ class DataService:
         self._topic_name = topic_name
         self._loop = asyncio.get_running_loop()
         self._calls: list[tuple[Append, AppendDone]] = []
-        self._reads = WaitingReads(self._loop, logs, topic_name)
+        self._partitions = PartitionReads(logs, topic_name)
+        self._reads = WaitingReads(self._loop, logs, self._partitions)
         self._transactional = TransactionalAppends(
             self._loop, transactions, self._log_of, self._append, verifies=verifies
         )
@@ -145,7 +149,11 @@ class DataService:
     def read_bytes(self) -> Mapping[str, int]:
         """Bytes of records in the answers to readers, by the place from which they come."""
         reads = self._reads
-        return {"cache": reads.cached_bytes, "disk": reads.disk_bytes, "file": reads.named_bytes}
+        return {
+            "cache": reads.cached_bytes,
+            "disk": reads.disk_bytes,
+            "file": reads.named_bytes + self._partitions.ahead_bytes,
+        }
 
     @property
     def read_waits(self) -> Buckets:
@@ -168,8 +176,7 @@ class DataService:
         self._append(calls)
 
     def append_collected(self) -> None:
-        """Append the batches of the calls that wait for the end of the turn. Of very many, the rest waits for the next
-        turn."""
+        """Append the batches of the collected calls. If they are very many, some wait for the next turn."""
         calls, self._calls = self._calls, []
         count = 0
         for number, (request, _) in enumerate(calls, 1):
@@ -213,7 +220,7 @@ class DataService:
     def _failed(self, request: Append, error: Exception) -> tuple[Logs, list[Appended]]:
         """Return the outcomes of a call that could not be staged for an unexpected reason.
 
-        Nothing is known of the batches that were staged for its partitions in this turn, so none of them is written.
+        None of the batches staged for its partitions in this turn is written: their state is unknown.
         """
         _log.exception("an append failed", correlation_id=request.correlation_id)
         reason = f"{type(error).__name__}: {error}"
@@ -293,7 +300,7 @@ class DataService:
 
     @staticmethod
     def _may_refuse_shape(request: Append) -> bool:
-        """Return whether acks or version of the request are a reason to check its batches before the log does."""
+        """Return whether the batches must be checked before the log does, for the request's acks or version."""
         return not -1 <= request.acks <= 1 or request.version < ZSTD_SINCE_VERSION
 
     def _stage_batch(
@@ -361,12 +368,12 @@ class DataService:
 
     @property
     def revisions(self) -> Revisions:
-        """The counters a reader compares to see whether an answer it received in advance is still valid."""
+        """The counters by which a reader sees whether an answer that it received ahead is still valid."""
         return self._directory.revisions
 
     def read_ahead(self, request: AheadRequest, done: Callable[[AheadResponse], None]) -> None:
-        """Answer, before they are sent, the reads that follow one. `done` is called before this returns."""
-        done(self._reads.ahead(request))
+        """Answer the reads that will follow one, before they are sent. `done` is called before this returns."""
+        done(AheadResponse() if self._closed else self._partitions.ahead(request))
 
     async def close(self) -> None:
         """Answer all appends, and parked reads with the records that are there; refuse later calls."""

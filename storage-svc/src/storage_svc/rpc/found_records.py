@@ -1,4 +1,4 @@
-"""The outcome of a look at one partition for a read, and the errors that a read may meet."""
+"""The outcome of the look-up of one partition for a read, and the errors of reads."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from storage_svc.log.errors import StorageFailure
 from storage_svc.log.partition.log_reader import Span
 from storage_svc.log.partition.partition_log import PartitionLog
 
-#: The outcome of a look at one partition: the result without its records, the place of these, and their size. A plain
-#: tuple: a class with names costs each read a tenth.
+#: The outcome of one partition: the result without its records, the place of the records, and their size. A plain
+#: tuple, as a class with names costs each read a tenth.
 Found = tuple[ReadResult, list[Span], int]
 
 #: Bytes of an answer's limit that each aborted transaction in it stands for: gateway and client keep an object of it,
 #: and the event loop encodes it.
 ABORTED_BYTES: Final = 8 << 10
-#: Aborted transactions of a partition that fit any limit, so that readers with a small one get on.
+#: Aborted transactions of a partition that fit any limit, so that readers with a small limit make progress.
 ABORTED_MIN: Final = 500
 
 _log = service_logs.get(__name__)
@@ -37,7 +37,7 @@ def offset_error(log: PartitionLog, offset: int) -> int:
     """Return the error for a read from `offset`: out of the log's range, or of a log that cannot be read; else 0."""
     if offset < log.high_watermark:
         return ErrorCode.OFFSET_OUT_OF_RANGE if offset < log.log_start_offset else 0
-    if log.withheld:  # nobody knows where such a log ends
+    if log.withheld:  # the end of such a log is unknown
         return ErrorCode.KAFKA_STORAGE_ERROR
     if offset > log.log_end_offset:
         return ErrorCode.OFFSET_OUT_OF_RANGE
@@ -45,8 +45,7 @@ def offset_error(log: PartitionLog, offset: int) -> int:
 
 
 def aborted_max(left: int) -> int:
-    """Return the number of aborted transactions that a partition's answer may list, with these bytes left of the
-    limit of the whole answer."""
+    """Return how many aborted transactions a partition may list, when so many bytes of the answer's limit are left."""
     return max(ABORTED_MIN, left // ABORTED_BYTES)  # mutant: aborted-list-bounded
 
 
@@ -69,7 +68,7 @@ def find(
 
 
 def note_failure(found: Found, error: StorageFailure) -> None:
-    """Note that the records of a partition could not be read."""
+    """Give the result of a partition an error: its records could not be read."""
     result, spans, _ = found
     _log.error("read failed", segment=spans[0].segment.relative_path, reason=str(error))
     result.error_code = ErrorCode.KAFKA_STORAGE_ERROR

@@ -1,4 +1,4 @@
-"""Reads of many partitions, looked at a piece at a time with turns for others between."""
+"""Reads of many partitions, which are looked up a piece at a time, with turns for others between."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _log = service_logs.get(__name__)
 
 
 class _LongRead:
-    """A read whose partitions are being looked at."""
+    """A read during the look-up of its partitions."""
 
     __slots__ = ("cancel", "correlation_id", "steps")
 
     def __init__(self, steps: Iterator[Callable[[], None] | None], correlation_id: int) -> None:
         self.correlation_id = correlation_id
         self.steps: Iterator[Callable[[], None] | None] | None = steps
-        #: The function that gives the read up once all of its partitions were looked at.
+        #: The function that gives the read up after the look-up.
         self.cancel: Callable[[], None] | None = None
 
     def give_up(self) -> None:
@@ -33,7 +33,7 @@ class _LongRead:
             self.cancel()
 
     def step(self) -> bool:
-        """Go on with the read; return whether a piece is left."""
+        """Look one piece up; return whether another is left."""
         if self.steps is None:
             return False
         try:

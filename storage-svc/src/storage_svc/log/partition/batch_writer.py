@@ -1,8 +1,8 @@
 """Appends batches to the end of one log, in two steps: all that arrive in one turn of the event loop are one write.
 
 `stage` checks a batch and gives it offsets; `write_staged` writes all staged batches. Between the two nothing else may
-happen to the log. A write that fails leaves no trace: the file is cut back, and offsets and producer state return to
-their earlier values. Every `Appended` that was returned for it changes to error 56.
+happen to the log. After a failed write the file is cut back, and offsets and producer state return to their earlier
+values. Every `Appended` that was returned for it changes to error 56.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class BatchWriter:
         self._rules = Rules(config)
 
     def admit(self, view: memoryview, now_ms: int) -> Admitted:
-        """Check a client's batch as far as that needs no state of the log, in another thread, before `stage`."""
+        """Do the checks of a client's batch that need no state of the log, in another thread, before `stage`."""
         slices = TimeSlices()
         slices.begin()
         return admit(view, self._rules, now_ms, slices)
@@ -190,7 +190,7 @@ class BatchWriter:
         return None
 
     async def look_back(self, view: memoryview, threads: Threads) -> None:
-        """Look in the log for older batches of this batch's producer, while one of these threads reads.
+        """Search the log for older batches of this batch's producer, while one of these threads reads.
 
         Raises:
             StorageFailure: the disk did not answer.
@@ -198,7 +198,7 @@ class BatchWriter:
         await self._look_back.search(unpack_header(view)[9], threads)
 
     def _searched_log(self, view: memoryview) -> bool:  # mutant: producer-looked-back
-        """Look in the log for older batches of the producer; return whether any were found."""
+        """Search the log for older batches of the producer; return whether any were found."""
         try:
             return self._look_back.complete(unpack_header(view)[9])
         except StorageFailure as error:  # its producer gets error 45, as if the batch were too old
@@ -215,7 +215,7 @@ class BatchWriter:
         return appended
 
     def _enter_epoch(self, start_offset: int) -> None:
-        """Note that this leader epoch begins with the batch being staged."""
+        """Begin this leader epoch with the batch being staged."""
         state = self._state
         if state.epochs.assign(state.leader_epoch, start_offset):
             try:
@@ -270,8 +270,8 @@ class BatchWriter:
     def _cut_for_good(self, segment: Segment, error: StorageFailure) -> StorageFailure:
         """Sync the cut after a failed write of several batches; return the reason why no more can be written.
 
-        Whole batches of them were cut off. Without the sync a power cut could restore them. A refused batch would then
-        stand before newer ones, without the older batch that its producer sends again.
+        Without the sync a power cut could restore whole batches that were cut off. The log would then hold a refused
+        batch before newer ones, without the older batch that its producer sends again.
         """
         if segment.uncut:  # before the next write
             return error

@@ -36,7 +36,7 @@ _log = logs.get(__name__)
 class Flusher:
     """One of the two flushers of a DataFolder, which owns them.
 
-    One syncs the logs that promise a sync, the other all others: their syncs are large, and nobody must wait for them.
+    One syncs the logs whose appends wait for a sync. The other syncs all others, whose syncs are large.
     Before `start` a flusher only gathers.
     """
 
@@ -138,12 +138,12 @@ class Flusher:
             started = time.perf_counter()
             try:
                 self._sync(targets)
-            except Exception:  # such as one thread too many; without this one no record would ever be acknowledged
+            except Exception:  # such as no thread; without this one no record would ever be acknowledged
                 _log.exception("logs are synced one after the other")
                 self._sync_some(targets)
             try:
                 loop.call_soon_threadsafe(self._done, targets, time.perf_counter() - started)
-            except RuntimeError:  # the loop was closed without `stop`: nobody is left to tell
+            except RuntimeError:  # the loop was closed without `stop`
                 break
         self._close_queue()
 
@@ -181,7 +181,7 @@ class Flusher:
                 queued += [(target, descriptor) for descriptor in descriptors]  # mutant: joint-sync-covers-all
         try:
             outcomes = self._files.sync_queued(self._queue, [descriptor for _, descriptor in queued])
-        except Exception as error:  # nothing is known of any; the thread must live on
+        except Exception as error:  # the outcome of all is unknown; the thread must live on
             self._has_queue = False
             outcomes = [StorageFailure(f"{type(error).__name__}: {error}")] * len(queued)
         for (target, _), failure in zip(queued, outcomes, strict=True):
@@ -206,7 +206,7 @@ class Flusher:
             self._idle.set()
 
     def sync_now(self, wanted: Callable[[Syncable], bool] = lambda _: True) -> None:
-        """Sync the dirty logs that are wanted before this returns; for start and stop, when nobody waits.
+        """Sync the dirty logs that are wanted before this returns; for start and stop, without clients.
 
         A log stays on the list if the system refuses to begin its sync.
         """

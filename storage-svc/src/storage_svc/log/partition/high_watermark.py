@@ -47,7 +47,7 @@ class HighWatermark:
         self.largest = -1, -1
 
     def retreat(self, offset: int, segment: Segment, position: int) -> None:
-        """Make readers stop at an older offset. Nobody is called back."""
+        """Make readers stop at an older offset. No waiter is called back."""
         self.offset = offset
         self.relocate(segment, position)
 
@@ -59,8 +59,8 @@ class HighWatermark:
         self.segment = segment
         self.position = position
         self.largest = largest
-        # Watchers first: they look when the turn is over, before the stream's writer that an acknowledgement wakes. So
-        # the records they find leave with it in one frame.
+        # Watchers first: they check their log at the end of the turn, before the stream's writer that an
+        # acknowledgement wakes. So the records that they find leave in the same frame.
         if self._watchers:
             self.notify_watchers()
         waiters = self._waiters

@@ -1,8 +1,8 @@
-"""Finding bytes to read: which parts of which segments hold the batches from an offset on.
+"""The places of batches to read: the parts of segments that hold the batches from an offset on.
 
-A span begins at the batch that *contains* the offset and ends at a batch's end, so that no byte is sent without use.
-Readers get whole batches below the high watermark only, or below the last stable offset if they ask for committed
-records. Coordinators load their own topics up to the log end offset.
+A span begins at the batch that *contains* the offset and ends at the end of a batch, so no useless byte is sent.
+Readers get whole batches below the high watermark, or below the last stable offset if they ask for committed records.
+Coordinators read their own topics up to the log end offset.
 """
 
 from __future__ import annotations
@@ -67,9 +67,12 @@ def awaited_bytes(
 ) -> int | None:
     """Return the bytes from the offset on that count towards a read's `min_bytes`: at most `max_bytes` of them.
 
-    None stands for any number of bytes: the records lie in a segment before that of `readable_end`, which is the offset
-    after the last readable record and its place. Part of a batch counts (Kafka's DelayedFetch). `spans` are those that
-    the read found.
+    Part of a batch counts (Kafka's DelayedFetch). None stands for any number of bytes: the records lie in a segment
+    before that of `readable_end`.
+
+    Args:
+        spans: the result of `find_spans` for the read.
+        readable_end: the offset after the last readable record, and its place.
 
     Raises:
         StorageFailure: the disk did not answer.

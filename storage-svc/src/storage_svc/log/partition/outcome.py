@@ -1,4 +1,4 @@
-"""The words of an append: the origin of a batch, its outcome, and the reason to stage it again.
+"""The terms of an append: the origin of a batch, its outcome, and the reason to stage it again.
 
 `Appended` is returned when a batch is staged. It is final when the write that carries it has returned: a failed write
 turns it into error 56. `prepare` does everything that needs no offset: checks, rewriting, sequences.
@@ -50,7 +50,7 @@ class Appended:
     record_errors: Sequence[tuple[int, str | None]] = ()
 
     def become(self, other: Appended) -> None:
-        """Take over another's fields."""
+        """Copy another's fields."""
         self.error_code = other.error_code
         self.base_offset, self.last_offset = other.base_offset, other.last_offset
         self.log_append_time_ms, self.log_start_offset = other.log_append_time_ms, other.log_start_offset

@@ -9,8 +9,8 @@ The high watermark follows the syncs (`flush.policy = group`) or the writes (`os
 cannot be trusted: a failed sync may have lost pages for good, so nothing more is acknowledged. Records below the high
 watermark are still read.
 
-A deleted log changes no file any more. Its folder gets another name, and every path that the log holds follows
-(`move`), because the old path may be another topic's from then on.
+A deleted log changes no file. Its folder is renamed, and every path that the log holds is renamed with it (`move`),
+because the old path may become another topic's.
 
 The event loop's thread owns the state; only the syncing of pinned segments runs in another thread.
 """
@@ -108,16 +108,16 @@ class PartitionLog(LogState):
         self._environment = environment
         #: Batches, records and bytes that were appended since the log was opened.
         self.appended_batches = self.appended_records = self.appended_bytes = 0
-        #: The first of these bytes, as far as a sync has covered them.
+        #: The number of these bytes, from the first on, that a sync has covered.
         self.synced_bytes = 0
-        # The parts know this log as a LogState, which they read, and as LogActions, which they start.
+        # Each part gets this log twice: as its LogState, and as the LogActions that it may start.
         #: The appender of clients' and coordinators' batches.
         self.writer = BatchWriter(self, self)
         #: The steps that begin and end transactions.
         self.transactions = LogTransactions(self, self.writer, self, environment.clock)
         #: The stored producer states.
         self.snapshots = ProducerSnapshots(environment.files, folder)
-        #: Whether a reader holds an answer that was sent in advance and is valid until the log changes.
+        #: Whether a reader holds an answer that was sent ahead and is valid until the log changes.
         self.has_readers_ahead = False
         self._revision_slot = environment.revisions.new_slot()
         # (recovery point, high watermark) in the checkpoints of a damaged log, so that no later start cuts it.
@@ -233,7 +233,7 @@ class PartitionLog(LogState):
     # -- durability ---------------------------------------------------------------------------------------------------
 
     def request_sync(self) -> None:
-        """Sync everything that is written by the time the flusher comes to it."""
+        """Sync everything that is written when the flusher begins its next sync."""
         self.unsynced.include(self.segments.active)
         self._environment.mark(self)
 
@@ -255,7 +255,7 @@ class PartitionLog(LogState):
         return target
 
     def synced(self, target: SyncTarget) -> None:
-        """Note that a sync is over: move the offsets, or go offline if it failed."""
+        """Move the offsets after a sync, or go offline if it failed."""
         for segment in target.segments:
             segment.unpin()
         if self.deleted:
@@ -267,7 +267,7 @@ class PartitionLog(LogState):
             return
         if target.failure is not None:
             self.take_offline(f"sync failed: {target.failure}")  # mutant: offline-after-failed-sync
-        if self.offline is not None:  # a later sync that succeeds says nothing of the pages that failed before
+        if self.offline is not None:  # a later sync does not prove that the failed pages were written
             return
         if target.paths:
             self.snapshots.note_synced(self.segments.active.base_offset, target.paths)
@@ -295,7 +295,7 @@ class PartitionLog(LogState):
         return await future
 
     def take_offline(self, reason: str) -> None:
-        """Refuse appends and acknowledge nothing more, as a write failed; reading below the high watermark goes on."""
+        """Refuse appends and acknowledgements, as a write failed. Records below the high watermark are still read."""
         self._environment.note_failed_write()
         self._go_offline(reason)
 
@@ -308,7 +308,7 @@ class PartitionLog(LogState):
         self.readable.fail(self.unavailable)
 
     def quarantine(self, reason: str, recovery_point: int, high_watermark: int) -> None:
-        """Damage was found below an offset that is known to be durable: leave everything as it is."""
+        """Go offline and change no file: damage was found below an offset that is known to be durable."""
         self._known_durable = recovery_point, high_watermark
         self._go_offline(reason)
 
@@ -363,13 +363,13 @@ class PartitionLog(LogState):
     def current_revision(self) -> tuple[int, int]:
         """Return the log's slot in the environment's Revisions and the number there.
 
-        Answers that readers get in advance hold while that number stays.
+        An answer that was sent ahead is valid while that number stays the same.
         """
         self.has_readers_ahead = True
         return self._revision_slot, self._environment.revisions[self._revision_slot]
 
     def invalidate_read_ahead(self) -> None:
-        """Withdraw the answers that readers got in advance, before anybody learns of the change."""
+        """Withdraw the answers that were sent ahead, before any caller learns of the change."""
         if self.has_readers_ahead:
             self.has_readers_ahead = False
             self._environment.revisions.move(self._revision_slot)
@@ -377,10 +377,11 @@ class PartitionLog(LogState):
     def drop_oldest(self, reasons: Sequence[DeletionReason]) -> int:
         """Delete one of the oldest segments for each reason, at most, and never all; return the bytes they had.
 
-        The state of the producers with batches in them must be in the snapshot of a segment that stays. Without such a
-        snapshot (it could not be written when the segment was begun) fewer segments go, or none.
+        The producers with batches in them must be in the snapshot of a segment that stays. Without such a snapshot (it
+        could not be written when the segment began) fewer segments are deleted, or none.
 
-        The files go first, as a full disk gets space by that; the list of leader epochs, which needs some, comes last.
+        The files are deleted first, which frees space on a full disk. The list of leader epochs, which needs some, is
+        written last.
 
         Raises:
             StorageFailure: some files stay in the folder until the next start.
@@ -397,7 +398,7 @@ class PartitionLog(LogState):
             paths: list[str] = []
             try:
                 set_aside(self.files, segment, paths)
-            except StorageFailure as error:  # the other segments can go all the same
+            except StorageFailure as error:  # the other segments are deleted all the same
                 failure = failure or error
             self._environment.unlink_later(paths, self.config.file_delete_delay_ms)
         self.raise_log_start(self.segments.bases[0])
@@ -439,7 +440,7 @@ class PartitionLog(LogState):
             if self.epochs.advance(offset):
                 try:
                     self.epochs.store(sync=False)
-                except StorageFailure as error:  # epochs of records below the log start are in the way of nothing
+                except StorageFailure as error:  # epochs of records below the log start do no harm
                     _log.warning("leader epochs not stored", log=self.folder, reason=str(error))
 
     def _refuse_deleted(self) -> None:
@@ -447,14 +448,14 @@ class PartitionLog(LogState):
             raise StorageFailure(f"the partition {self.topic}-{self.partition} was deleted")
 
     def move(self, folder: str) -> None:
-        """Note that the log's folder has another path from now on."""
+        """Use another path of the log's folder from now on."""
         self.folder = folder
         self.segments.move(folder)
         self.snapshots.move(folder)
         self.epochs.path = f"{folder}/{checkpoints.LEADER_EPOCHS}"
 
     def mark_deleted(self) -> None:
-        """Note that the partition is gone and call back everyone that waits; `move` follows."""
+        """Mark the partition as deleted and call all waiters back; `move` follows."""
         self.deleted = True
         self.invalidate_read_ahead()
         self.readable.fail(self.unavailable)

@@ -64,7 +64,7 @@ class SyncTarget:
                 segment.sync(files)  # mutant: segment-synced
         except StorageFailure as error:
             self.failure = error  # mutant: sync-failure-kept
-        except Exception as error:  # a bug; the thread must live on, or nobody's records would ever be acknowledged
+        except Exception as error:  # a bug; the thread must live on, or no record would ever be acknowledged
             self.failure = StorageFailure(f"{type(error).__name__}: {error}")
 
 
@@ -77,13 +77,13 @@ class Syncable(Protocol):
     policy: FlushPolicy
 
     def request_sync(self) -> None:
-        """Have everything synced that is written by the time the flusher comes to it."""
+        """Have everything synced that is written when the flusher begins its next sync."""
 
     def sync_target(self) -> SyncTarget | None:
         """Return the content of the next sync, pinned; None when there is nothing to sync."""
 
     def synced(self, target: SyncTarget) -> None:
-        """Note that the sync of this target is over."""
+        """Accept the end of the sync of this target."""
 
 
 class PendingSync:
@@ -116,7 +116,7 @@ class PendingSync:
             segment.awaits_sync = False
 
     def include(self, active: Segment) -> None:
-        """Let the next sync cover everything that is written to the active segment by then."""
+        """Have the next sync cover everything that is written to the active segment by then."""
         self._active = active.awaits_sync = True
 
     def take(self, active: Segment, end_offset: int) -> SyncTarget | None:
@@ -135,7 +135,7 @@ class PendingSync:
         return target
 
     def give_up(self, active: Segment) -> None:
-        """Let every segment be released: no sync will cover it any more."""
+        """Unpin every segment: no sync will cover it any more."""
         for segment in (*self._segments, active):
             segment.awaits_sync = False
 

@@ -1,9 +1,9 @@
 """The search for batches that are older than the newest snapshot, when a producer repeats one of them.
 
-A snapshot keeps one batch of each producer (Kafka's format), but we promise to recognise five. So the log is searched
-for the batches of a producer that the snapshot named, if its next batch does not follow its last one. The search goes
-backwards from the start of the replay. It ends at the producer's five batches, at an older epoch of it, at the log's
-beginning, or after 1 GiB since the start.
+A snapshot holds one batch of each producer (Kafka's format), but five must be recognised. So if the next batch of a
+producer from the snapshot does not follow its last one, the log is searched for its older batches. The search goes
+backwards from the start of the replay. It ends at the producer's fifth batch, at an older epoch of the producer, at the
+log's beginning, or after 1 GiB since the start.
 
 No batch is read twice: batches of other producers complete the windows of those. Batches that compaction removed are
 not found.
@@ -52,8 +52,9 @@ class ProducerLookBack:
         return False
 
     async def search(self, producer_id: int, threads: Threads) -> None:
-        """Find the missing ones of the producer's last batches, while one of these threads reads the log. Nobody may
-        begin another search before this one ends.
+        """Find the missing ones of the producer's last batches, while one of these threads reads the log.
+
+        The caller begins no other search before this one ends.
 
         Raises:
             StorageFailure: the disk did not answer.

@@ -1,7 +1,7 @@
-"""Where the batches begin that readers will probably ask for next.
+"""The positions of batches that readers will probably ask for next.
 
-Two kinds: the batch after the last one that became readable, and the batch after the last one that was read. Readers
-that follow a log are so answered without a look at its index.
+Two kinds: the batch after the last one that became readable, and the batch after the last one that was read. So readers
+that follow a log are answered without a look-up in its index.
 """
 
 from __future__ import annotations

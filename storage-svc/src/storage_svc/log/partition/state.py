@@ -1,9 +1,16 @@
-"""Everything that is known of one partition's log, as plain data.
+"""The state of one partition's log, as plain data.
 
     log start offset <= last stable offset <= high watermark <= log end offset
 
-Only its PartitionLog writes it. The parts of a PartitionLog (log_reader.py, batch_writer.py, transactions.py) receive
-the state and read it; they return their results or start LogActions.
+A PartitionLog *is* this state, and hands itself to its parts: as a LogState, and as the LogActions that they may start.
+All of them run on the event loop's thread. They write:
+
+    PartitionLog       every field but the parts below
+    BatchWriter        the active segment's size and first timestamp, `producers`, `epochs`, paths of `unsynced`
+    LogTransactions    `producers`, the transaction index of the active segment, paths of `unsynced`
+    log_reader         `read_positions`
+    Cleaner, scrub     `compaction`
+    Recovery           any field, before the log is used
 """
 
 from __future__ import annotations
@@ -42,7 +49,7 @@ class LogActions(Protocol):
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class LogState:
-    """Owned and written by its PartitionLog, on the event loop's thread."""
+    """The state of one log. The table above says which module writes which field."""
 
     #: The topic's name.
     topic: str

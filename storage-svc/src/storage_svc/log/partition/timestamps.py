@@ -22,7 +22,7 @@ _EARLIEST: Final = -2
 
 
 class FoundRecord(NamedTuple):
-    """The record that was looked for."""
+    """The result of a search."""
 
     timestamp: int
     offset: int
@@ -67,7 +67,7 @@ class Search(TimeSlices):
         Raises:
             StorageFailure: the disk did not answer.
             DecodeError: the batch is damaged.
-            Abandoned: nobody waits for the outcome.
+            Abandoned: the caller has given the search up.
         """
         self.check()
         for position, header in headers(self._files, self._descriptor, self._position, self._end):

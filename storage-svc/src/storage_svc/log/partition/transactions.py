@@ -79,7 +79,7 @@ class LogTransactions:
         index = state.segments.active.transaction_index
         aborts = not commit and first_offset >= 0
         if aborts:
-            # Before the marker: a reader that sees it must find the entry, and without it nothing may have moved.
+            # Before the marker: a reader that sees the marker must find the entry. If this fails, no state has changed.
             stable_offset = producers.transactions.stable_without(producer_id, offset)
             try:
                 index.append(AbortedTransaction(producer_id, first_offset, offset, stable_offset))
@@ -125,8 +125,8 @@ class LogTransactions:
         """Return the batches that a reader of committed records gets from the offset on, and (producer id, first
         offset) of the aborted transactions among them.
 
-        With more than `most` of those there are fewer batches, but always one if `min_one` promises one. So the list is
-        longer only where that number of transactions were open at the offset.
+        If there are more than `most` of those, fewer batches are returned, but one at least with `min_one`. So the list
+        is longer only where more than `most` transactions were open at the offset.
 
         Raises:
             StorageFailure: the disk did not answer.
@@ -150,8 +150,7 @@ class LogTransactions:
         return self._aborted(offset, spans, sys.maxsize)[0]
 
     def _aborted(self, offset: int, spans: Sequence[Span], most: int) -> tuple[list[tuple[int, int]], int | None]:
-        """Return the aborted transactions, and the end of the batches that they are all of; None for that of the
-        spans."""
+        """Return the aborted transactions, and the end of the batches that they cover; None for that of the spans."""
         found: list[tuple[int, int]] = []
         if not spans:
             return found, None
