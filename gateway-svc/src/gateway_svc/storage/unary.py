@@ -23,7 +23,7 @@ from gateway_svc.metrics import GatewayMetrics
 from gateway_svc.storage.group_stream import CONTROL_WAIT_S
 from gateway_svc.storage.lasting_stream import RECONNECT_MAX_S
 
-#: Fields that rows of an answer share with what the request asks about.
+#: Fields that a row of an answer shares with the element of the request.
 _SHARED: Final = ("type", "name", "id", "group_id", "member_id")
 
 RequestT = TypeVar("RequestT")
