@@ -153,8 +153,13 @@ def test_a_burst_finds_room_in_the_kernels_queue(serving):
             queued.append(client)
         established = 1  # the kernel's number of TCP_ESTABLISHED; 2 is a SYN that was sent
         states = [each.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] for each in queued]
-        release.set()
         assert states == [established] * 300
+        for client in queued:
+            client.sendall(b"GET / HTTP/1.1\r\n\r\n")
+            client.settimeout(30)
+        release.set()
+        # Each is read before others take its place.
+        assert [_rest(client).endswith(b"fine\n") for client in queued] == [True] * 300
 
 
 OUT_OF_DESCRIPTORS = """

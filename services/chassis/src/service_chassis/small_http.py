@@ -126,6 +126,8 @@ class SmallHttpServer:
         self._loop.add_reader(self._listener, self._accept)
 
     def _accept(self) -> None:
+        if self._entering:  # most have sent their request: it is read before another may take their place
+            return
         for _ in range(_ACCEPT_TURN):
             try:
                 accepted, _address = self._listener.accept()
@@ -164,7 +166,7 @@ class SmallHttpServer:
         if len(self.connections) >= CONNECTIONS_MAX:  # mutant: probe-gets-place
             waiting = (each for each in self.connections if not each.is_asked)
             oldest = next(waiting, None) or next(iter(self.connections))
-            del self.connections[oldest]
+            self.connections.pop(oldest, None)
             oldest.transport.abort()
         self.connections[connection] = None
 
