@@ -1,7 +1,6 @@
 """Fixtures of the whole suite, and how `make test` shares it between processes."""
 
 import asyncio
-import copy
 import signal
 from collections.abc import Callable, Iterator
 
@@ -72,12 +71,10 @@ def pytest_asyncio_loop_factories(item: pytest.Item) -> dict[str, Callable[[], a
 @pytest.fixture(autouse=True)
 def _log_configuration_is_put_back() -> Iterator[None]:
     """Restore the log configuration. The thread of another test's broker would otherwise write with the last one."""
-    kept, level, chosen = copy.copy(logs._configuration), logs.levels()[logs.ROOT], dict(logs._chosen)
+    kept, chosen = logs._configuration, dict(logs._configuration.chosen)
     yield
-    logs._configuration = kept
-    logs._chosen.clear()
-    logs._chosen.update(chosen)
-    logs.set_level(logs.ROOT, level)
+    kept.chosen = chosen
+    logs._apply(kept)
 
 
 @pytest.fixture(autouse=True)

@@ -7,7 +7,8 @@ import json
 import pytest
 from gateway_svc.metrics import GatewayMetrics
 from gateway_svc.refusals import Refusals
-from service_chassis import log_allowance, logs
+from service_chassis import logs
+from service_chassis.rates import Rates
 
 
 def test_every_refusal_is_counted_though_lines_are_limited(capsys: pytest.CaptureFixture[str]) -> None:
@@ -15,13 +16,13 @@ def test_every_refusal_is_counted_though_lines_are_limited(capsys: pytest.Captur
     metrics = GatewayMetrics()
     refusals = Refusals(metrics)
     with logs.configured("test", "warning", "json"):
-        logs._configuration.allowances = log_allowance.Allowances(lambda: now)
-        for number in range(log_allowance.BURST + 7):
+        logs._configuration.rates = Rates(logs.LINES_PER_SECOND, lambda: now)
+        for number in range(1000 + 7):
             refusals.request("unknown_api", peer="p", correlation_id=number)
         now += 0.05
         refusals.connection("max_connections", peer="p")
     lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
-    assert [line["correlation_id"] for line in lines[:-1]] == list(range(log_allowance.BURST))
+    assert [line["correlation_id"] for line in lines[:-1]] == list(range(1000))
     assert (lines[-1]["event"], lines[-1]["lines_left_out"]) == ("connection rejected", 7)
-    assert dict(metrics.refused) == {"unknown_api": log_allowance.BURST + 7}
+    assert dict(metrics.refused) == {"unknown_api": 1000 + 7}
     assert dict(metrics.connections_rejected) == {"max_connections": 1}

@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from service_chassis import log_allowance, log_sink, logs
+from service_chassis import log_sink, logs
+from service_chassis.rates import Rates
 
 
 class Stderr:
@@ -26,10 +27,10 @@ class Stderr:
 @pytest.fixture
 def pipe() -> Iterator[tuple[int, int]]:
     reader, writer = os.pipe()
-    logs._configuration.sink = log_sink.Sink()
+    logs._sink = log_sink.Sink()
     with logs.configured("test", "debug", "json"):
         yield reader, writer
-    logs._configuration.sink = log_sink.Sink()
+    logs._sink = log_sink.Sink()
 
 
 def begin(pipe: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> int:
@@ -72,7 +73,7 @@ def test_a_pipe_without_a_reader(pipe: tuple[int, int], monkeypatch: pytest.Monk
     os.close(reader)
     for _ in range(3):
         logs.get("part").error("x")
-    assert logs._configuration.sink.dropped == 3
+    assert logs._sink.dropped == 3
 
 
 def test_a_full_disk(pipe: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -113,9 +114,9 @@ def test_a_field_that_cannot_be_shown(pipe: tuple[int, int], monkeypatch: pytest
 def test_lines_are_limited_and_the_next_says_how_many_were_left_out(capsys: pytest.CaptureFixture[str]) -> None:
     now = 100.0
     with logs.configured("test", "info", "json"):
-        logs._configuration.allowances = log_allowance.Allowances(lambda: now)
+        logs._configuration.rates = Rates(logs.LINES_PER_SECOND, lambda: now)
         log = logs.get("part")
-        for number in range(log_allowance.BURST + 7):
+        for number in range(1000 + 7):
             log.info("refused", number=number)
         log.error("another level")
         logs.get("other").info("another part")
@@ -123,13 +124,13 @@ def test_lines_are_limited_and_the_next_says_how_many_were_left_out(capsys: pyte
         log.info("refused", number=-1)
         log.info("refused", number=-2)
     lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
-    assert [line.get("number") for line in lines] == [*range(log_allowance.BURST), None, None, -1]
+    assert [line.get("number") for line in lines] == [*range(1000), None, None, -1]
     assert [line.get("lines_left_out") for line in lines[-3:]] == [None, None, 7]
 
 
 def test_a_long_line_costs_more(capsys: pytest.CaptureFixture[str]) -> None:
     with logs.configured("test", "info", "json"):
-        logs._configuration.allowances = log_allowance.Allowances(lambda: 100.0)
-        for _ in range(log_allowance.BURST):
+        logs._configuration.rates = Rates(logs.LINES_PER_SECOND, lambda: 100.0)
+        for _ in range(1000):
             logs.get("part").error("x" * 70_000)
     assert len(capsys.readouterr().err.splitlines()) == 15

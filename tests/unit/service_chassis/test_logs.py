@@ -15,7 +15,7 @@ def _lines(capsys):
 def test_json_line(capsys):
     log = logs.get("part")
     logs.configure("storage-svc", "info", "json")
-    log.bind(topic="orders").info("topic created", partitions=3, name="a\nb")
+    log.info("topic created", topic="orders", partitions=3, name="a\nb")
     (line,) = _lines(capsys)
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", line.pop("ts"))
     assert line == {
@@ -35,7 +35,7 @@ def test_levels(capsys):
 
 
 def test_levels_of_packages_and_modules(capsys):
-    bound, other = logs.get("pack.age.module").bind(a=1), logs.get("packaged")
+    inner, other = logs.get("pack.age.module"), logs.get("packaged")
     logs.configure("s", "info", "json")
 
     def written(log):
@@ -47,17 +47,17 @@ def test_levels_of_packages_and_modules(capsys):
         "pack": "INFO", "pack.age.module": "INFO", "root": "INFO",
     }  # fmt: skip
     logs.set_level("pack", "DEBUG")
-    assert (written(bound), written(other)) == (
+    assert (written(inner), written(other)) == (
         ["debug", "info", "warning", "error"],
         ["info", "warning", "error"],
     )
     logs.set_level("pack.age.module", "FATAL")
-    assert (written(bound), logs.get("pack.later").debug_enabled) == ([], True)
+    assert (written(inner), logs.get("pack.later").debug_enabled) == ([], True)
     logs.set_level("root", "ERROR")
     assert written(other) == ["error"]
     logs.set_level("pack.age.module", None)
     logs.set_level("pack", None)
-    assert written(bound) == ["error"]
+    assert written(inner) == ["error"]
     with pytest.raises(ValueError, match="root"):
         logs.set_level("root", None)
     with pytest.raises(KeyError):

@@ -29,25 +29,19 @@ class Sink:
             return True
         try:
             descriptor = stream.fileno()
-        except (OSError, ValueError):  # the stream has no file: tests
-            return self._print(line)
+        except (OSError, ValueError):  # the stream has no file, in tests, or it was closed
+            try:
+                print(line, file=stream, flush=True)
+            except (OSError, ValueError):
+                self.dropped += 1
+                return False
+            return True
         data = ("\n" * self._is_cut + line + "\n").encode("utf-8", "backslashreplace")
         written = _write(descriptor, data)
         if written:
             self._is_cut = written < len(data)
-        if written < len(data):
-            self.dropped += 1
-            return False
-        return True
-
-    def _print(self, line: str) -> bool:
-        try:
-            sys.stderr.write(line + "\n")
-            sys.stderr.flush()
-        except (OSError, ValueError):
-            self.dropped += 1
-            return False
-        return True
+        self.dropped += written < len(data)
+        return written == len(data)
 
 
 def _write(descriptor: int, data: bytes) -> int:

@@ -9,8 +9,9 @@ Fields with a secret name (password, token, …) and pydantic secrets are masked
 microseconds.
 
 Logging never raises and never waits: a line that standard error does not accept is dropped and counted (log_sink.py).
-No client can fill a disk with lines: each logger has an allowance for each level but debug (log_allowance.py). The next
-line has `lines_left_out`, the number of lines without allowance before it.
+No client can fill a disk with lines: each logger may write LINES_PER_SECOND at each level but debug, and the lines of
+ten seconds at once. A line of more than 1 KiB, such as a traceback, counts as several. The next line has
+`lines_left_out`, the number of lines that were too many before it.
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ import json
 import logging
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final, Literal
 
-from service_chassis.log_allowance import Allowances
 from service_chassis.log_sink import Sink
+from service_chassis.rates import Rates
 
 __all__ = [
     "LEVELS",
@@ -47,74 +48,64 @@ _LEVELS: dict[str, int] = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 LEVELS: Final[Mapping[str, int]] = {"TRACE": 5, "DEBUG": 10, "INFO": 20, "WARN": 30, "ERROR": 40, "FATAL": 50}
 #: The logger whose level all have that have none of theirs, as Kafka calls it.
 ROOT: Final = "root"
+LINES_PER_SECOND: Final = 100
+_LINE_CHARACTERS: Final = 1024
 _SECRET_WORDS = ("password", "secret", "token", "credential", "private_key", "authorization", "sasl_jaas")
 _MASK = "**********"
 
-#: level, logger name, event, fields -> line
-_Render = Callable[[str, str, str, dict[str, Any]], str]
-
-
-class _Threshold:
-    """The level of one logger, and of every `bind` of it."""
-
-    __slots__ = ("value",)
-
-    def __init__(self, value: int) -> None:
-        self.value = value
-
 
 class _Configuration:
-    """The process's one log configuration, as in the standard library: owned by `configure`, read by every logger."""
+    """The process's one log configuration, as in the standard library: set by `configure`, read by every logger."""
 
-    __slots__ = ("allowances", "format", "render", "service", "sink")
+    __slots__ = ("chosen", "format", "left_out", "rates", "service")
 
-    def __init__(self) -> None:
-        self.service = ""
-        self.format: Format = "text"
-        self.render: _Render | None = None
-        self.allowances = Allowances()
-        self.sink = Sink()
+    def __init__(self, service: str, level: Level, format: Format) -> None:  # noqa: A002
+        self.service = service
+        self.format: Format = format
+        #: Name of a logger or a package -> the level that was set for it. The root always has one.
+        self.chosen: dict[str, int] = {ROOT: _LEVELS[level]}
+        self.rates = Rates(LINES_PER_SECOND)
+        #: Logger and level -> the lines that were too many since the last one.
+        self.left_out: dict[str, int] = {}
 
-
-_configuration = _Configuration()
-#: Name -> the level of each logger. Every module has one, and loggers are never removed.
-_thresholds: dict[str, _Threshold] = {ROOT: _Threshold(_LEVELS["warning"])}
-#: Name of a logger or a package -> the level that was set for it at run time. The root's is in `_thresholds`.
-_chosen: dict[str, int] = {}
+    def level_of(self, name: str) -> int:
+        """Return the level that was set for a logger, or for the nearest of those above it."""
+        while name:
+            if name in self.chosen:
+                return self.chosen[name]
+            name = name.rpartition(".")[0]
+        return self.chosen[ROOT]
 
 
 class Logger:
-    """A writer of log lines for one part of a service; `bind` returns one with more fields in every line."""
+    """A writer of log lines for one part of a service. `get` makes one for each name."""
 
-    __slots__ = ("_fields", "_threshold", "name")
+    __slots__ = ("level", "name")
 
-    def __init__(self, name: str, threshold: _Threshold, fields: dict[str, object] | None = None) -> None:
+    def __init__(self, name: str, level: int) -> None:
         self.name = name
-        self._threshold = threshold
-        self._fields = fields or {}
-
-    def bind(self, **fields: object) -> Logger:
-        return Logger(self.name, self._threshold, {**self._fields, **fields})
+        #: The lowest line to write.
+        self.level = level
 
     @property
     def debug_enabled(self) -> bool:
         """Whether debug lines are written; ask before computing fields on a hot path."""
-        return self._threshold.value <= 10
+        return self.level <= 10
 
     def debug(self, event: str, **fields: object) -> None:
-        if self._threshold.value <= 10:
+        if self.level <= 10:
             self._write("debug", event, fields)
 
     def info(self, event: str, **fields: object) -> None:
-        if self._threshold.value <= 20:
+        if self.level <= 20:
             self._write("info", event, fields)
 
     def warning(self, event: str, **fields: object) -> None:
-        if self._threshold.value <= 30:
+        if self.level <= 30:
             self._write("warning", event, fields)
 
     def error(self, event: str, **fields: object) -> None:
-        if self._threshold.value <= 40:
+        if self.level <= 40:
             self._write("error", event, fields)
 
     def exception(self, event: str, **fields: object) -> None:
@@ -122,49 +113,43 @@ class Logger:
         self.error(event, **{"exc_info": True, **fields})
 
     def _write(self, level: str, event: str, fields: dict[str, object]) -> None:
-        allowance = None if level == "debug" else _configuration.allowances.of(self.name, level)
-        if allowance is not None and not allowance.spend():
-            return
+        configuration, key = _configuration, f"{self.name} {level}"
+        if level != "debug":
+            if configuration.rates.wait_s(key):
+                configuration.left_out[key] = configuration.left_out.get(key, 0) + 1
+                return
+            if left_out := configuration.left_out.pop(key, 0):
+                fields = {**fields, "lines_left_out": left_out}
         try:
-            line = self._rendered(level, event, fields, 0 if allowance is None else allowance.left_out())
+            line = _rendered(level, self.name, event, fields)
         except Exception:  # a field that cannot be shown must not harm its caller
-            _configuration.sink.dropped += 1
+            _sink.dropped += 1
             return
-        if allowance is not None:
-            allowance.charge(len(line))
-        sink = _configuration.sink
-        if sink.dropped:
-            count, sink.dropped = sink.dropped, 0
-            if not sink.write(_render()("warning", __name__, "log lines lost", {"count": count})):
-                sink.dropped = count  # without this notice
-        sink.write(line)
-
-    def _rendered(self, level: str, event: str, fields: dict[str, object], left_out: int) -> str:
-        if left_out:
-            fields = {**fields, "lines_left_out": left_out}
-        return _render()(level, self.name, event, {**self._fields, **fields})
+        if level != "debug":
+            configuration.rates.charge(key, len(line) // _LINE_CHARACTERS)
+        if _sink.dropped:
+            count, _sink.dropped = _sink.dropped, 0
+            if not _sink.write(_rendered("warning", __name__, "log lines lost", {"count": count})):
+                _sink.dropped = count  # without this notice
+        _sink.write(line)
 
 
-def _render() -> _Render:
-    render = _configuration.render
-    if render is None:
-        render = _configuration.render = _renderer(_configuration.service, _configuration.format)
-    return render
+_sink = Sink()
+_configuration = _Configuration("", "warning", "text")
+#: Every module has one, and loggers are never removed.
+_loggers: dict[str, Logger] = {}
 
 
 def get(name: str) -> Logger:
     """Return the logger of a module: `log = logs.get(__name__)`."""
-    threshold = _thresholds.get(name)
-    if threshold is None:
-        threshold = _thresholds[name] = _Threshold(_level_of(name))
-    return Logger(name, threshold)
+    return _loggers.setdefault(name, Logger(name, _configuration.level_of(name)))
 
 
 def levels() -> dict[str, str]:
     """Return the level, by Kafka's names, of each module's logger, of each package, and of the root."""
     names = {level: name for name, level in LEVELS.items()}
-    packages = {name.partition(".")[0] for name in _thresholds}
-    return {name: names[_level_of(name)] for name in sorted({*_thresholds, *packages})}
+    packages = {name.partition(".")[0] for name in _loggers}
+    return {name: names[_configuration.level_of(name)] for name in sorted({ROOT, *_loggers, *packages})}
 
 
 def set_level(name: str, level: str | None) -> None:
@@ -176,57 +161,36 @@ def set_level(name: str, level: str | None) -> None:
         KeyError: there is no such level.
         ValueError: the root has no level above it.
     """
-    if name == ROOT:
-        if level is None:
-            raise ValueError("the root logger keeps its level")
-        _thresholds[ROOT].value = LEVELS[level]
-    elif level is None:
-        _chosen.pop(name, None)
+    if level is not None:
+        _configuration.chosen[name] = LEVELS[level]
+    elif name == ROOT:
+        raise ValueError("the root logger keeps its level")
     else:
-        _chosen[name] = LEVELS[level]
-    _apply_levels()
+        _configuration.chosen.pop(name, None)
+    _apply(_configuration)
 
 
-def _apply_levels() -> None:
-    for name, threshold in _thresholds.items():
-        threshold.value = _level_of(name)
-
-
-def _level_of(name: str) -> int:
-    """Return the level that was set for a logger, or for the nearest of those above it."""
-    while name:
-        if name in _chosen:
-            return _chosen[name]
-        name = name.rpartition(".")[0]
-    return _thresholds[ROOT].value
+def _apply(configuration: _Configuration) -> None:
+    global _configuration
+    _configuration = configuration
+    for logger in _loggers.values():
+        logger.level = configuration.level_of(logger.name)
 
 
 def configure(service: str, level: Level = "info", format: Format = "json") -> None:  # noqa: A002
     """Set the level and format of every logger of this process."""
-    _configuration.service = service
-    _configuration.format = format
-    _configuration.render = None
-    _configuration.allowances = Allowances()
-    _chosen.clear()
-    _thresholds[ROOT].value = _LEVELS[level]
-    _apply_levels()
+    _apply(_Configuration(service, level, format))
 
 
 @contextlib.contextmanager
 def configured(service: str, level: Level = "info", format: Format = "json") -> Iterator[None]:  # noqa: A002
     """Apply `configure` for the length of a block, in a process that we share."""
-    kept = _configuration.service, _configuration.format
-    chosen, root = dict(_chosen), _thresholds[ROOT].value
+    kept = _configuration
     configure(service, level, format)
     try:
         yield
     finally:
-        _configuration.service, _configuration.format = kept
-        _configuration.render = None
-        _chosen.clear()
-        _chosen.update(chosen)
-        _thresholds[ROOT].value = root
-        _apply_levels()
+        _apply(kept)
 
 
 def capture_standard_logging() -> None:
@@ -238,7 +202,7 @@ def capture_standard_logging() -> None:
 
 class _Forward(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
-        logger = Logger(record.name, _thresholds[ROOT])
+        logger = Logger(record.name, _configuration.chosen[ROOT])
         fields: dict[str, object] = {"exc_info": record.exc_info} if record.exc_info else {}
         if record.levelno >= logging.ERROR:
             logger.error(record.getMessage(), **fields)
@@ -246,19 +210,15 @@ class _Forward(logging.Handler):
             logger.warning(record.getMessage(), **fields)
 
 
-def _renderer(service: str, format: Format) -> _Render:  # noqa: A002
-    rendered = _json if format == "json" else _text
-
-    def render(level: str, logger: str, event: str, fields: dict[str, Any]) -> str:
-        # wall clock: the time of a log line
-        written_at = datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
-        head = {"ts": written_at, "level": level, "service": service, "logger": logger, "event": event}
-        line: dict[str, Any] = {**head, **fields, **head}  # no field may pass for the head
-        if (exception := _exception(line.pop("exc_info", None))) is not None:
-            line["exception"] = exception
-        return rendered({key: _masked(key, value) for key, value in line.items()})
-
-    return render
+def _rendered(level: str, logger: str, event: str, fields: dict[str, Any]) -> str:
+    # wall clock: the time of a log line
+    written_at = datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+    head = {"ts": written_at, "level": level, "service": _configuration.service, "logger": logger, "event": event}
+    line: dict[str, Any] = {**head, **fields, **head}  # no field may pass for the head
+    if (exception := _exception(line.pop("exc_info", None))) is not None:
+        line["exception"] = exception
+    line = {key: _masked(key, value) for key, value in line.items()}
+    return json.dumps(line, default=str) if _configuration.format == "json" else _text(line)
 
 
 def _exception(exc_info: Any) -> str | None:
@@ -270,10 +230,6 @@ def _exception(exc_info: Any) -> str | None:
     else:
         error = exc_info[1] if isinstance(exc_info, tuple) else sys.exc_info()[1]
     return "".join(traceback.format_exception(error)).rstrip("\n") if error is not None else None
-
-
-def _json(line: dict[str, Any]) -> str:
-    return json.dumps(line, default=str)
 
 
 def _masked(key: str, value: Any) -> Any:
