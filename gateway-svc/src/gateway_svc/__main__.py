@@ -11,8 +11,8 @@ from typing import Any
 
 import uvloop
 from service_chassis import lifecycle, metrics
-from service_chassis.allocation import keep_freed_memory
 from service_chassis.health import Health, HttpEndpoint
+from service_chassis.memory import keep_freed_memory
 
 from gateway_svc import workers
 from gateway_svc.app import Gateway

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import uvloop
 from service_chassis import lifecycle, logs, loop_lag, metrics
-from service_chassis.allocation import keep_freed_memory
 from service_chassis.health import Health, HttpEndpoint
+from service_chassis.memory import keep_freed_memory
 
 from storage_svc.app import Storage, serve
 from storage_svc.log.errors import DataFolderError

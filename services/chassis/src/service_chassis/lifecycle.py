@@ -36,7 +36,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
 from service_chassis import logs, memory, stall_watch
-from service_chassis.settings import ServiceSettings, SettingsError, load
+from service_chassis.settings import ServiceSettings, SettingsError, answer, load
 from service_chassis.stop_signals import StopRequest, StopSignals, handled
 
 __all__ = ["START_ERROR_STATUS", "StartError", "freeze_start_objects", "main", "run"]
@@ -71,8 +71,6 @@ def main(
 ) -> int:
     """Run a service, from its command line to its exit status. `example`: a command line for --help."""
     if options := sys.argv[1:] if arguments is None else arguments:
-        from service_chassis.usage import answer
-
         return answer(service, sys.modules[serve.__module__].__doc__ or "", settings_class, example, options)
     try:
         settings = load(settings_class)

@@ -7,6 +7,8 @@ secret is a `SecretStr`: it is masked wherever settings are shown, and values ne
 
 from __future__ import annotations
 
+import sys
+import textwrap
 from collections.abc import Collection, Iterable
 from enum import Enum
 from typing import Any, Literal, TypeVar
@@ -15,9 +17,13 @@ from pydantic import Field, SecretStr, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-__all__ = ["ENVIRONMENT_PREFIX", "ServiceSettings", "SettingsError", "described", "load", "reference", "variable"]
+from service_chassis.version import VERSION
+
+__all__ = ["ENVIRONMENT_PREFIX", "ServiceSettings", "SettingsError", "answer", "load", "reference", "variable"]
 
 ENVIRONMENT_PREFIX = "MILLRACE_"
+#: Characters of a line of --help.
+_WIDTH = 100
 
 
 class SettingsError(ValueError):
@@ -115,15 +121,29 @@ def reference(classes: Iterable[type[BaseSettings]], leave_out: Collection[str] 
     return "\n".join(["| variable | default | meaning |", "|---|---|---|", *rows.values()]) + "\n"
 
 
-def described(settings_class: type[BaseSettings]) -> list[tuple[str, str, str]]:
-    """Return the variable, default and meaning of each field, as plain text. The class's own fields come first."""
+def answer(service: str, about: str, settings_class: type[ServiceSettings], example: str, arguments: list[str]) -> int:
+    """Print the answer to a service's command line, `--help` or `--version`, and return the exit status.
+
+    There are no other options, because variables set everything. `about` describes the service.
+    """
+    if arguments == ["--version"]:
+        print(f"{service} {VERSION}")
+        return 0
+    if arguments not in (["--help"], ["-h"], ["help"]):
+        print(f"{service}: no such option: {arguments[0]}; see {service} --help", file=sys.stderr)
+        return 2
+    lines = [f"Usage: [VARIABLE=VALUE…] {service} [--help] [--version]", "", about.strip(), ""]
+    if example:
+        lines += ["Example:", f"  {example}", ""]
+    lines.append("Variables and their defaults:")
     own = [name for name in settings_class.model_fields if name not in ServiceSettings.model_fields]
-    rows = []
-    for name in [*own, *ServiceSettings.model_fields]:
+    for name in (*own, *ServiceSettings.model_fields):
         field = settings_class.model_fields[name]
+        meaning = textwrap.fill(field.description or "", _WIDTH - 6)
         default = _default(field).strip("`").replace("(empty)", "")
-        rows.append((variable(name), default, " ".join((field.description or "").split())))
-    return rows
+        lines += [f"  {variable(name)}={default}", textwrap.indent(meaning, " " * 6)]
+    print("\n".join(lines))
+    return 0
 
 
 def _default(field: FieldInfo) -> str:
