@@ -26,7 +26,7 @@ def encode_plain(token: PlainToken) -> bytes:
 
 
 def decode_plain(data: bytes) -> PlainToken:
-    """Read a token; raise DecodeError where Kafka's PlainSaslServer refuses it before it looks at the password."""
+    """Read a token; raise DecodeError where Kafka's PlainSaslServer refuses it before it checks the password."""
     try:
         parts = str(data, "utf-8").split("\0")
     except UnicodeDecodeError as fault:

@@ -70,7 +70,7 @@ if TYPE_CHECKING:
 
 log = service_logs.get(__name__)
 
-#: Groups that load within this are there when the start is over, so that nobody meets COORDINATOR_LOAD_IN_PROGRESS.
+#: Groups that load within this are ready when the start ends, so that no client gets COORDINATOR_LOAD_IN_PROGRESS.
 _LOADING_WAIT_S: Final = 0.2
 
 

@@ -8,7 +8,7 @@ was in its socket before that turn began, so before storage was asked. Nothing t
 acknowledged batch, deleted records, a deleted topic) is missing from the answer.
 
 Answers are paced. ANSWERS_A_TURN reads are answered in a turn, the others in later turns, in order; between turns the
-event loop looks at all connections, so producers do not wait until every consumer has its answer. While more answers
+event loop serves all connections, so producers do not wait until every consumer has its answer. While more answers
 than that are left, no read begins. The reads that arrive in that time begin together and see all records appended by
 then. With a separate storage they share one frame, and answers to appends do not queue after those to many single
 reads. ASKED_A_TURN reads at most go to storage in a turn.

@@ -1,6 +1,6 @@
 """DescribeQuorum: a quorum of one. Storage keeps the catalog, and the controller of Metadata stands for it.
 
-The controller is leader and only voter, the other brokers are observers, and nobody is ever late: there is one copy.
+The controller is leader and only voter, the other brokers are observers, and none is ever late: there is one copy.
 Offsets are therefore 0. `__cluster_metadata`, partition 0, is the only quorum, anything else unknown.
 """
 

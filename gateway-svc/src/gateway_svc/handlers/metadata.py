@@ -152,7 +152,7 @@ def resources(call: Call, request: MetadataRequest, services: Services) -> Itera
 
 
 async def refuse(call: Call, request: MetadataRequest, error: int, services: Services) -> tuple[MetadataResponse, int]:
-    """Answer with the brokers, which everybody may see, and no topic but those asked for, each with the error."""
+    """Answer with the brokers, which every client may see, and no topic but those asked for, each with the error."""
     by_id = call.version >= _BY_ID_VERSION
     refused = tuple(
         MetadataResponseTopic(

@@ -20,8 +20,8 @@ An answered call may be repeated in short, if storage allows it:
 
 The gateway reports repeated heartbeats every REPORT_S, which keeps the members' sessions. A promise ends
 
-- when storage revokes it, or the stream is lost
-- with an answer outside of this stream that may show a changed group (`end_promises`), as it may overtake the revocation
+- when storage revokes it, or the stream is lost - with an answer outside of this stream that may show a changed group
+(`end_promises`), as it may overtake the revocation
 
 Promises are not used while the last answer of storage is older than ANSWER_AGE_MAX_S.
 

@@ -26,6 +26,6 @@ class ControlRecordKey:
 
 @message(api_key=None, versions="0", flexible=None)
 class EndTransactionMarkerValue:
-    """`coordinator_epoch` tells markers of the transaction coordinator from those of its predecessors."""
+    """`coordinator_epoch` distinguishes markers of the transaction coordinator from those of its predecessors."""
 
     coordinator_epoch: Int32

@@ -1,4 +1,4 @@
-"""The header of a record batch, format version 2, and all that needs no look at the records.
+"""The header of a record batch, format version 2, and everything that does not need the records.
 
     0   base offset i64             outside the CRC: the broker writes it
     8   batch length i32            bytes after this field

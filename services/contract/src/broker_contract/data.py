@@ -229,7 +229,7 @@ class AheadResponse:
 
 @dataclass(slots=True)
 class Cancel:
-    """A notice that nobody waits for the read of this call id any more."""
+    """A notice that the read of this call id was given up."""
 
 
 @dataclass(slots=True)

@@ -6,7 +6,7 @@ length 0xFFFF for null.
     item     = kind u8, call_id u64, payload_length u32, payload
     kind 1, 2, 6, 7           appends and their answers: append_items.py
     kind 3, 4, 9, 10          reads, reads ahead and their answers: fetch_items.py
-    kind 5   cancel           (empty) nobody waits for the read of that call id any more; no answer comes
+    kind 5   cancel           (empty) the read of that call id was given up; it gets no answer
     kind 8   frame receipt    (empty) in a frame to storage: a request for the same item, with the same call id, once
                               the frame's appends are written, or wait with copies of their record bytes
 

@@ -2,7 +2,7 @@
 
 Storage raises a log's number whenever an answer about the log would change, before anything else shows the change. A
 reader that keeps an answer keeps the number as well, and compares it when it uses the answer. In the combined broker
-both look at the same object. A gateway in a separate process, on the same machine and of the same user, maps storage's
+both use the same object. A gateway in a separate process, on the same machine and of the same user, maps storage's
 memory (memory_files.py):
 
     content = SLOTS x u64 in the machine's byte order

@@ -294,8 +294,7 @@ class GroupCoordinator:
         return error, None if hosted is None else hosted.group
 
     def topics_changed(self) -> None:
-        """End promises after a topic has come or gone, or has more partitions: consumer groups look at it with the next
-        heartbeat."""
+        """End promises after a topic was created, deleted or extended: consumer groups check it at a heartbeat."""
         self._hosted.end_promises()
 
     # --- checks ---------------------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """The committed offsets of the groups this broker hosts, of both protocols: commit, fetch, delete, expire.
 
 A commit is visible, and its caller answered, once its records are durable: all of one commit are one batch. The first
-commit makes a group that nobody joined; the group is forgotten with its last offset.
+commit makes a group without members; the group is forgotten with its last offset.
 
 Everything runs on one event loop, and every call decides synchronously before it waits: no lock is needed.
 """
@@ -39,8 +39,7 @@ log = service_logs.get(__name__)
 
 
 class GroupFault(Protocol):
-    """A look-up of the reason why nothing can be done for a group now: its name, its partition, a stop. NONE when it
-    can."""
+    """A function that returns why a group cannot be served now (its name, its partition, a stop); NONE if it can."""
 
     def __call__(self, group_id: str, *, empty_allowed: bool = False) -> ErrorCode: ...
 
@@ -214,7 +213,7 @@ class GroupOffsets:
         return ErrorCode.NONE
 
     def topic_deleted(self) -> None:
-        """Begin to forget the committed offsets of deleted topics; nobody is shown them any more."""
+        """Begin to forget the committed offsets of deleted topics. Clients no longer get them."""
         self._deleted_topics.sweep()
 
     def _offset_fault(self, offset: NewOffset) -> ErrorCode:

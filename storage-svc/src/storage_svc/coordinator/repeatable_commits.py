@@ -1,8 +1,8 @@
 """A commit that the same client repeats, of the same partitions, with the same metadata: only the offsets differ.
 
 Most commits are such. The caller of an accepted one may keep a `RepeatableCommit` and call that with the new offsets,
-instead of sending the whole commit. It looks at everything that decides whether a commit is accepted. It returns False
-when any of that may have changed: then the commit has to come whole, and nothing has been done.
+instead of sending the whole commit. It checks everything that decides whether a commit is accepted. If any of that may
+have changed, it returns False and commits no offset: the caller then sends the whole commit.
 """
 
 from __future__ import annotations

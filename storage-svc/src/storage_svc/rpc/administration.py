@@ -24,7 +24,7 @@ from storage_svc.rpc.groups import GroupsService
 
 #: Segments of one answer: about 200 KB.
 SEGMENTS_MAX: Final = 1_000
-#: Segments that are looked at before other work gets a turn.
+#: Segments that are read before other work gets a turn.
 _STEP: Final = 2_000
 
 _Place = tuple[str, int, int]
@@ -63,7 +63,7 @@ class AdministrationService:
         return pb.AlterOffsetsResponse(error_codes=(await done).error_codes)
 
     async def describe_segments(self, request: pb.DescribeSegmentsRequest) -> pb.DescribeSegmentsResponse:
-        """Return one page of segments. Files are looked at in a thread."""
+        """Return one page of segments. A thread reads the status of files."""
         after = request.after
         start = (after.topic, after.partition, after.base_offset) if request.HasField("after") else None
         limit = min(max(request.limit, 1), SEGMENTS_MAX)

@@ -49,7 +49,7 @@ class OffsetsService:
     async def _unsynced(self, partitions: Iterable[tuple[str, int]]) -> set[tuple[str, int]]:
         """Wait until all that is written to these logs now is synced; return the partitions where it took too long.
 
-        Nobody waits for a log that is offline, deleted or not known.
+        A log that is offline, deleted or unknown is not waited for.
         """
         waiting = {
             asyncio.ensure_future(log.durable(log.log_end_offset)): partition
@@ -223,7 +223,7 @@ class OffsetsService:
         _log.info("records deleted", log=log.folder, log_start_offset=log.log_start_offset)
         try:
             drop_below_start(log)
-        except StorageFailure as error:  # nobody reads them any more: retention tries again
+        except StorageFailure as error:  # they are below the log start: retention tries again
             _log.warning("segments below the log start not deleted", log=log.folder, reason=str(error))
 
 

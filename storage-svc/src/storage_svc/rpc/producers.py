@@ -48,7 +48,7 @@ class ProducersService:
             return _refused(ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
     def next_id(self) -> int:
-        """Return an id that nobody has.
+        """Return an id that no producer has.
 
         Raises:
             ProducerIdsUnavailableError: the catalog cannot allocate a block of them.

@@ -18,7 +18,7 @@ from storage_svc.coordinator.transactions.transaction import NONE, STATE_NAMES, 
 from storage_svc.topic_partition import TopicPartition
 from storage_svc.transaction_ports import Marker, MarkerWriter
 
-#: Partitions, transactional ids, or characters of ids to match, that are looked at without a turn for others.
+#: Partitions, transactional ids, or characters of ids to match, that are checked without a turn for others.
 _PIECE: Final = 500
 #: Bytes of transactional ids in one list. No client is sent a longer one.
 _LISTED_BYTES_MAX: Final = 64 << 20

@@ -1,7 +1,7 @@
 """Changes of broker configs, in the order of checks and with the messages of Kafka's ConfigAdminManager. Pure.
 
 A key that does not exist is refused: Apache Kafka stores it for plug-ins, of which there are none here. It may be
-deleted, as tools do without a look at the configs that are set.
+deleted, as tools do without reading the configs that are set.
 """
 
 from __future__ import annotations

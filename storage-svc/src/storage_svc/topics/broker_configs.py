@@ -144,7 +144,7 @@ _GATEWAYS: Final = (
     BrokerConfig("connections.max.idle.ms", _T.LONG),
     BrokerConfig("fetch.max.bytes", _T.INT),
     BrokerConfig("listeners", _T.LIST),
-    # Kafka accepts 0: nobody could connect any more, to set another value.
+    # Kafka accepts 0: no client could then connect to set another value.
     BrokerConfig("max.connection.creation.rate", _T.INT, at_least(1)),
     BrokerConfig("max.connections", _T.INT, at_least(1)),
     BrokerConfig("max.connections.per.ip", _T.INT, at_least(1)),

@@ -1,10 +1,10 @@
 """The gateways that are alive: leases in memory, names and node ids in the catalog.
 
-A gateway renews its lease by registering again. After a restart nobody holds one until it does. A gateway in a separate
-process also keeps a stream open for records. When the last stream of a name ends, its process is gone or cut off: its
-lease ends at once, and clients that ask again learn of the others only. Gateways that advertise the same addresses (a
-load balancer, a Kubernetes Service, several processes on one port) are one broker to clients: the one with the lowest
-node id is listed.
+A gateway renews its lease by registering again. After a restart no gateway holds one until it has registered. A gateway
+in a separate process also keeps a stream open for records. When the last stream of a name ends, its process is gone or
+cut off: its lease ends at once, and clients that ask again learn of the others only. Gateways that advertise the same
+addresses (a load balancer, a Kubernetes Service, several processes on one port) are one broker to clients: the one with
+the lowest node id is listed.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ So the next start removes a topic that was refused, or that a crash left half ma
 Growing: the new partitions' directories are made, then the row's number is raised. A start removes the empty ones of a
 growth that a crash cut off.
 Deleting: the row becomes a deletion, then the directories get other names, durably, then the deletion is forgotten;
-after a crash a start finishes the rest. Until then nobody may create a topic of that name.
+after a crash a start finishes the rest. Until then no topic of that name can be created.
 
 A start makes the missing directories of each row. It never removes a directory that neither a row nor a deletion
 explains: its topic is adopted into the catalog under the id in its partition.metadata, and a warning says so. One whose
@@ -175,7 +175,7 @@ class TopicRegistry(Generic[ConfigT]):
                 self._identify(topic, index)
 
     def _identify(self, topic: Topic, index: int) -> None:
-        """Give the directory to the topic, or withhold it from everybody."""
+        """Give the directory to the topic, or withhold it from all readers."""
         partition = self._logs.logs[topic.name, index]
         found = partition.topic_id
         if found == topic.id:
@@ -291,7 +291,7 @@ class TopicRegistry(Generic[ConfigT]):
 
     async def create_in_steps(self, name: str, partition_count: int, configs: Mapping[str, str]) -> Topic:
         """Create a topic while the event loop goes on in between. Until it is made `is_changing` is true of its name,
-        and nobody may create another one of that name."""
+        and no other one of that name can be created."""
         topic = self._begin(name, partition_count, configs)
         self._coming[name] = topic
         try:

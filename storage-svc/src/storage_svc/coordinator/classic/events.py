@@ -23,7 +23,7 @@ class GroupState(Enum):
     #: outside the group protocol (generation < 0) are allowed. Left by: a join (PREPARING), expiry or deletion (DEAD).
     EMPTY = "Empty"
     #: Waiting for members to join. Joins are parked. Heartbeat, sync: REBALANCE_IN_PROGRESS. Commits of the current
-    #: generation are allowed. Left by: everybody joined or time is up (COMPLETING), nobody is left (EMPTY).
+    #: generation are allowed. Left by: all members joined or the time is up (COMPLETING), no member is left (EMPTY).
     PREPARING_REBALANCE = "PreparingRebalance"
     #: Waiting for the leader's assignment. Syncs are parked, heartbeats answered normally, commits:
     #: REBALANCE_IN_PROGRESS. Left by: the assignment is durable (STABLE); a member fails, leaves, or joins with other
@@ -39,8 +39,8 @@ class GroupState(Enum):
 #: (from, to) -> the cause of the change of state; no other change is legal. docs/groups.md shows the table.
 TRANSITIONS: Final[Mapping[tuple[GroupState, GroupState], str]] = {
     (GroupState.EMPTY, GroupState.PREPARING_REBALANCE): "a member joins",
-    (GroupState.PREPARING_REBALANCE, GroupState.COMPLETING_REBALANCE): "everybody has joined, or time is up",
-    (GroupState.PREPARING_REBALANCE, GroupState.EMPTY): "nobody is left",
+    (GroupState.PREPARING_REBALANCE, GroupState.COMPLETING_REBALANCE): "all members have joined, or the time is up",
+    (GroupState.PREPARING_REBALANCE, GroupState.EMPTY): "the last member has left",
     (GroupState.COMPLETING_REBALANCE, GroupState.STABLE): "the leader's assignment is durable",
     (GroupState.COMPLETING_REBALANCE, GroupState.PREPARING_REBALANCE): (
         "a member fails, leaves, or joins with other metadata; no SyncGroup in time; the assignment cannot be stored"
@@ -119,7 +119,7 @@ class Leave:
 
 @dataclass(slots=True, kw_only=True)
 class Commit:
-    """A request for leave to commit: may this member commit offsets now? The offsets are not the machine's business."""
+    """The question whether a member may commit offsets now. The machine does not see the offsets."""
 
     request: int
     member_id: str

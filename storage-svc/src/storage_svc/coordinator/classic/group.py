@@ -1,7 +1,7 @@
 """A classic consumer group: its state, its generation, its members and its unfinished writes.
 
 The group changes only in its machine: `step.py` has the steps, `machine.py`, `join_phase.py` and `sync.py` choose among
-them. Everybody else reads. Kafka: ClassicGroup.
+them. Other modules read. Kafka: ClassicGroup.
 """
 
 from __future__ import annotations
@@ -139,4 +139,4 @@ class Group:
             assert not any(member.is_new for member in self.members)
             assert {member.member_id for member in joins} <= self.writes.replacing()
         if self.state is _PREPARING and not self.initial_delay.is_running and not self.members.pending:
-            assert len(joins) < len(self.members), "everybody has joined, and the rebalance goes on"
+            assert len(joins) < len(self.members), "all members have joined, and the rebalance has not ended"

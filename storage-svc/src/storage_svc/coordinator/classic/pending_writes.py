@@ -1,6 +1,6 @@
 """Records of a group that are on their way to the log, with the decisions that wait for them.
 
-A group numbers its writes from 1. The log finishes them in any order, each of them once, well or badly.
+A group numbers its writes from 1. The log finishes each of them once, with or without success, in any order.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Replacement:
 
 @dataclass(frozen=True, slots=True)
 class Emptied:
-    """Nobody is left; nobody waits for that."""
+    """The end of the last membership. No call waits for this write."""
 
 
 Write = Assignments | Replacement | Emptied

@@ -1,7 +1,7 @@
 """Members that speak the classic protocol in a consumer group, during an online migration.
 
     JoinGroup    a full heartbeat: subscription and owned partitions; answered at once, generation =
-                 member epoch; nobody is leader, nobody assigns
+                 member epoch; there is no leader
     SyncGroup    the assignment it has reached; 27 when there is a newer target
     Heartbeat    27 when it has to join again: a newer target, partitions to give up, or partitions that came free
     LeaveGroup   is out; an administrator may name a static member of either protocol

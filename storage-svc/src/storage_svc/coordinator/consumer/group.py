@@ -55,7 +55,7 @@ class Topics(Protocol):
     def names(self) -> Iterable[str]: ...
 
 
-#: No version of the topics: the group has to look at the topics again.
+#: No version of the topics: the group has to read the topics again.
 NEVER = -1
 
 

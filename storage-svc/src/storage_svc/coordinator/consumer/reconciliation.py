@@ -1,7 +1,7 @@
-"""The way of a member from its assignment to its target (KIP-848; Kafka: CurrentAssignmentBuilder). Pure.
+"""The steps of a member from its assignment to its target (KIP-848; Kafka: CurrentAssignmentBuilder). Pure.
 
     kept    = assigned and in the target          revoked = assigned and not in the target
-    pending = in the target and not kept          free    = pending and held by nobody else
+    pending = in the target and not kept          free    = pending and held by no other
 
     STABLE, on the target's epoch                 nothing to do; after a new subscription, partitions outside it go
     the member still owns something revoked       UNREVOKED_PARTITIONS on its old epoch, with `kept`

@@ -58,7 +58,7 @@ _FIELDS: Final = {
 
 @dataclass(slots=True)
 class Environment:
-    """Everything that the machine may look at except the group. Made for every event and never changed."""
+    """Everything that the machine may read except the group. Made for every event and never changed."""
 
     topics: Topics
     settings: ConsumerGroupSettings

@@ -1,8 +1,8 @@
 """One event of a consumer group being handled: the draft of the group, and the outcome it adds up to.
 
-Without a record there is no new group, and all that changes is memory in no record: the version of the topics the group
-has looked at, and the connection over which a member was last sent its assignment. The step remembers these and applies
-them at its end, to the new group if there is one: a write that the log refuses leaves the old one as it was.
+Without a record there is no new group. Only facts that no record holds change: the version of the topics that the group
+has seen, and the connection over which a member was last sent its assignment. The step applies these at its end, to the
+new group if there is one. If the log refuses the write, the old group is unchanged.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _FAILED: Final[Mapping[type, Callable[[Any, ErrorCode], ConsumerAnswer]]] = {
 
 
 def answers_to(event: Any, answer: ConsumerAnswer | None) -> list[Answer]:
-    """Return the answer as an outcome has it; none where nobody asked."""
+    """Return the answer in the form of an outcome; none for an event without a caller."""
     if answer is None:
         return []
     return [Answer(event.request, answer, partial(_FAILED[type(event)], event))]

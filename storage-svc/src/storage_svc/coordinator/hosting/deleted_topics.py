@@ -1,4 +1,4 @@
-"""Committed offsets die with their topic.
+"""The deletion of committed offsets with their topic.
 
 An offset names the id of its topic. Once that topic is gone, or another one has its name, the offset is stale: no
 client gets it (`is_current`), from memory or after any start. So its tombstone may come later. The event loop goes on
@@ -29,7 +29,7 @@ from storage_svc.topic_partition import TopicPartition
 
 log = service_logs.get(__name__)
 
-#: The offsets looked at in one turn of the event loop: about 1 ms, and 5 ms when all of them go.
+#: The offsets checked in one turn of the event loop: about 1 ms, and 5 ms when all of them are deleted.
 STEP_OFFSETS: Final = 1000
 #: Seconds until tombstones are written again that the log has refused.
 RETRY_S: Final = 1.0

@@ -16,7 +16,7 @@ class GroupWrite:
     __slots__ = ("_waiting", "error")
 
     def __init__(self) -> None:
-        #: The error for members; NONE once the records are durable, None while nobody knows.
+        #: The error for members; NONE once the records are durable, None before the write has ended.
         self.error: ErrorCode | None = None
         self._waiting: list[Callable[[ErrorCode], None]] = []
 

@@ -130,7 +130,7 @@ class Performer:
                 return False
         if outcome.entity is not hosted.group:
             self._replace(hosted, outcome)
-        # Promises end before anybody is answered: an answer may overtake the end of a promise.
+        # Promises end before callers are answered: an answer may overtake the end of a promise.
         if not outcome.is_quiet:
             hosted.changed()
             if outcome.rebalance is not None:
@@ -191,7 +191,7 @@ class Performer:
     def _stored(
         self, hosted: HostedGroup, entity: object, stored: Callable[[ErrorCode], object], error: ErrorCode
     ) -> None:
-        if hosted.group is entity:  # or another one has replaced it, and nobody waits any more
+        if hosted.group is entity:  # else another one has replaced it, and no caller waits
             self.send(hosted, stored(error))
 
 

@@ -1,12 +1,12 @@
-"""A heartbeat that the same member repeats word for word over the same connection.
+"""A heartbeat that the same member repeats with the same bytes over the same connection.
 
-Most heartbeats are such: nothing has happened to the group, and its machine would only start the session again. The
-caller of an answered one may keep a `RepeatableHeartbeat` and call that instead of sending the whole heartbeat. It
-looks at everything that the answer depends on and that can change, and returns False when any of it has. Then the
-heartbeat has to come whole, and nothing has been done.
+Most heartbeats are such: the group has not changed, and its machine would only start the session again. The caller of
+an answered one may keep a `RepeatableHeartbeat` and call that instead of sending the whole heartbeat. It checks
+everything that the answer depends on. If any of it has changed, it returns False and starts no session: the caller then
+sends the whole heartbeat.
 
-A gateway in another process cannot call it for every heartbeat. It holds a promise instead: it answers by itself until
-storage ends the promise (`HostedGroup.changed`), and reports afterwards which members sent theirs.
+A gateway in another process cannot call it for every heartbeat. It holds a *promise* instead: it answers by itself
+until storage ends the promise (`HostedGroup.changed`), and reports afterwards which members sent theirs.
 """
 
 from __future__ import annotations
@@ -108,8 +108,8 @@ class ClassicRepeatableHeartbeat(RepeatableHeartbeat):
 class ConsumerRepeatableHeartbeat(RepeatableHeartbeat):
     """A heartbeat whose outcome was quiet.
 
-    A consumer group never changes but for its memory in no record, which `answers_again` looks at: every other change
-    makes another object of it.
+    A consumer group object changes only in facts that no record holds, which `answers_again` checks. Every other change
+    makes a new object.
     """
 
     __slots__ = ("_connection_id", "_group", "_member_id", "_topics")

@@ -4,8 +4,8 @@
     could not be read                   COORDINATOR_LOAD_IN_PROGRESS, until the next start
     the log went offline under it       NOT_COORDINATOR, until the next start
 
-Offline means that nobody knows whether some appended records are on the disk. The coordinator's memory may be ahead of
-the records that the next start finds. So it is forgotten, as a Kafka broker does that loses a partition.
+Offline means that it is unknown whether some appended records are on the disk. The coordinator's memory may be ahead of
+the records that the next start finds. So it is forgotten, as in a Kafka broker that loses a partition.
 """
 
 from __future__ import annotations

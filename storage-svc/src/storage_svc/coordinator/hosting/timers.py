@@ -1,5 +1,5 @@
-"""Deadlines by key on the event loop. Most are pushed back long before they are due (every heartbeat does so), so that
-pushing back only notes the new deadline; the loop's handle finds it when it fires and waits for the rest.
+"""Deadlines by key on the event loop. Most are pushed back long before they are due, as by every heartbeat. So pushing
+back only stores the new deadline. The loop's handle finds it when it fires, and waits again.
 
 Handles fire on a grid of GRID_S, at the last of its points before the deadline, and from there at the deadline itself:
 sessions that go on share their wake-ups, and one that ends is not late.
@@ -17,7 +17,7 @@ from typing import Final, Generic, TypeVar
 KeyT = TypeVar("KeyT", bound=Hashable)
 
 GRID_S: Final = 0.25
-#: Seconds between two looks at the loop's own delay, the delay that is a standstill, and the time without an end then.
+#: Seconds between two checks of the loop's delay, the delay that is a standstill, and the grace after a standstill.
 WATCH_S: Final = 0.5
 STANDSTILL_S: Final = 0.5
 GRACE_S: Final = 2.0
@@ -44,7 +44,7 @@ class Timers(Generic[KeyT]):
         self._loop = loop
         self._fired = fired
         self._running: dict[KeyT, Deadline] = {}
-        #: The time of the next look at the loop's delay; its handle while deadlines run.
+        #: The time of the next check of the loop's delay; its handle while deadlines run.
         self._watched_at = 0.0
         self._watch: asyncio.Handle | None = None
         #: The end of the time in which no deadline is over.

@@ -10,7 +10,7 @@ A machine decides and performs nothing. `hosting.performer` performs every outco
     5. when the records are durable, or have failed, the machine receives the event that `stored` makes
 
 A machine thus has two ways to say "after the write". It makes a new entity, which counts once the log has accepted the
-records. Or it keeps its decision open until the event that `stored` makes tells it how the write ended.
+records. Or it keeps its decision open until the event that `stored` makes, which has the result of the write.
 """
 
 from __future__ import annotations

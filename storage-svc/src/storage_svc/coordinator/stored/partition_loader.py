@@ -46,8 +46,9 @@ LoadedT = TypeVar("LoadedT", bound=Loaded)
 
 
 async def load(partition: PartitionLog, loaded: LoadedT) -> LoadedT:
-    """Apply a whole partition, and return `loaded`: read on the event loop like every log, decoded in a thread. Nobody
-    may append during that.
+    """Apply a whole partition, and return `loaded`. It is read on the event loop, and decoded in a thread.
+
+    No caller may append during that.
 
     Raises:
         LogError: the disk refused.

@@ -53,7 +53,7 @@ log = service_logs.get(__name__)
 
 #: Partitions in all transactions together: each takes some 150 bytes of memory until it has its marker.
 _PARTITIONS_MAX: Final = 1_000_000
-#: Transactional ids that a sweep looks at without a turn for others.
+#: Transactional ids that a sweep checks without a turn for others.
 _SWEPT_PIECE: Final = 200
 
 
@@ -151,7 +151,7 @@ class TransactionCoordinator:
             await asyncio.sleep(0)
 
     def _on_offline(self, partition: int, reason: str) -> None:
-        """Stop serving the ids of a partition: nobody knows which of its last records are on the disk."""
+        """Stop serving the ids of a partition: it is unknown which of its last records are on the disk."""
         if self._partitions.lost(partition, reason):
             self._loop.call_soon(self._unload, partition)
 

@@ -31,4 +31,4 @@ class LoadedTransactions:
             self.transactions[transactional_id] = decode_value(transactional_id, value)
 
     def end_transaction(self, producer_id: int, *, commit: bool) -> None:
-        """Ignore a marker: nobody writes to this topic in a transaction."""
+        """Ignore a marker: no transaction writes to this topic."""

@@ -91,8 +91,8 @@ def handle(
 def fault(entry: Entry | None, producer_id: int, producer_epoch: int, partition: TopicPartition) -> ErrorCode:
     """Return NONE if the producer may write to the partition now (`OngoingTransactions.fault`).
 
-    Kafka does not look at pending transitions here, but checks once more when it appends. Here an EndTxn whose record
-    is under way is an end already: no batch may come between it and its markers.
+    Kafka ignores pending transitions here, and checks again when it appends. Here a transaction ends as soon as the
+    record of its EndTxn is being written: no batch may come between that record and the markers.
     """
     stored = None if entry is None else entry.stored
     if entry is None or stored is None or stored.producer_id != producer_id:

@@ -1,7 +1,8 @@
 """The checks before a batch is appended: Kafka's, in Kafka's order (ProduceRequest, UnifiedLog, LogValidator).
 
 `shape_refusal` has the checks of Kafka's request layer, which come first; `admit` has those of its log on a header.
-Both look at the 61 bytes and the CRC only. A batch whose records must be opened goes on to record_checks.py.
+Both read the 61 bytes and the CRC only. The records of a batch, if they must be opened, are checked by
+record_checks.py.
 
 Differences from Apache Kafka 4.3.0, on purpose:
 
@@ -45,7 +46,7 @@ _CODEC_MAX: Final = 4
 #: Length, attributes, two deltas, two lengths and a count, of a byte each.
 _RECORD_BYTES_MIN: Final = 7
 _SPECIAL: Final = LOG_APPEND_TIME | CONTROL
-#: A doubtful header of more records is judged, and believed, by itself: opening them would hold up everybody else.
+#: A doubtful header of more records is believed, as opening the batch would hold up the event loop.
 _DOUBTFUL_RECORDS_MAX: Final = 500
 #: The first Produce version that may carry zstd (KIP-110).
 ZSTD_SINCE_VERSION: Final = 7
@@ -90,7 +91,7 @@ def _frame_fault(view: memoryview) -> Refusal | None:
     return None
 
 
-#: A sign instead of a refusal: opening the batch would hold up the event loop.
+#: Not a refusal of the batch: opening it would hold up the event loop.
 TOO_SLOW: Final = Refusal(ErrorCode.UNKNOWN_SERVER_ERROR, "the batch was not opened")
 
 
@@ -99,8 +100,8 @@ def admit(
 ) -> tuple[memoryview, RawHeader] | Refusal:
     """Return a client's batch as it is to be stored, with its header, or its refusal.
 
-    In a thread `slices` let the event loop go on. On the event loop `quickly` allows the result TOO_SLOW: call it again
-    in a thread.
+    In a thread, `slices` gives the event loop its turns. On the event loop, `quickly` allows the result TOO_SLOW: the
+    caller then calls it again in a thread.
     """
     size = len(view)
     if size < HEADER_SIZE:

@@ -31,7 +31,7 @@ unpack_header: Final = HEADER.unpack_from
 pack_prefix: Final = Struct(">qii").pack
 
 _CHUNK: Final = 64 << 10
-#: A look-up walks less than index.interval.bytes (4096) of small batches: one read of this size sees them all.
+#: A look-up walks less than index.interval.bytes (4096) of small batches: one read of this size holds them all.
 WALK_CHUNK: Final = 4 << 10
 #: The largest batch after which more than the next header is read: after a large one another large one follows, as a
 #: rule.

@@ -36,7 +36,7 @@ SLOW_RECORDS: Final = 500
 SLOW_BYTES: Final = 128 << 10
 #: The same for a batch that is compressed again, which takes ten times as long.
 SLOW_BYTES_RECOMPRESSED: Final = 8 << 10
-#: Records between two looks at the clock.
+#: Records between two readings of the clock.
 _RECORDS_A_TURN: Final = 64
 
 

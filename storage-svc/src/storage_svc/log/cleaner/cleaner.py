@@ -5,8 +5,8 @@ runs, a log may be deleted or go offline: segments that were swapped by then sta
 deletion waits until the helper is gone: it writes by path.
 `cleaner-offset-checkpoint` keeps how far each log is clean.
 
-A log that cannot be cleaned (damage, a bug) is marked, reported and left alone until the next start. The scrub looks at
-it at once; if it removes damage, the log is cleaned again. After a full disk the cleaning is repeated.
+A log that cannot be cleaned (damage, a bug) is marked, reported and skipped until the next start. The scrub checks it
+at once; if it removes damage, the log is cleaned again. After a full disk the cleaning is repeated.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from storage_svc.topic_partition import TopicPartition
 _RESERVE_BYTES: Final = 64 << 20
 _STOP_CHECK_S: Final = 0.1
 _RESTART_CHECK_S: Final = 0.01
-#: The shortest pause in seconds, for a backoff of 0: each search looks at every compacted log.
+#: The shortest pause in seconds, for a backoff of 0: each search checks every compacted log.
 _PAUSE_MIN_S: Final = 0.1
 
 _log = logs.get(__name__)
@@ -169,7 +169,7 @@ class Cleaner:
                 try:
                     found.append(cleanable(log, now_ms))
                 except Refused as error:
-                    _log.warning("log not looked at", log=log.folder, reason=str(error))
+                    _log.warning("log not checked", log=log.folder, reason=str(error))
                 except StorageFailure as error:
                     self._give_up(log, str(error))
         self.dirty_ratio_max = max((each.dirty_ratio for each in found), default=0.0)

@@ -117,7 +117,7 @@ class Cleaning:
         Raises:
             Uncleanable: a batch is damaged or malformed, or the key map too small for one batch.
             StorageFailure: the disk refused; the group that was being written is removed.
-            Stopped: somebody asked for it; as above.
+            Stopped: the broker stops the work; as above.
         """
         started = time.perf_counter()
         self.statistics.cleaned_to = self._job.dirty_from

@@ -1,4 +1,4 @@
-"""Which batches were put into the key map whole, and where it keeps their keys: the second look at the log goes by it.
+"""The batches that are in the key map as a whole, and the places of their keys there, for the second pass over the log.
 
 A record is superseded if another offset than its own stands where its key is. So nothing of a batch that is here has to
 be parsed, or decompressed, to tell which of its records stay. It takes four bytes a record and 17 a batch, up to a

@@ -190,9 +190,9 @@ class Files:
             raise _translated(error, "read a file") from error
 
     def is_resident(self, descriptor: int, length: int, position: int) -> bool:
-        """Return whether a read would find these bytes in memory, as far as the system tells.
+        """Return whether a read would find these bytes in memory, as far as the system reports it.
 
-        It looks at one byte in each part that the kernel reads ahead, and at the last one.
+        It checks one byte in each part that the kernel reads ahead, and the last one.
         """
         last = position + length - 1
         scratch = bytearray(1)

@@ -1,4 +1,4 @@
-"""The deletion of files and folders that were renamed, at a time when nobody can be reading them any more.
+"""The deletion of files and folders that were renamed, once no reader can have them open.
 
 A thread deletes them when their delay is over. The next start finds by their names those that a stop left.
 """

@@ -27,7 +27,7 @@ class Pace:
         """Count bytes that were read or written, and sleep if that was too fast.
 
         Raises:
-            Stopped: somebody asked for it.
+            Stopped: the broker stops the work.
         """
         self._bytes += size
         while not self._stopped():

@@ -1,4 +1,4 @@
-"""The file layer for programs that only look at a stopped volume, which may be mounted read-only."""
+"""The file layer for programs that only read a stopped volume, which may be mounted read-only."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def stopped_volume(root: str) -> Iterator[None]:
         raise DataFolderError(f"{root} is not a data folder: it has no {checkpoints.META_PROPERTIES}")
     try:
         descriptor = os.open(f"{root}/{checkpoints.LOCK}", os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:  # a copy without it: nobody can be using that
+    except FileNotFoundError:  # a copy without the lock file, which no broker can be using
         yield
         return
     except OSError as error:

@@ -1,7 +1,7 @@
 """Small pools of threads, one for each purpose.
 
 Work that hangs, such as a sync on a dead disk or the wait for a helper process, holds threads of one purpose only.
-The default executor of the event loop has a few threads for everybody; nothing that may wait for a disk or for another
+The default executor of the event loop has a few threads for all; no work that may wait for a disk or for another
 process uses it while clients are served (tests/unit/storage_svc/test_threads.py has the list of exceptions).
 """
 

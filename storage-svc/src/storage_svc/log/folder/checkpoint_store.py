@@ -2,8 +2,8 @@
 
 Each file is replaced as a whole. One write is under way at a time; while the event loop runs, a thread does it.
 
-A checkpoint names a topic, not its id. So nobody may create a partition while a stored checkpoint holds an offset of a
-deleted partition of the same name: after a crash the old offset would be applied to the new log. `forget` sees to that.
+A checkpoint names a topic, not its id. After a crash, the offset of a deleted partition would be applied to a new one
+of the same name. So `forget` removes such offsets from the stored checkpoints before the partition is created.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class CheckpointStore:
         return await asyncio.shield(self._storing)  # mutant: checkpoint-write-shielded
 
     async def store_log_starts(self, starts: Mapping[PartitionLog, int]) -> bool:
-        """Store these later starts of logs, which nobody knows yet; return whether that worked."""
+        """Store these later starts of logs, before any client learns of them; return whether that worked."""
         for log, start in starts.items():
             self._rising[log] = max(start, self._rising.get(log, 0))
         try:

@@ -99,7 +99,7 @@ class DataFolder:
         self.deleted_bytes = dict.fromkeys(DeletionReason, 0)
         #: The callback for a log in which a damaged batch was found.
         self.on_suspect: Callable[[PartitionLog], None] = _nothing
-        #: Waits until nobody rewrites segments of a log that is marked as deleted.
+        #: Waits until no task rewrites segments of a log that is marked as deleted.
         self.release_segments: Callable[[PartitionLog], Awaitable[None]] = _nothing_to_release
         self._lock = -1
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -320,7 +320,7 @@ class DataFolder:
     def delete(self, topic: str, partition: int) -> None:
         """Forget a partition. Its folder is renamed at once, its files are unlinked later, waiting callers get error 3.
 
-        Nobody may be rewriting its segments; `delete_many` waits for that.
+        No task may be rewriting its segments; `delete_many` waits for that.
 
         Raises:
             StorageFailure: the folder has its old name still; the partition is deleted all the same.
@@ -329,8 +329,10 @@ class DataFolder:
             self._deleted_folders.rename(log)
 
     def delete_at_once(self, topic: str, partitions: Sequence[int]) -> bool:
-        """Forget several partitions of a topic, as `delete` does, where nobody rewrites segments: a start, or a topic
-        that is only half made. Return whether no start will find them."""
+        """Forget several partitions of a topic, as `delete` does; return whether no start will find them.
+
+        For a start, or a topic that is only half made: no task rewrites segments then.
+        """
         whole = True
         for partition in partitions:
             try:
@@ -455,8 +457,8 @@ class DataFolder:
 
 
 def _nothing(_log: PartitionLog) -> None:
-    """Ignore the log: nobody scrubs it."""
+    """Ignore the log: there is no scrub."""
 
 
 async def _nothing_to_release(_log: PartitionLog) -> None:
-    """Return at once: nobody rewrites segments."""
+    """Return at once: no task rewrites segments."""

@@ -23,7 +23,7 @@ from storage_svc.log.scrub.scrubber import Scrubber
 
 _RELEASE_CHECK_S: Final = 0.01
 
-#: The time, in seconds, for which retention looks at one log after another before other work gets its turn.
+#: Seconds for which retention checks logs before other work gets its turn.
 _TURN_S: Final = 0.002
 
 _log = logs.get(__name__)
@@ -74,7 +74,7 @@ class Maintenance:
             await asyncio.gather(self.cleaner.stop(), self.scrubber.stop())
 
     async def release_segments(self, log: PartitionLog) -> None:
-        """Wait until nobody rewrites segments of a log that is marked as deleted; a cleaning of it is given up."""
+        """Stop a cleaning of a log that is marked as deleted, and wait until no task rewrites its segments."""
         while log.compaction.running:
             await self.cleaner.give_up(log)
             await asyncio.sleep(_RELEASE_CHECK_S)

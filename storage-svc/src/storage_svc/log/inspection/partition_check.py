@@ -226,7 +226,7 @@ class PartitionCheck:
             yield self._finding(name, "entries are not in order", fault=not excused)
         elif index.sealed() is False:
             yield self._finding(name, "does not match its checksum", fault=not excused)
-        # Of a transaction that began before the log does, nobody knows where it began.
+        # The first offset of a transaction that began before the log is unknown.
         start = self._known.log_start_offset
         there = [entry for entry in index if entry.first_offset >= start]
         wanted = [entry for entry in aborted if entry.first_offset >= start]

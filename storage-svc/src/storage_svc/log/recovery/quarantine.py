@@ -8,8 +8,8 @@ A hole is first copied here and synced. Then the segment is written again withou
 the old one). So the segment is sound for every reader, Kafka's tools too, and the hole is a gap in the offsets, as
 compaction leaves them.
 
-The broker never reads, changes or deletes these files. It only looks at the names, which distinguish a gap that damage
-left from one that a power cut left. People decide about the content. It goes with its topic.
+The broker never reads, changes or deletes these files. It reads their names, which distinguish a gap that damage left
+from one that a power cut left. Operators decide about the content. It is deleted with its topic.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Opening a partition's folder: a look at it after a clean stop, else a check of the part that may be torn.
+"""The opening of a partition's folder: a short check after a clean stop, else a check of the part that may be torn.
 
 In order (Kafka's LogLoader):
 
@@ -15,7 +15,7 @@ In step 2 the batches of the first segment below the recovery point are synced: 
 The CRC is checked from the recovery point on, and of the last 256 KB in any case. If a header does not follow, the CRC
 of the whole segment is checked. Damage inside an older batch is the disk's, not the crash's: the scrub that follows an
 unclean start finds it while the broker works (scrubber.py). Internal topics are checked as a whole, since coordinators
-load them as a whole before they serve anybody.
+load them as a whole before they serve clients.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class Recovery:
         self._epochs_wrong = False
         #: The base offset of the first segment that was read whole; None when none was.
         self._read_from: int | None = None
-        # The headers of the active segment's first and last batch, if they were looked at.
+        # The headers of the active segment's first and last batch, if they were read.
         self._edges: tuple[Header | None, Header | None] | None = None
         #: Snapshots that no start needs any more, for their deletion when the broker works.
         self.strays: list[str] = []
@@ -202,7 +202,7 @@ class Recovery:
             log.quarantine(self._damage, self._known.recovery_point, self._known.high_watermark)
             return
         if self._end_offset < self._known.high_watermark:
-            # Records that consumers may have seen are gone: a new epoch tells them.
+            # Records that consumers may have seen are gone: they learn it by a new epoch.
             _log.error("readable records lost", log=self._folder, end_offset=self._end_offset, **_was(self._known))
             log.begin_leader_epoch(log.leader_epoch + 1)  # mutant: epoch-after-loss
             self._epochs.assign(log.leader_epoch, self._end_offset)

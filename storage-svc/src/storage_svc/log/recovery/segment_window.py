@@ -128,7 +128,7 @@ class SegmentWindow:
         """Return whether bytes between two positions look as if a sector never came to the disk: a power cut, not
         damage.
 
-        The last sector of an older segment, which is no whole one, is not looked at: zeros there are damage. Under
+        The last sector of an older segment, which is not a whole one, is not checked: zeros there are damage. Under
         `flush.policy=group` a power cut leaves none, as the segment is synced before the next is begun. Under `os`,
         which promises nothing, they are copied aside and the batches after them stay.
         """

@@ -7,7 +7,7 @@
 
 Length, CRC and position of each batch are checked. A segment in which each batch continues the one before it is read
 quickly. Any other is read once more as recovery reads it (segment_scan.py): it may be damaged, or compacted. The job
-runs in a helper process (helper_process.py), whose findings are only a hint: the broker looks again before it repairs
+runs in a helper process (helper_process.py), whose findings are only a hint: the broker checks again before it repairs
 damage (scrubber.py).
 """
 

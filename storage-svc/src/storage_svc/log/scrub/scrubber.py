@@ -7,7 +7,7 @@ A start checks the part that a crash may have torn, not everything that was ever
     one log     at once, if a batch in it was found that cannot be opened
 
 A helper process reads (job.py), at low priority and at most at `log.scrub.io.max.bytes.per.second`. If it reports a
-damaged segment, the broker looks at that segment again, in a thread. Damage is then copied aside (quarantine.py), and
+damaged segment, the broker checks that segment again, in a thread. Damage is then copied aside (quarantine.py), and
 the rest becomes a new segment that replaces the old one as a compacted one does (segment_swap.py). Readers pass over
 the gap. An active segment is closed for that first. A log that is being compacted waits. Wrong base offsets and leader
 epochs of batches are corrected in the new segment.
@@ -217,7 +217,7 @@ class Scrubber:
 
     async def repair(self, log: PartitionLog, base_offset: int) -> bool:
         """Take the damage out of a segment; whether it is sound then."""
-        while log.compaction.running and not self._stopping:  # noqa: ASYNC110 (nothing tells)
+        while log.compaction.running and not self._stopping:  # noqa: ASYNC110 (there is no event for it)
             await asyncio.sleep(_REPAIR_WAIT_S)
         if self._stopping or log.deleted or log.offline is not None:
             return False
@@ -232,7 +232,7 @@ class Scrubber:
             log.compaction.running = False
 
     async def _repair_alone(self, log: PartitionLog, base_offset: int) -> bool:
-        """Repair a segment while nobody else rewrites or deletes segments of the log."""
+        """Repair a segment while no other task rewrites or deletes segments of the log."""
         wanted = _readable(log)
         index = next((number for number, each in enumerate(wanted) if each[0] == base_offset), None)
         if index is None:
@@ -266,7 +266,7 @@ class Scrubber:
     def _write_sound(self, log: PartitionLog, found: scrub_job.Look, size: int) -> int | None:
         """Copy the damage aside and write `size` bytes of the segment again without it; return the size of the new one.
 
-        The result is None if the file is not the one that was looked at.
+        The result is None if the file is not the one that was checked.
         """
         segment = found.segment
         segment.open()

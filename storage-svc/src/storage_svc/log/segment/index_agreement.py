@@ -1,6 +1,6 @@
 """The comparison of a segment's index files, which are not synced and may be another's, with its log.
 
-Only batches near the last entries are looked at, so this costs little for any timestamps. An entry before the last one
+Only batches near the last entries are read, so this costs little for any timestamps. An entry before the last one
 is compared with the batch it leads to when it is followed.
 """
 

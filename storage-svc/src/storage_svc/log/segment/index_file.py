@@ -168,7 +168,7 @@ class IndexFile:
         self._files.truncate(self._descriptor, count * self._entry.size)
 
     def restart(self) -> None:
-        """Forget every entry, to begin a growing index. A file that is there is not looked at until it is replaced.
+        """Forget every entry, to begin a growing index. An existing file is ignored until it is replaced.
 
         A file system is slow to make files after thousands of deletions: none is deleted.
         """

@@ -19,7 +19,7 @@ _SHARE: Final = 8
 _MIN: Final = 32
 _MAX: Final = 16_384
 _RELEASED_AT_ONCE: Final = 4
-#: The number of segments that one addition looks at; the next addition goes on where it ended.
+#: The number of segments that one addition checks. The next addition continues there.
 _LOOKED_AT_MAX: Final = 16
 
 

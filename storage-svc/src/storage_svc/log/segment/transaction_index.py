@@ -164,7 +164,7 @@ class TransactionIndex:
         self.known = self._absent = True
 
     def release(self) -> None:
-        """Give back memory and descriptors until somebody asks again."""
+        """Give back memory and descriptors until the next use."""
         if self.file.count:
             self.file.release()
             self.known = False
