@@ -15,11 +15,7 @@ from support.kafka_broker import ApacheKafka
 
 pytestmark = [pytest.mark.conformance, pytest.mark.timeout(600)]
 
-CLIENTS = {
-    "franz-go": ("bin/transactions",),
-    "sarama": ("bin/transactions",),
-    "kafkajs": ("node", "transactions.js"),
-}
+CLIENTS = {"franz-go": ("bin/transactions",), "sarama": ("bin/transactions",), "kafkajs": ("node", "transactions.js")}
 #: Errors of a commit and a send after a fence, and after a time-out: franz-go's client has transaction.version 2.
 #: sarama prints numbers; 90 is PRODUCER_FENCED, 47 INVALID_PRODUCER_EPOCH.
 REFUSALS = {

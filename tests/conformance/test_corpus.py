@@ -29,10 +29,7 @@ pytestmark = pytest.mark.conformance
 
 BYTES_MAX = 300_000
 #: Nobody waits for more members, and targets are computed at once.
-QUICK_GROUPS = {
-    "MILLRACE_GROUP_INITIAL_REBALANCE_DELAY_MS": "0",
-    "MILLRACE_GROUP_CONSUMER_ASSIGNMENT_INTERVAL_MS": "0",
-}
+QUICK_GROUPS = {"MILLRACE_GROUP_INITIAL_REBALANCE_DELAY_MS": "0", "MILLRACE_GROUP_CONSUMER_ASSIGNMENT_INTERVAL_MS": "0"}
 #: Recordings grow old.
 KEEP = CreatableTopicConfig(name="retention.ms", value="-1")
 #: Requests of versions that Kafka 4 does not serve.

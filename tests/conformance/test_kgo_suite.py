@@ -40,14 +40,7 @@ TRANSACTIONS = "TestTxnEtl"
 RECORDS = 100_000
 RECORDS_IN_TRANSACTIONS = 20_000
 #: Balancers of the chains.
-CHAINS = {
-    "range",
-    "cooperative-sticky",
-    "cooperative-sticky/static",
-    "range/848",
-    "sticky/848",
-    "sticky/848/static",
-}
+CHAINS = {"range", "cooperative-sticky", "cooperative-sticky/static", "range/848", "sticky/848", "sticky/848/static"}
 
 
 def outcomes(output: str, word: str) -> set[str]:

@@ -28,12 +28,7 @@ class Client:
 
 
 CLIENTS = (
-    Client(
-        name="kafkajs",
-        version="kafkajs 2.2.4",
-        codecs=("none", "gzip"),
-        run=("node", "conformance.js"),
-    ),
+    Client(name="kafkajs", version="kafkajs 2.2.4", codecs=("none", "gzip"), run=("node", "conformance.js")),
     Client(
         name="java",
         version="kafka-clients 4.3.0",
@@ -46,12 +41,7 @@ CLIENTS = (
             "Conformance",
         ),
     ),
-    Client(
-        name="franz-go",
-        version="franz-go 1.22.2",
-        codecs=ALL_CODECS,
-        run=("bin/conformance",),
-    ),
+    Client(name="franz-go", version="franz-go 1.22.2", codecs=ALL_CODECS, run=("bin/conformance",)),
 )
 
 

@@ -157,10 +157,7 @@ def bank_under_faults(up: RunningUp, services: Sequence[str], duration_s: float,
         nemesis.run(duration_s)
         customers.stop()
         clerk = reading.clerk
-        until(
-            lambda: clerk.done == customers.sent or reading.failures,
-            lambda: f"{clerk.done} of {customers.sent}",
-        )
+        until(lambda: clerk.done == customers.sent or reading.failures, lambda: f"{clerk.done} of {customers.sent}")
         assert reading.failures == []
         for program in programs:
             program.stop()

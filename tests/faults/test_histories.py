@@ -142,11 +142,7 @@ def acknowledged(history: Sequence[Operation]) -> Counter[str]:
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(("arguments", "services"), LAYOUTS, ids=["combined", "separate"])
 def test_a_history_under_faults_has_no_anomaly(
-    tmp_path: Path,
-    arguments: tuple[str, ...],
-    services: tuple[str, ...],
-    figures: Any,
-    scaled: Callable[[int], int],
+    tmp_path: Path, arguments: tuple[str, ...], services: tuple[str, ...], figures: Any, scaled: Callable[[int], int]
 ) -> None:
     folder = tmp_path / "history"
     folder.mkdir()

@@ -13,16 +13,7 @@ from storage_svc.log.disk import checkpoints
 from storage_svc.log.errors import StorageFailure
 from storage_svc.log.partition.environment import DeletionReason
 from storage_svc.log.segment.segment import Segment
-from support.storage_lives import (
-    append,
-    create,
-    delete,
-    delete_records,
-    kill,
-    produce,
-    started,
-    values_of,
-)
+from support.storage_lives import append, create, delete, delete_records, kill, produce, started, values_of
 
 LONGEST = "n" * 249
 

@@ -46,11 +46,7 @@ async def test_topics_without_their_own_value_follow(peer: Peer) -> None:
     await peer.create(new("follows", partitions=3), new("owns", max_message_bytes="77"))
     assert await alter(peer, "", message_max_bytes="5000") == (0, "")
     assert await alter(peer, "1", message_max_bytes="6000") == (0, "")
-    synonyms = [
-        ("message.max.bytes", "6000", 2),
-        ("message.max.bytes", "5000", 3),
-        ("message.max.bytes", "1048588", 5),
-    ]
+    synonyms = [("message.max.bytes", "6000", 2), ("message.max.bytes", "5000", 3), ("message.max.bytes", "1048588", 5)]
     assert await shown(peer, 2, "follows", "max.message.bytes") == ("6000", 2, synonyms)
     own = ("max.message.bytes", "77", 1)
     assert await shown(peer, 2, "owns", "max.message.bytes") == ("77", 1, [own, *synonyms])

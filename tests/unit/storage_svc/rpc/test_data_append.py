@@ -119,11 +119,7 @@ def codes(response: AppendResponse) -> list[tuple[int, int]]:
 
 async def test_one_turn_is_one_write_per_partition(os_bench):
     answers = [os_bench.send(to(n % 2, 2), to((n + 1) % 2, 1)) for n in range(40)]
-    assert [codes(await answer) for answer in answers[:3]] == [
-        [(0, 0), (0, 0)],
-        [(0, 1), (0, 2)],
-        [(0, 3), (0, 3)],
-    ]
+    assert [codes(await answer) for answer in answers[:3]] == [[(0, 0), (0, 0)], [(0, 1), (0, 2)], [(0, 3), (0, 3)]]
     await asyncio.gather(*answers)
     assert os_bench.files.writes == [20 * (len(batch(1)) + len(batch(2)))] * 2
     assert [log.log_end_offset for log in os_bench.logs] == [60, 60]
@@ -336,8 +332,7 @@ async def test_closed_service_refuses(os_bench):
 async def test_views_and_bytes_are_stored_alike(os_bench):
     data = batch(3)
     await asyncio.gather(
-        os_bench.send(to_topic("t", 0, memoryview(b"..." + data)[3:])),
-        os_bench.send(to_topic("t", 0, data)),
+        os_bench.send(to_topic("t", 0, memoryview(b"..." + data)[3:])), os_bench.send(to_topic("t", 0, data))
     )
     stored = os_bench.logs[0].read_batches(0, 1 << 20)
     assert stored[16 : len(data)] == stored[len(data) + 16 :] == data[16:]

@@ -539,11 +539,7 @@ async def test_answer_is_bounded(tmp_path):
 
 
 TRANSACTIONAL = build_batch(
-    [Record(0, 1_700_000_000_000, b"k", b"value")],
-    producer_id=7,
-    producer_epoch=0,
-    base_sequence=0,
-    transactional=True,
+    [Record(0, 1_700_000_000_000, b"k", b"value")], producer_id=7, producer_epoch=0, base_sequence=0, transactional=True
 )
 
 
@@ -664,11 +660,7 @@ async def test_an_answer_lists_some_thousand_aborted_transactions_at_most(bench)
     for log in bench.logs[:2]:
         for number in range(520):
             batch = build_batch(
-                [Record(0, 1, b"k", b"v")],
-                producer_id=7,
-                producer_epoch=0,
-                base_sequence=number,
-                transactional=True,
+                [Record(0, 1, b"k", b"v")], producer_id=7, producer_epoch=0, base_sequence=number, transactional=True
             )
             assert log.append(batch).error_code == 0
             assert log.transactions.end(7, 0, commit=False, coordinator_epoch=0).error_code == 0

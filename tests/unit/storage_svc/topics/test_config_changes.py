@@ -54,11 +54,7 @@ def test_replacing_all_forgets_what_is_not_named() -> None:
         ),
         ([("retention.ms", 4, "1")], InvalidChangeError, "Unknown operation 4 for retention.ms."),
         ([("nonsense", SET, "1")], InvalidConfigError, "Unknown topic config name: nonsense"),
-        (
-            [("nonsense", APPEND, "1")],
-            InvalidConfigError,
-            "Can't APPEND to key nonsense because its type is not LIST.",
-        ),
+        ([("nonsense", APPEND, "1")], InvalidConfigError, "Can't APPEND to key nonsense because its type is not LIST."),
         (
             [("retention.ms", APPEND, "1")],
             InvalidConfigError,

@@ -123,10 +123,7 @@ def test_what_lies_outside_of_new_bounds_counts_as_the_nearest_within(
     configs.configure("g", {SESSION: "50000", HEARTBEAT: "2000"})
     changes.clear()
     again = configs_on(
-        catalog,
-        changes,
-        group_consumer_max_session_timeout_ms="46000",
-        group_consumer_min_heartbeat_interval_ms="3000",
+        catalog, changes, group_consumer_max_session_timeout_ms="46000", group_consumer_min_heartbeat_interval_ms="3000"
     )
     assert changes == [("g", {HEARTBEAT: 3000, SESSION: 46000})]
     assert again.own("g") == {SESSION: "50000", HEARTBEAT: "2000"}

@@ -197,9 +197,7 @@ def test_a_topic_may_be_deleted_and_made_again_between_the_steps(folders: Any, t
     except Outdated:
         assert steps_done < 2
     assert [record.key for record in records_of(again)] == [b"new"]
-    assert sorted(path.name for path in (tmp_path / "t-0").glob("*0.*")) == [
-        "00000000000000000000.log",
-    ]
+    assert sorted(path.name for path in (tmp_path / "t-0").glob("*0.*")) == ["00000000000000000000.log"]
 
 
 def test_the_new_segment_has_the_age_of_the_last_old_one(folders: Any, tmp_path: Path) -> None:

@@ -232,8 +232,7 @@ def test_a_gap_between_segments_is_kept(tmp_path, folders, fill, small, read_all
 
 
 @pytest.mark.parametrize(
-    "name",
-    ["recovery-point-offset-checkpoint", "log-start-offset-checkpoint", "replication-offset-checkpoint"],
+    "name", ["recovery-point-offset-checkpoint", "log-start-offset-checkpoint", "replication-offset-checkpoint"]
 )
 @pytest.mark.parametrize("content", [b"", b"\xff\xfe", b"1\n0\n", b"0\n2\nt 0 1\n", b"0\n1\nt zero 1\n", b"0\nx\n"])
 def test_broken_checkpoints_are_not_fatal(crashed, folders, name, content):
