@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import itertools
 import json
@@ -19,15 +18,13 @@ import pytest
 from broker_contract import cluster_pb2, producers_pb2
 from broker_contract import groups_pb2 as groups
 from broker_contract import topics_pb2 as topics
-from broker_contract.version import CONTRACT_VERSION
 from prometheus_client.registry import Collector, CollectorRegistry
 from protocol_lib.records.batch import build_batch
 from protocol_lib.records.record import Record
 from service_chassis import probe
 from storage_svc.app import Storage
-from storage_svc.log.errors import DataFolderInUse
 from storage_svc.settings import StorageSettings
-from support.group_calls import GroupExchange, answered
+from support.group_calls import answered
 
 from tests.unit.storage_svc.conftest import until
 
@@ -84,16 +81,6 @@ async def test_indexes_that_a_crash_took_are_made_anew_as_the_topics_settings_sa
     storage = await Storage.start(settings)
     await storage.stop()
     assert index.read_bytes() == written
-
-
-async def test_a_folder_in_use_is_refused_and_usable_afterwards(tmp_path: Path) -> None:
-    settings = StorageSettings(data_dir=tmp_path)
-    storage = await Storage.start(settings)
-    with pytest.raises(DataFolderInUse):
-        await Storage.start(settings)
-    await storage.stop()
-    storage = await Storage.start(settings)
-    await storage.stop()
 
 
 async def test_without_its_catalog_a_folder_gives_no_producer_the_id_of_another(tmp_path: Path) -> None:
@@ -293,31 +280,3 @@ def test_a_damaged_catalog_is_named_with_what_to_do_about_it(tmp_path: Path, pro
     process.ready()
     assert "millrace_partitions 2.0" in process.get("/metrics")
     assert process.end()[0] == 0
-
-
-def test_a_killed_process_loses_no_answered_commit(tmp_path: Path, processes: list[Process]) -> None:
-    from service_chassis import rpc
-
-    async def commit(address: str) -> None:
-        channel = rpc.channel(address, CONTRACT_VERSION)
-        exchange = GroupExchange(channel)
-        for number in range(20):
-            offset = groups.CommitOffsetsRequest.Offset(topic="orders", partition=0, offset=number, leader_epoch=-1)
-            request = groups.CommitOffsetsRequest(
-                group_id="g", generation_id=-1, retention_time_ms=-1, offsets=[offset]
-            )
-            assert list((await exchange.ask(commit_offsets=request)).error_codes) == [0]
-        await channel.close()
-
-    async def fetch(folder: Path) -> int:
-        storage = await Storage.start(StorageSettings(data_dir=folder))
-        offset = await offset_of(storage, "g")
-        await storage.stop()
-        return offset
-
-    process = Process(tmp_path, MILLRACE_TOPICS="orders")
-    processes.append(process)
-    process.ready()
-    asyncio.run(commit(process.environment["MILLRACE_STORAGE_BIND"]))
-    process.end(signal.SIGKILL)
-    assert asyncio.run(fetch(tmp_path / "data")) == 19

@@ -104,15 +104,8 @@ FILES += ["leader-epoch-checkpoint", f"{0:020d}.log.swap", f"{1:020d}.log.cleane
 CHECKPOINTS = [f"{name}-offset-checkpoint{suffix}" for name in ("recovery-point", "log-start", "replication", "cleaner")
                for suffix in ("", ".crc32c")]  # fmt: skip
 FOREIGN = [".Trash-1000", "backup-20240", "lost+found", "orders-007", "orders--1", "my topic-1", f"x-{2**63}"]
-FOREIGN += [
-    f"x-{2**31}",
-    "-5",
-    "orders-99999999",
-    "." + "-0",
-    "é-0",
-    "y-3.0123456789abcdef0123456789abcdef-stray",
-    "a-delete",
-]
+FOREIGN += [f"x-{2**31}", "-5", "orders-99999999", "." + "-0", "é-0", "a-delete", "t-0-stray", "notes", "t-x"]
+FOREIGN += [f"y-3.0123456789abcdef0123456789abcdef-{suffix}" for suffix in ("stray", "future")]
 
 contents = st.binary(max_size=200)
 of_partitions = st.builds(

@@ -16,6 +16,8 @@ from storage_svc.log.folder.data_folder import DataFolder
 from storage_svc.log.partition.partition_log import Origin
 from storage_svc.log.partition.retention import apply_retention
 
+from tests.support.waiting import until_async
+
 NOW_MS = 1_700_000_000_000
 
 
@@ -97,16 +99,14 @@ async def test_under_os_the_write_is_enough(tmp_path, folders, make_batch):
 async def test_topics_may_ask_for_earlier_syncs(tmp_path, folders, make_batch, config):
     files = GatedFiles()
     directory = folders.open(tmp_path, FlushPolicy.OS, files=files)
-    log = directory.create("t", 0, bytes(16), config)
+    log = directory.create("t", 0, bytes(16), LogConfig())
+    log.configure(config)
     directory.start(asyncio.get_running_loop())
     log.append(make_batch(2))
     await asyncio.sleep(0)
     assert files.syncs == []
     log.append(make_batch(1))
-    for _ in range(2000):
-        if log.recovery_point:
-            break
-        await asyncio.sleep(0.01)
+    await until_async(lambda: log.recovery_point)
     assert (log.recovery_point, len(files.syncs)) == (3, 1)
     await directory.close()
 
@@ -156,11 +156,7 @@ async def test_deleted_partition(tmp_path, folders, make_batch):
     assert await waiting == 3
     assert log.append(make_batch(1)).error_code == 3
     assert directory.create("t", 0, bytes(16), LogConfig()).log_end_offset == 0
-    for _ in range(2000):
-        if not list(tmp_path.glob("*-delete")):
-            break
-        await asyncio.sleep(0.01)
-    assert list(tmp_path.glob("*-delete")) == []
+    await until_async(lambda: not list(tmp_path.glob("*-delete")))
     await directory.close()
 
 
@@ -187,20 +183,6 @@ def test_retention_by_time_takes_the_active_segment_too(tmp_path, folders, fill,
     assert list((tmp_path / "t-0").glob("*.deleted")) == []
 
 
-def test_retention_by_size(tmp_path, folders, fill):
-    directory = folders.open(tmp_path)
-    log = directory.create("t", 0, bytes(16), LogConfig(segment_bytes=2000, retention_bytes=5000))
-    fill(log, [5] * 100)
-    sizes = [segment.size for segment in log.segments]
-    surplus, count = sum(sizes) - 5000, 0
-    while surplus >= sizes[count]:
-        surplus -= sizes[count]
-        count += 1
-    assert count > 1
-    assert apply_retention(log, NOW_MS) == sum(sizes[:count])
-    assert log.segments.size_bytes == sum(sizes[count:]) >= 5000
-
-
 def test_retention_leaves_what_is_not_durable(tmp_path, folders, make_batch):
     directory = folders.open(tmp_path, FlushPolicy.GROUP)
     log = directory.create("t", 0, bytes(16), LogConfig(segment_bytes=500, retention_ms=1))
@@ -210,14 +192,6 @@ def test_retention_leaves_what_is_not_durable(tmp_path, folders, make_batch):
     directory.flusher.sync_now()
     assert apply_retention(log, NOW_MS + 86_400_000) > 0
     assert log.log_start_offset == log.log_end_offset == 60
-
-
-def test_compacted_logs_are_not_deleted_by_age(tmp_path, folders, make_batch):
-    config = LogConfig(cleanup_policy=frozenset(("compact",)), segment_bytes=500, retention_ms=1, retention_bytes=1)
-    log = folders.open(tmp_path).create("t", 0, bytes(16), config)
-    for _ in range(10):
-        log.append(make_batch(3))
-    assert apply_retention(log, NOW_MS + 86_400_000) == 0
 
 
 def test_roll_by_age_of_the_records(tmp_path, folders, make_batch):

@@ -98,18 +98,6 @@ def test_full_disk_leaves_no_trace_and_writing_goes_on_later(tmp_path, folders, 
     assert log.append(make_batch(4, producer_id=7, producer_epoch=0, base_sequence=0)).base_offset == 5
 
 
-def test_several_staged_batches_fail_together(tmp_path, folders, make_batch):
-    files = FailingFiles()
-    directory = folders.open(tmp_path, files=files)
-    log = directory.create("t", 0, bytes(16), LogConfig())
-    files.write_errno = errno.ENOSPC
-    staged = [log.writer.stage(memoryview(make_batch(2)), Origin.CLIENT, 1_700_000_000_000) for _ in range(3)]
-    assert [each.base_offset for each in staged] == [0, 2, 4]
-    log.write_staged()
-    assert [each.error_code for each in staged] == [STORAGE_ERROR] * 3
-    assert log.log_end_offset == 0
-
-
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO])
 def test_write_that_fails_on_the_way_to_a_roll_starts_no_segment(tmp_path, folders, make_batch, number):
     files = FailingFiles()
@@ -214,18 +202,6 @@ def test_failing_roll(tmp_path, folders, fill, small, make_batch, monkeypatch):
     assert (appended.error_code, appended.base_offset, log.segments.active.base_offset > base) == (0, 40, True)
 
 
-def test_write_error_takes_the_log_offline(tmp_path, folders, fill, make_batch, read_all):
-    files = FailingFiles()
-    directory = folders.open(tmp_path, files=files)
-    log = directory.create("t", 0, bytes(16), LogConfig())
-    stored = fill(log, [2])
-    files.write_errno = errno.EIO
-    assert log.append(make_batch(1)).error_code == STORAGE_ERROR
-    files.write_errno = 0
-    assert log.append(make_batch(1)).error_code == STORAGE_ERROR
-    assert read_all(log) == stored[0][1]
-
-
 async def test_failed_sync_is_never_acknowledged(tmp_path, folders, make_batch):
     """After a failed fsync the pages count as clean: a second sync that succeeds proves nothing."""
     files = FailingFiles()
@@ -245,41 +221,6 @@ async def test_failed_sync_is_never_acknowledged(tmp_path, folders, make_batch):
     directory.check_invariants()
     await directory.close()
     assert not (tmp_path / ".kafka_cleanshutdown").exists()
-
-
-CHILD = """
-import resource, sys
-from pathlib import Path
-from protocol_lib.records.batch import build_batch
-from protocol_lib.records.record import Record
-from storage_svc.log.config import FlushPolicy, LogConfig, LogSettings
-from storage_svc.log.folder.data_folder import DataFolder
-
-resource.setrlimit(resource.RLIMIT_FSIZE, (40_000, resource.RLIM_INFINITY))
-directory = DataFolder.open(Path(sys.argv[1]), LogSettings(flush_policy=FlushPolicy.OS))
-log = directory.create("t", 0, bytes(16), LogConfig(index_interval_bytes=100))
-batch = build_batch([Record(0, 0, None, b"x" * 1000)])
-codes = [log.append(batch).error_code for _ in range(60)]
-directory.check_invariants()
-assert log.read_batches(0, 1 << 20).count(b"x" * 1000) == codes.count(0)
-print(*codes)
-"""
-
-
-def test_file_size_limit(tmp_path, folders):
-    """A real short write by the system: the 38th batch of 1,070 bytes does not fit into 40,000."""
-    child = subprocess.run([sys.executable, "-c", CHILD, str(tmp_path)], capture_output=True, text=True, check=True)
-    codes = [int(code) for code in child.stdout.split()]
-    fitting = codes.count(0)
-    assert codes == [0] * fitting + [STORAGE_ERROR] * (60 - fitting)
-    log = folders.open(tmp_path).logs["t", 0]
-    assert log.log_end_offset == fitting
-    assert (
-        fitting * (log.segments.active.size // fitting)
-        == log.segments.active.size
-        <= 40_000
-        < (fitting + 1) * (log.segments.active.size // fitting)
-    )
 
 
 @pytest.mark.parametrize("call", ["open", "read_file", "sync_path", "unlink", "size", "entries", "make_folder"])

@@ -1,20 +1,8 @@
-"""Folders that Kafka leaves in a data folder and that are not topics of ours."""
+"""A folder of Kafka that is not one of our topics. More of them are in app/test_damaged_data_folders.py."""
 
 from __future__ import annotations
 
-import pytest
 from storage_svc.log.config import LogConfig
-
-
-@pytest.mark.parametrize(
-    "name", ["t-0-stray", "t-0.0123456789abcdef0123456789abcdef-future", "notes", "t-x", "my-delete"]
-)
-def test_what_is_no_partition_is_left_alone(folders, tmp_path, name):
-    (tmp_path / name).mkdir()
-    (tmp_path / name / "file").write_bytes(b"content")
-
-    assert folders.open(tmp_path).logs == {}
-    assert (tmp_path / name / "file").read_bytes() == b"content"
 
 
 def test_a_kafka_controllers_log_is_left_alone(folders, make_batch, tmp_path):

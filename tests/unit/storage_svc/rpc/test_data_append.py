@@ -233,15 +233,6 @@ async def test_repetition_of_a_batch_that_is_not_durable_waits_too(bench):
     assert bench.logs[0].log_end_offset == 2
 
 
-async def test_full_disk(os_bench):
-    assert codes(await os_bench.send(to(0))) == [(0, 0)]
-    os_bench.files.full = True
-    failed = await asyncio.gather(os_bench.send(to(0)), os_bench.send(to(0), acks=-1))
-    assert [codes(each) for each in failed] == [[(56, -1)], [(56, -1)]]
-    os_bench.files.full = False
-    assert codes(await os_bench.send(to(0))) == [(0, 1)]
-
-
 @pytest.mark.parametrize("acks", [1, -1])
 async def test_repetition_of_a_batch_fails_with_it(os_bench, acks):
     produced = to_topic("t", 0, batch(2, producer_id=1, producer_epoch=0, base_sequence=0))

@@ -16,8 +16,18 @@ from storage_svc.topics.catalog import Catalog, CatalogError
 from storage_svc.topics.config_changes import ConfigChange, InvalidChangeError
 from storage_svc.topics.configs import TOPIC_CONFIGS, InvalidConfigError
 
-RETENTION = "log.retention.ms"
+RETENTION, POLICY, LEVEL = "log.retention.ms", "log.cleanup.policy", "compression.gzip.level"
+BUFFER, INTERVAL = "log.cleaner.dedupe.buffer.size", "group.consumer.assignment.interval.ms"
 SET, DELETE, APPEND, SUBTRACT = range(4)
+Change = tuple[str, int, str | None]
+INVALID_CHANGE, INVALID_CONFIG, FAILED = InvalidChangeError, InvalidConfigError, "requirement failed:"
+ONE_OF = "String must be one of: compact, delete"
+#: Those that Apache Kafka 4.3.0 alters at run time, of the keys that there are.
+DYNAMIC = {
+    INTERVAL, BUFFER, RETENTION, "log.cleaner.backoff.ms", "log.cleaner.io.max.bytes.per.second", "log.retention.bytes",
+    "log.roll.ms", "log.segment.bytes", "message.max.bytes", "min.insync.replicas", "producer.id.expiration.ms",
+    "transaction.partition.verification.enable",
+}  # fmt: skip
 
 
 @pytest.fixture
@@ -33,7 +43,7 @@ def start(tmp_path: Path) -> Iterator[Callable[..., BrokerSettings]]:
         yield begin
 
 
-def alter(broker: BrokerSettings, name: str, *changes: tuple[str, int, str | None], replaces_all: bool = False) -> None:
+def alter(broker: BrokerSettings, name: str, *changes: Change, replaces_all: bool = False) -> None:
     own = broker.altered(name)
     wanted = [ConfigChange(*each) for each in changes]
     broker.configure(name, changed_broker(own, wanted, broker.default, broker.check, replaces_all=replaces_all))
@@ -108,9 +118,8 @@ def test_alterations_of_another_version_are_left_out(start: Callable[..., Broker
 
 
 def test_an_interval_outside_of_bounds_that_were_set_since(start: Callable[..., BrokerSettings]) -> None:
-    name = "group.consumer.assignment.interval.ms"
-    alter(start(), EVERY_BROKER, (name, SET, "9000"))
-    assert start(group_consumer_max_assignment_interval_ms=8000).value(name) == "8000"
+    alter(start(), EVERY_BROKER, (INTERVAL, SET, "9000"))
+    assert start(group_consumer_max_assignment_interval_ms=8000).value(INTERVAL) == "8000"
 
 
 def test_configs_of_a_gateway(start: Callable[..., BrokerSettings]) -> None:
@@ -148,77 +157,38 @@ def test_every_topic_config_follows_its_broker_config(start: Callable[..., Broke
     assert start().topic_defaults()["compression.type"] == "zstd"
 
 
+REFUSED = [
+    ([(RETENTION, SET, "1")] * 2, INVALID_CHANGE, "Error due to duplicate config keys"),
+    ([(RETENTION, SET, None)], INVALID_CHANGE, f"Null value not supported for : {RETENTION}"),
+    ([(RETENTION, 9, "1")], INVALID_CHANGE, "Unknown operations type 9"),
+    ([("nowhere", SET, "1")], INVALID_CONFIG, "Unknown config name: nowhere"),
+    ([("nowhere", APPEND, "1")], INVALID_CONFIG, "Unknown config name: nowhere"),
+    ([(RETENTION, APPEND, "1")], INVALID_CONFIG, f"Config value append is not allowed for config key: {RETENTION}"),
+    ([(POLICY, APPEND, "burn")], INVALID_CHANGE, f"Invalid value delete,burn for configuration {POLICY}: {ONE_OF}"),
+    ([(RETENTION, SUBTRACT, "1")], INVALID_CONFIG, f"Config value subtract is not allowed for config key: {RETENTION}"),
+    (
+        [("num.partitions", SET, "2"), (RETENTION, SET, "x"), ("node.id", SET, "2")],
+        *(INVALID_CHANGE, "Cannot update these configs dynamically: [node.id, num.partitions]"),
+    ),
+]
+#: Values that a config cannot have, and the messages about them.
+BAD_VALUES = [
+    (RETENTION, "soon", f"Invalid value soon for configuration {RETENTION}: Not a number of type LONG"),
+    (RETENTION, "0", f"{FAILED} {RETENTION} must be unlimited (-1) or, greater than or equal to 1"),
+    ("log.roll.ms", "0", f"{FAILED} log.roll.ms must be greater than or equal to 1"),
+    ("log.roll.jitter.ms", "-1", f"{FAILED} log.roll.jitter.ms must be greater than or equal to 0"),
+    (BUFFER, "1048576", f"{FAILED} {BUFFER} must be at least 1MB per cleaner thread."),
+    (LEVEL, "0", f"Invalid value 0 for configuration {LEVEL}: Value must be between 1 and 9 or equal to -1"),
+    (INTERVAL, "15001", f"{INTERVAL} must be less than or equal to group.consumer.max.assignment.interval.ms"),
+]
+
+
 @pytest.mark.parametrize(
     ("changes", "error", "message"),
-    [
-        ([(RETENTION, SET, "1"), (RETENTION, SET, "1")], InvalidChangeError, "Error due to duplicate config keys"),
-        ([(RETENTION, SET, None)], InvalidChangeError, f"Null value not supported for : {RETENTION}"),
-        ([(RETENTION, 9, "1")], InvalidChangeError, "Unknown operations type 9"),
-        ([("nowhere", SET, "1")], InvalidConfigError, "Unknown config name: nowhere"),
-        ([("nowhere", APPEND, "1")], InvalidConfigError, "Unknown config name: nowhere"),
-        (
-            [(RETENTION, APPEND, "1")],
-            InvalidConfigError,
-            f"Config value append is not allowed for config key: {RETENTION}",
-        ),
-        (
-            [(RETENTION, SUBTRACT, "1")],
-            InvalidConfigError,
-            f"Config value subtract is not allowed for config key: {RETENTION}",
-        ),
-        (
-            [("num.partitions", SET, "2"), (RETENTION, SET, "x"), ("node.id", SET, "2")],
-            InvalidChangeError,
-            "Cannot update these configs dynamically: [node.id, num.partitions]",
-        ),
-        (
-            [(RETENTION, SET, "soon")],
-            InvalidChangeError,
-            f"Invalid value soon for configuration {RETENTION}: Not a number of type LONG",
-        ),
-        (
-            [(RETENTION, SET, "0")],
-            InvalidChangeError,
-            f"requirement failed: {RETENTION} must be unlimited (-1) or, greater than or equal to 1",
-        ),
-        (
-            [("log.roll.ms", SET, "0")],
-            InvalidChangeError,
-            "requirement failed: log.roll.ms must be greater than or equal to 1",
-        ),
-        (
-            [("log.roll.jitter.ms", SET, "-1")],
-            InvalidChangeError,
-            "requirement failed: log.roll.jitter.ms must be greater than or equal to 0",
-        ),
-        (
-            [("log.cleaner.dedupe.buffer.size", SET, "1048576")],
-            InvalidChangeError,
-            "requirement failed: log.cleaner.dedupe.buffer.size must be at least 1MB per cleaner thread.",
-        ),
-        (
-            [("log.cleanup.policy", APPEND, "burn")],
-            InvalidChangeError,
-            "Invalid value delete,burn for configuration log.cleanup.policy: String must be one of: compact, delete",
-        ),
-        (
-            [("compression.gzip.level", SET, "0")],
-            InvalidChangeError,
-            "Invalid value 0 for configuration compression.gzip.level: Value must be between 1 and 9 or equal to -1",
-        ),
-        (
-            [("group.consumer.assignment.interval.ms", SET, "15001")],
-            InvalidChangeError,
-            "group.consumer.assignment.interval.ms must be less than or equal to"
-            " group.consumer.max.assignment.interval.ms",
-        ),
-    ],
+    [*REFUSED, *(([(name, SET, value)], INVALID_CHANGE, message) for name, value, message in BAD_VALUES)],
 )
 def test_refused_changes(
-    start: Callable[..., BrokerSettings],
-    changes: list[tuple[str, int, str | None]],
-    error: type[Exception],
-    message: str,
+    start: Callable[..., BrokerSettings], changes: list[Change], error: type[Exception], message: str
 ) -> None:
     broker = start()
     for name in (EVERY_BROKER, "1"):
@@ -235,15 +205,15 @@ def test_anything_may_be_deleted(start: Callable[..., BrokerSettings]) -> None:
 
 
 def test_lists_grow_and_shrink(start: Callable[..., BrokerSettings]) -> None:
-    broker, name = start(), "log.cleanup.policy"
+    broker = start()
     for operation, value, expected in (
         (APPEND, "compact", "delete,compact"),
         (APPEND, "compact", "delete,compact"),
         (SUBTRACT, "delete", "compact"),
         (SUBTRACT, "compact", ""),
     ):
-        alter(broker, "1", (name, operation, value))
-        assert (broker.value(name), broker.topic_defaults()["cleanup.policy"]) == (expected, expected)
+        alter(broker, "1", (POLICY, operation, value))
+        assert (broker.value(POLICY), broker.topic_defaults()["cleanup.policy"]) == (expected, expected)
 
 
 def test_logs_understand_numbers_below_their_least(start: Callable[..., BrokerSettings]) -> None:
@@ -254,20 +224,6 @@ def test_logs_understand_numbers_below_their_least(start: Callable[..., BrokerSe
 
 
 def test_kafkas_dynamic_keys_are_dynamic_here() -> None:
-    """Those that Apache Kafka 4.3.0 alters at run time, of the keys that there are."""
     static = {name for name, config in STORAGE_CONFIGS.items() if not config.is_dynamic}
-    assert not static & {
-        "group.consumer.assignment.interval.ms",
-        "log.cleaner.backoff.ms",
-        "log.cleaner.dedupe.buffer.size",
-        "log.cleaner.io.max.bytes.per.second",
-        "log.retention.bytes",
-        "log.retention.ms",
-        "log.roll.ms",
-        "log.segment.bytes",
-        "message.max.bytes",
-        "min.insync.replicas",
-        "producer.id.expiration.ms",
-        "transaction.partition.verification.enable",
-    }
+    assert not static & DYNAMIC
     assert {"log.retention.hours", "log.retention.minutes", "log.roll.hours", "num.partitions"} <= static

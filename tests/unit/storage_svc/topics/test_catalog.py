@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -11,39 +11,40 @@ from storage_svc.topics.catalog import FILE_NAME, Catalog, CatalogError, Catalog
 
 ORDERS = CatalogTopic("orders", b"o" * 16, 3, {"retention.ms": "-1"})
 USERS = CatalogTopic("users", b"u" * 16, 1)
+Reopened = Callable[[], Catalog]
 
 
 @pytest.fixture
-def catalog(tmp_path: Path) -> Iterator[Catalog]:
-    opened = Catalog.open(tmp_path)
-    yield opened
-    opened.close()
+def reopened(catalog: Catalog, tmp_path: Path) -> Iterator[Reopened]:
+    """Close the catalog, and open it again as the next process does."""
+    opened = [catalog]
+
+    def reopen() -> Catalog:
+        opened[-1].close()
+        opened.append(Catalog.open(tmp_path))
+        return opened[-1]
+
+    yield reopen
+    opened[-1].close()
 
 
-def reopened(catalog: Catalog, tmp_path: Path) -> Catalog:
-    catalog.close()
-    return Catalog.open(tmp_path)
-
-
-def test_topics_survive(catalog: Catalog, tmp_path: Path) -> None:
+def test_topics_survive(catalog: Catalog, reopened: Reopened) -> None:
     catalog.add_topic(USERS)
     catalog.add_topic(ORDERS)
-    again = reopened(catalog, tmp_path)
+    again = reopened()
     assert again.topics() == [ORDERS, USERS]
-    again.close()
 
 
-def test_a_removed_topic_is_a_deletion_until_it_is_forgotten(catalog: Catalog, tmp_path: Path) -> None:
+def test_a_removed_topic_is_a_deletion_until_it_is_forgotten(catalog: Catalog, reopened: Reopened) -> None:
     catalog.add_topic(ORDERS)
     catalog.remove_topic("orders")
-    again = reopened(catalog, tmp_path)
+    again = reopened()
     assert again.topics() == []
     assert again.deletions() == {ORDERS.id: "orders"}
     again.forget_deletion(ORDERS.id)
     assert again.deletions() == {}
     again.add_topic(CatalogTopic("orders", b"n" * 16, 1))
     assert again.topics() == [CatalogTopic("orders", b"n" * 16, 1)]
-    again.close()
 
 
 def test_adding_over_a_row_that_a_crash_left_makes_that_a_deletion(catalog: Catalog) -> None:
@@ -60,64 +61,59 @@ def test_a_topic_whose_id_exists_is_refused_whole(catalog: Catalog) -> None:
     assert catalog.topics() == [ORDERS]
 
 
-def test_blocks_of_producer_ids_never_overlap(catalog: Catalog, tmp_path: Path) -> None:
+def test_blocks_of_producer_ids_never_overlap(catalog: Catalog, reopened: Reopened) -> None:
     assert catalog.allocate_producer_ids(1000) == range(1000)
-    again = reopened(catalog, tmp_path)
+    again = reopened()
     assert again.next_producer_id() == 1000
     assert again.allocate_producer_ids(1000) == range(1000, 2000)
     again.skip_producer_ids(1500)
     assert again.next_producer_id() == 2000
     again.skip_producer_ids(2500)
     assert again.allocate_producer_ids(10) == range(2500, 2510)
-    again.close()
 
 
-def test_gateway_names_keep_their_node_ids(catalog: Catalog, tmp_path: Path) -> None:
+def test_gateway_names_keep_their_node_ids(catalog: Catalog, reopened: Reopened) -> None:
     assert [catalog.add_gateway("gw-a"), catalog.add_gateway("gw-b")] == [1, 2]
-    again = reopened(catalog, tmp_path)
+    again = reopened()
     assert again.gateways() == {"gw-a": 1, "gw-b": 2}
     assert again.add_gateway("gw-c") == 3
-    again.close()
 
 
-def test_configs_of_groups_survive(catalog: Catalog, tmp_path: Path) -> None:
+def test_configs_of_groups_survive(catalog: Catalog, reopened: Reopened) -> None:
     catalog.set_group_configs("g", {"a": "1", "b": "2"})
     catalog.set_group_configs("h", {"a": "3"})
     catalog.set_group_configs("g", {"b": "4"})
     catalog.set_group_configs("h", {})
-    again = reopened(catalog, tmp_path)
+    again = reopened()
     assert again.group_configs() == {"g": {"b": "4"}}
-    again.close()
 
 
-def test_configs_of_brokers_survive_and_change_together(catalog: Catalog, tmp_path: Path) -> None:
+def test_configs_of_brokers_survive_and_change_together(catalog: Catalog, reopened: Reopened) -> None:
     catalog.set_broker_configs({"": {"a": "1", "b": "2"}, "7": {"a": "3"}})
     catalog.set_broker_configs({"": {"b": "4"}, "7": {}, "*": {"c": "5"}})
     with pytest.raises(CatalogError):
         catalog.set_broker_configs({"": {}, "7": {"a": None}})  # type: ignore[dict-item]
-    again = reopened(catalog, tmp_path)
+    again = reopened()
     assert again.broker_configs() == {"": {"b": "4"}, "*": {"c": "5"}}
-    again.close()
 
 
 @pytest.mark.parametrize(("version", "missing"), [(1, ("group_configs", "broker_configs")), (2, ("broker_configs",))])
 def test_a_catalog_from_before_groups_or_brokers_had_configs(
-    catalog: Catalog, tmp_path: Path, version: int, missing: tuple[str, ...]
+    catalog: Catalog, reopened: Reopened, version: int, missing: tuple[str, ...]
 ) -> None:
     catalog.add_topic(ORDERS)
     for table in missing:
         catalog._connection.execute(f"DROP TABLE {table}")
     catalog._connection.execute(f"PRAGMA user_version = {version}")
-    again = reopened(catalog, tmp_path)
+    again = reopened()
     again.set_group_configs("g", {"a": "1"})
     again.set_broker_configs({"1": {"b": "2"}})
-    last = reopened(again, tmp_path)
+    last = reopened()
     assert (last.topics(), last.group_configs(), last.broker_configs()) == (
         [ORDERS],
         {"g": {"a": "1"}},
         {"1": {"b": "2"}},
     )
-    last.close()
 
 
 def test_every_change_is_synced(catalog: Catalog) -> None:

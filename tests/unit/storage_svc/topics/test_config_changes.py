@@ -39,37 +39,24 @@ def test_replacing_all_forgets_what_is_not_named() -> None:
     assert after({"retention.ms": "1"}, replaces_all=True) == {}
 
 
+RETENTION = "retention.ms"
+NOT_A_LIST = "Can't APPEND to key {} because its type is not LIST."
+NULL = "Null value not supported for : retention.ms, flush.ms"
+TOO_SMALL = "Invalid value '-2' for configuration retention.ms: it is not in -1..9223372036854775807"
+EMPTY_LIST = "Invalid value '' for configuration cleanup.policy: it is not a list of compact, delete"
+
+
 @pytest.mark.parametrize(
     ("changes", "error", "message"),
     [
-        (
-            [("retention.ms", SET, "1"), ("retention.ms", DELETE, None)],
-            InvalidChangeError,
-            "Error due to duplicate config keys",
-        ),
-        (
-            [("retention.ms", SET, None), ("flush.ms", APPEND, None)],
-            InvalidChangeError,
-            "Null value not supported for : retention.ms, flush.ms",
-        ),
-        ([("retention.ms", 4, "1")], InvalidChangeError, "Unknown operation 4 for retention.ms."),
+        ([(RETENTION, SET, "1"), (RETENTION, DELETE, None)], InvalidChangeError, "Error due to duplicate config keys"),
+        ([(RETENTION, SET, None), ("flush.ms", APPEND, None)], InvalidChangeError, NULL),
+        ([(RETENTION, 4, "1")], InvalidChangeError, "Unknown operation 4 for retention.ms."),
         ([("nonsense", SET, "1")], InvalidConfigError, "Unknown topic config name: nonsense"),
-        ([("nonsense", APPEND, "1")], InvalidConfigError, "Can't APPEND to key nonsense because its type is not LIST."),
-        (
-            [("retention.ms", APPEND, "1")],
-            InvalidConfigError,
-            "Can't APPEND to key retention.ms because its type is not LIST.",
-        ),
-        (
-            [("retention.ms", SET, "-2")],
-            InvalidConfigError,
-            "Invalid value '-2' for configuration retention.ms: it is not in -1..9223372036854775807",
-        ),
-        (
-            [("cleanup.policy", SUBTRACT, "delete")],
-            InvalidConfigError,
-            "Invalid value '' for configuration cleanup.policy: it is not a list of compact, delete",
-        ),
+        ([("nonsense", APPEND, "1")], InvalidConfigError, NOT_A_LIST.format("nonsense")),
+        ([(RETENTION, APPEND, "1")], InvalidConfigError, NOT_A_LIST.format(RETENTION)),
+        ([(RETENTION, SET, "-2")], InvalidConfigError, TOO_SMALL),
+        ([("cleanup.policy", SUBTRACT, "delete")], InvalidConfigError, EMPTY_LIST),
     ],
 )
 def test_refusals(changes: list[Change], error: type[Exception], message: str) -> None:

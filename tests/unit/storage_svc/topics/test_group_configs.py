@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -12,7 +12,9 @@ from storage_svc.topics.group_configs import GROUP_CONFIGS, GroupConfigs
 
 SESSION, HEARTBEAT = "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"
 ASSIGNMENT = "consumer.assignment.interval.ms"
+MIN, MAX = "group.consumer.min", "group.consumer.max"
 LIMITS = {SESSION: (2000, 45000, 60000), HEARTBEAT: (1000, 5000, 15000), ASSIGNMENT: (0, 1000, 15000)}
+GREATEST = {SESSION: "60000", HEARTBEAT: "15000", ASSIGNMENT: "0"}
 Changes = list[tuple[str, Mapping[str, int]]]
 
 
@@ -23,13 +25,6 @@ def broker(**others: str) -> Callable[[str], int]:
         values.update({key: str(value) for key, value in zip(keys, LIMITS[config.name], strict=True)})
     values |= {name.replace("_", "."): value for name, value in others.items()}
     return lambda name: int(values[name])
-
-
-@pytest.fixture
-def catalog(tmp_path: Path) -> Iterator[Catalog]:
-    opened = Catalog.open(tmp_path)
-    yield opened
-    opened.close()
 
 
 @pytest.fixture
@@ -62,10 +57,7 @@ def test_the_names_of_the_brokers_keys() -> None:
         ({}, {}),
         ({SESSION: " 50000 "}, {SESSION: "50000"}),
         ({SESSION: "+2001", HEARTBEAT: "02000"}, {SESSION: "2001", HEARTBEAT: "2000"}),
-        (
-            {SESSION: "60000", HEARTBEAT: "15000", ASSIGNMENT: "0"},
-            {SESSION: "60000", HEARTBEAT: "15000", ASSIGNMENT: "0"},
-        ),
+        (GREATEST, GREATEST),
         ({SESSION: None, "nonsense": None}, {}),
     ],
 )
@@ -84,16 +76,10 @@ def test_what_may_be_set(configs: GroupConfigs, given: dict[str, str | None], ke
         ({SESSION: "2147483648"}, f"Invalid value 2147483648 for configuration {SESSION}: Not a number of type INT"),
         ({SESSION: "0"}, f"Invalid value 0 for configuration {SESSION}: Value must be at least 1"),
         ({ASSIGNMENT: "-1"}, f"Invalid value -1 for configuration {ASSIGNMENT}: Value must be at least 0"),
-        ({SESSION: "1999"}, f"{SESSION} must be greater than or equal to group.consumer.min.session.timeout.ms"),
-        ({SESSION: "60001"}, f"{SESSION} must be less than or equal to group.consumer.max.session.timeout.ms"),
-        (
-            {SESSION: "1", HEARTBEAT: "1"},
-            f"{HEARTBEAT} must be greater than or equal to group.consumer.min.heartbeat.interval.ms",
-        ),
-        (
-            {ASSIGNMENT: "15001"},
-            f"{ASSIGNMENT} must be less than or equal to group.consumer.max.assignment.interval.ms",
-        ),
+        ({SESSION: "1999"}, f"{SESSION} must be greater than or equal to {MIN}.session.timeout.ms"),
+        ({SESSION: "60001"}, f"{SESSION} must be less than or equal to {MAX}.session.timeout.ms"),
+        ({SESSION: "1", HEARTBEAT: "1"}, f"{HEARTBEAT} must be greater than or equal to {MIN}.heartbeat.interval.ms"),
+        ({ASSIGNMENT: "15001"}, f"{ASSIGNMENT} must be less than or equal to {MAX}.assignment.interval.ms"),
         ({SESSION: "5000"}, f"{SESSION} must be greater than {HEARTBEAT}"),
         ({SESSION: "6000", HEARTBEAT: "6000"}, f"{SESSION} must be greater than {HEARTBEAT}"),
     ],

@@ -3,24 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
 
 import pytest
 from protocol_lib.records.batch import build_batch
 from protocol_lib.records.record import Record
 from storage_svc.log.errors import StorageFailure
 from storage_svc.topics.catalog import CatalogError
-from unit.storage_svc.topics.test_registry import Folder
+
+from tests.unit.storage_svc.topics.conftest import Folder
 
 RECORD = build_batch([Record(0, 1_700_000_000_000, None, b"v")])
-
-
-@pytest.fixture
-async def folder(tmp_path: Path):  # type: ignore[no-untyped-def]
-    made = Folder(tmp_path)
-    made.registry.reconcile()
-    yield made
-    await made.close()
 
 
 def indexes(folder: Folder) -> list[int]:

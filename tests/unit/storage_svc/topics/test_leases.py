@@ -2,22 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 from storage_svc.topics.catalog import Catalog
 from storage_svc.topics.leases import LeasedGateway, LeasedListener, LeaseRefusedError, Leases
 
 EXTERNAL = LeasedListener("EXTERNAL", "localhost", 9092)
 INTERNAL = LeasedListener("INTERNAL", "gateway", 29092)
-
-
-@pytest.fixture
-def catalog(tmp_path: Path) -> Iterator[Catalog]:
-    opened = Catalog.open(tmp_path)
-    yield opened
-    opened.close()
 
 
 def test_names_keep_their_node_id_through_restarts(catalog: Catalog) -> None:

@@ -4,59 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import Mapping
-from pathlib import Path
+from base64 import urlsafe_b64encode
 
 import pytest
 from protocol_lib.records.batch import build_batch
 from protocol_lib.records.record import Record
-from storage_svc.log.config import LogConfig, LogSettings
+from storage_svc.log.config import LogConfig
 from storage_svc.log.disk.checkpoints import UnreadableCheckpoint, decode_partition_metadata, encode_partition_metadata
 from storage_svc.log.errors import StorageFailure
-from storage_svc.log.folder.data_folder import DataFolder
-from storage_svc.topics.catalog import Catalog, CatalogTopic
+from storage_svc.topics.catalog import CatalogTopic
 from storage_svc.topics.configs import effective
-from storage_svc.topics.registry import Topic, TopicRegistry
+from storage_svc.topics.registry import Topic, TopicRegistry, new_topic_id
+
+from tests.unit.storage_svc.topics.conftest import Folder
 
 ORDERS = b"o" * 16
-
-
-def log_config(own: Mapping[str, str]) -> LogConfig:
-    return LogConfig.from_properties(effective(own, {}))
-
-
-class Folder:
-    """A data folder that is opened and closed as a whole."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.open()
-
-    def open(self) -> None:
-        self.logs = DataFolder.open(self.path, LogSettings())
-        self.catalog = Catalog.open(self.path)
-        self.registry = TopicRegistry(self.catalog, self.logs, log_config)
-
-    async def close(self) -> None:
-        await self.logs.close()
-        self.catalog.close()
-
-    async def restart(self) -> TopicRegistry[LogConfig]:
-        await self.close()
-        self.open()
-        self.registry.reconcile()
-        return self.registry
-
-    def directories(self) -> list[str]:
-        return sorted(each.name for each in self.path.iterdir() if each.is_dir())
-
-
-@pytest.fixture
-async def folder(tmp_path: Path):  # type: ignore[no-untyped-def]
-    made = Folder(tmp_path)
-    made.registry.reconcile()
-    yield made
-    await made.close()
 
 
 async def test_a_topic_survives_with_its_id_and_configs(folder: Folder) -> None:
@@ -129,7 +91,6 @@ async def test_a_missing_directory_is_made_again(folder: Folder) -> None:
     await folder.close()
     shutil.rmtree(folder.path / "orders-1")
     folder.open()
-    folder.registry.reconcile()
     assert folder.directories() == ["orders-0", "orders-1", "orders-2"]
 
 
@@ -190,7 +151,6 @@ async def test_a_lost_catalog_is_rebuilt_from_the_directories(folder: Folder) ->
     await folder.close()
     (folder.path / "catalog.sqlite").unlink()
     folder.open()
-    folder.registry.reconcile()
     assert folder.registry.get("orders") == Topic("orders", made.id, 2, {"retention.ms": "-1"})
 
 
@@ -201,7 +161,6 @@ async def test_a_directory_that_contradicts_the_catalog_is_withheld_and_all_othe
     (folder.path / "orders-1" / "partition.metadata").write_bytes(b"version: 0\ntopic_id: b3RoZXJvdGhlcm90aGVybw")
     for _ in range(2):
         folder.open()
-        folder.registry.reconcile()
         assert folder.registry.get("orders") == topic
         withheld = folder.logs.logs["orders", 1]
         assert (withheld.offline or "").startswith("directory orders-1 belongs to topic id b3RoZXJvdGhlcm90aGVybw, ")
@@ -214,7 +173,6 @@ async def test_a_directory_that_contradicts_the_catalog_is_withheld_and_all_othe
         await folder.close()
     (folder.path / "orders-1" / "partition.metadata").write_bytes(encode_partition_metadata(topic.id))
     folder.open()
-    folder.registry.reconcile()
     assert (folder.logs.logs["orders", 1].offline, folder.logs.logs["orders", 1].log_end_offset) == (None, 1)
 
 
@@ -248,20 +206,5 @@ async def test_the_id_that_most_directories_have_is_adopted(folder: Folder) -> N
     assert [folder.logs.logs["lost", index].offline is None for index in range(3)] == [True, False, True]
 
 
-async def test_a_creation_the_disk_refuses_leaves_nothing(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
-    (folder.path / "orders-1").write_bytes(b"a file in the way")
-    with pytest.raises(StorageFailure):
-        folder.registry.create("orders", 2, {})
-    assert folder.registry.names() == []
-    assert folder.catalog.topics() == []
-    assert folder.logs.logs == {}
-    (folder.path / "orders-1").unlink()
-    assert folder.registry.create("orders", 2, {}).partition_count == 2
-
-
 async def test_topic_ids_never_look_like_an_option(folder: Folder) -> None:
-    from base64 import urlsafe_b64encode
-
-    from storage_svc.topics.registry import new_topic_id
-
     assert not any(urlsafe_b64encode(new_topic_id()).startswith(b"-") for _ in range(1000))

@@ -27,12 +27,23 @@ GOOD = batch_of((NOW_MS, b"k"), (NOW_MS + 1, b"k"))
 ZSTD = batch_of((NOW_MS, b"k"), codec=Codec.ZSTD)
 KEYLESS = batch_of((NOW_MS, b"k"), (NOW_MS, None), (NOW_MS, b""), (NOW_MS, None))
 COMPACT = {"cleanup.policy": "compact"}
+UNCOMPRESSED = {"compression.type": "uncompressed"}
+GROWING = batch_of(*[(NOW_MS, b"k" * 20)] * 50, codec=Codec.ZSTD)
+STAMPED = edited(GOOD, 21, ">h", 0x08)
+TOO_OLD = batch_of((NOW_MS, b"k"), (NOW_MS - 1001, b"k"), (-1, b"k"))
 BOMB = zlib.compress(bytes(17 << 20), wbits=31)
 ONE_RECORD = bytes(GOOD[61 : 61 + 1 + (GOOD[61] >> 1)])
 
 #: A timestamp delta of 2**63 - 1 milliseconds, after a record of today.
 OVERFLOW_RECORD = b"\0" + write_signed(2**63 - 1) + b"\2\2k\1\0"
 TIME_OVERFLOW = with_records(ONE_RECORD + bytes([2 * len(OVERFLOW_RECORD)]) + OVERFLOW_RECORD, 2)
+
+
+def produced(epoch: int, sequence: int, *, transactional: bool = False) -> bytes:
+    """Return a batch of the producer whose first batch every case appends, under epoch 5 with sequence 0."""
+    options = {"producer_id": 9, "producer_epoch": epoch, "base_sequence": sequence, "transactional": transactional}
+    return batch_of((NOW_MS, b"k"), **options)
+
 
 #: A case: the bytes to append, the topic's settings, the error code, and the indexes of the records that are blamed.
 CASES: dict[str, tuple[bytes, dict[str, str], int, list[int]]] = {
@@ -63,12 +74,7 @@ CASES: dict[str, tuple[bytes, dict[str, str], int, list[int]]] = {
     "13 codec 7": (edited(GOOD, 21, ">h", 7), {}, 76, []),
     "14 broken zstd on a compacted topic": (edited(GOOD, 21, ">h", Codec.ZSTD), COMPACT, 2, []),
     "14 broken gzip to be recompressed": (edited(GOOD, 21, ">h", Codec.GZIP), {"compression.type": "lz4"}, 2, []),
-    "14 decompresses to too much": (
-        with_records(zlib.compress(bytes(17 << 20), wbits=31), 2, Codec.GZIP),
-        COMPACT,
-        87,
-        [],
-    ),
+    "14 decompresses to too much": (with_records(BOMB, 2, Codec.GZIP), COMPACT, 87, []),
     "15 fewer records than offsets": (edited(GOOD, 57, ">i", 1), {}, 87, []),
     "15 no records": (edited(edited(GOOD, 57, ">i", 0), 23, ">i", -1), {}, 87, []),
     "15 offsets run backwards": (edited(GOOD, 23, ">i", -2), {}, 87, []),
@@ -93,53 +99,24 @@ CASES: dict[str, tuple[bytes, dict[str, str], int, list[int]]] = {
     "16 record header without a key": (with_records(b"\x10\0\0\0\0\0\x02\x01\0", 1), COMPACT, 87, [0]),
     "16 record shorter than its length": (with_records(b"\x0e\0\0\0\0\0\0\0", 1), COMPACT, 87, [0]),
     "17 too new": (batch_of((NOW_MS, b"k"), (NOW_MS + HOUR_MS + 1, b"k")), {}, 32, [1]),
-    "17 too old": (
-        batch_of((NOW_MS, b"k"), (NOW_MS - 1001, b"k"), (-1, b"k")),
-        {"message.timestamp.before.max.ms": "1000"},
+    "17 too old": (TOO_OLD, {"message.timestamp.before.max.ms": "1000"}, 32, [1]),
+    "17 newer than the topic allows": (
+        batch_of((NOW_MS + 10, b"k")),
+        {"message.timestamp.after.max.ms": "9"},
         32,
-        [1],
+        [0],
     ),
     "17 wins over 16": (batch_of((NOW_MS, None), (NOW_MS + HOUR_MS + 1, b"k")), COMPACT | {}, 32, [0, 1]),
-    "17 log append time by the producer": (edited(GOOD, 21, ">h", 0x08), {}, 32, [0, 1]),
-    "17 log append time is the broker's": (
-        edited(GOOD, 21, ">h", 0x08),
-        {"message.timestamp.type": "LogAppendTime"},
-        32,
-        [0, 1],
-    ),
-    "18 too large after recompression": (
-        batch_of(*[(NOW_MS, b"k" * 20)] * 50, codec=Codec.ZSTD),
-        {"compression.type": "uncompressed", "max.message.bytes": "500"},
-        10,
-        [],
-    ),
+    "17 log append time by the producer": (STAMPED, {}, 32, [0, 1]),
+    "17 log append time is the broker's": (STAMPED, {"message.timestamp.type": "LogAppendTime"}, 32, [0, 1]),
+    "18 too large after recompression": (GROWING, UNCOMPRESSED | {"max.message.bytes": "500"}, 10, []),
     "18 larger than a segment": (GOOD, {"segment.bytes": str(len(GOOD) - 1)}, 18, []),
-    "18 larger than a segment after recompression": (
-        batch_of(*[(NOW_MS, b"k" * 20)] * 50, codec=Codec.ZSTD),
-        {"compression.type": "uncompressed", "segment.bytes": "500"},
-        18,
-        [],
-    ),
-    "20 older epoch": (batch_of((NOW_MS, b"k"), producer_id=9, producer_epoch=4, base_sequence=1), {}, 47, []),
-    "21 gap in the sequence": (batch_of((NOW_MS, b"k"), producer_id=9, producer_epoch=5, base_sequence=2), {}, 45, []),
-    "21 new epoch, sequence not 0": (
-        batch_of((NOW_MS, b"k"), producer_id=9, producer_epoch=6, base_sequence=1),
-        {},
-        45,
-        [],
-    ),
-    "22 transactional, no transaction": (
-        batch_of((NOW_MS, b"k"), producer_id=9, producer_epoch=5, base_sequence=1, transactional=True),
-        {},
-        48,
-        [],
-    ),
-    "22 before the sequence": (
-        batch_of((NOW_MS, b"k"), producer_id=9, producer_epoch=5, base_sequence=7, transactional=True),
-        {},
-        48,
-        [],
-    ),
+    "18 larger than a segment after recompression": (GROWING, UNCOMPRESSED | {"segment.bytes": "500"}, 18, []),
+    "20 older epoch": (produced(4, 1), {}, 47, []),
+    "21 gap in the sequence": (produced(5, 2), {}, 45, []),
+    "21 new epoch, sequence not 0": (produced(6, 1), {}, 45, []),
+    "22 transactional, no transaction": (produced(5, 1, transactional=True), {}, 48, []),
+    "22 before the sequence": (produced(5, 7, transactional=True), {}, 48, []),
 }
 
 
@@ -147,8 +124,7 @@ CASES: dict[str, tuple[bytes, dict[str, str], int, list[int]]] = {
 def test_refused(tmp_path, folders, read_all, case):
     records, properties, code, blamed = CASES[case]
     log = folders.open(tmp_path).create("t", 0, bytes(16), LogConfig())
-    first = batch_of((NOW_MS, b"k"), producer_id=9, producer_epoch=5, base_sequence=0)
-    assert log.append(first).error_code == 0
+    assert log.append(produced(5, 0)).error_code == 0
     before = read_all(log), log.producers.encode(), log.segments.active.size
     log.configure(LogConfig.from_properties(properties))
     appended = log.append(records, verified=False)
@@ -158,8 +134,7 @@ def test_refused(tmp_path, folders, read_all, case):
     assert (log.log_end_offset, log.high_watermark) == (1, 1)
     log.configure(LogConfig())
     assert (read_all(log), log.producers.encode(), log.segments.active.size) == before
-    again = batch_of((NOW_MS, b"k"), producer_id=9, producer_epoch=5, base_sequence=1)
-    assert (log.append(again).base_offset, log.append(again).base_offset) == (1, 1)
+    assert [log.append(produced(5, 1)).base_offset for _ in range(2)] == [1, 1]
 
 
 ACCEPTED: dict[str, tuple[bytes, dict[str, str]]] = {

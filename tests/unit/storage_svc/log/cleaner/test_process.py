@@ -94,22 +94,6 @@ async def test_stopping_ends_a_cleaning_that_takes_long(tmp_path: Path) -> None:
     directory.release()
 
 
-async def test_a_topic_may_be_deleted_while_it_is_compacted(tmp_path: Path) -> None:
-    directory = open_directory(tmp_path, LogSettings(cleaner_backoff_ms=50, cleaner_io_bytes_per_second=100_000))
-    log = dirty_log(directory)
-    maintenance = start(directory)
-    async with asyncio.timeout(60):
-        while not log.compaction.running:  # noqa: ASYNC110 (nothing tells, and it may soon be over)
-            await asyncio.sleep(0)
-    directory.delete("t", 0)
-    again = directory.create("t", 0, bytes(range(1, 17)), COMPACT)
-    append(again, (b"new", b"1"))
-    await until_async(lambda: not log.compaction.running)
-    assert [record.key for record in records_of(again)] == [b"new"]
-    assert again.compaction.uncleanable is None
-    await stop(directory, maintenance)
-
-
 async def test_the_end_of_the_helper_is_not_the_end_of_the_log(tmp_path: Path) -> None:
     directory = open_directory(tmp_path, LogSettings(cleaner_backoff_ms=50, cleaner_io_bytes_per_second=1))
     log = dirty_log(directory)
