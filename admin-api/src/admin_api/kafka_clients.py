@@ -185,7 +185,7 @@ class _Line:
         return self.connection.is_open
 
     async def reserve(self, size: int) -> None:
-        await self.memory.reserve(size)
+        await self.memory.reserve(size)  # mutant: answer-memory-reserved
         self._reserved += size
 
     def release(self) -> None:

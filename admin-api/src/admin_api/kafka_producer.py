@@ -121,7 +121,7 @@ class Producers:
         alone: deque[tuple[int, int]] = deque()
         for partition, indexes in by_partition.items():
             answer = answers[partition]
-            if len(indexes) > 1 and _is_refusal(answer):
+            if len(indexes) > 1 and _is_refusal(answer):  # mutant: refusal-of-one-record
                 alone += [(partition, index) for index in indexes]
             for number, index in enumerate(indexes):
                 if isinstance(answer, Exception):
@@ -150,7 +150,7 @@ class Producers:
             if producer is not None and is_good and not self._clients.stopped:
                 self._idle.put(producer)
             elif producer is not None:
-                producer.end()
+                producer.end()  # mutant: failure-ends-producer
                 await producer.ended()
 
 

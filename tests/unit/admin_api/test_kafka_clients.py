@@ -136,31 +136,34 @@ async def test_the_memory_of_a_large_answer_is_held_until_it_is_forgotten() -> N
 
 
 async def test_no_large_answer_is_read_before_there_is_memory_for_it() -> None:
-    two = Use("two", 2, ANSWER_BYTES_MAX)
-    async with broker(lambda: answer_of(data=bytes(10_000_000))) as gateway, pool(gateway.port) as clients:
+    two = Use("two", 2, 1_500_000)
+    async with broker(lambda: answer_of(data=bytes(1_000_000))) as gateway, pool(gateway.port) as clients:
         async with clients.borrow(two) as first, clients.borrow(two) as second:
             (answer,) = await first.fetch("t", {0: 0}, bytes_max=1)
             waits = asyncio.create_task(second.fetch("t", {0: 0}, bytes_max=1))
             await until_async(lambda: bool(clients._memories["two"]._waiting))
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(0.3)
             assert not waits.done()
-            assert len(answer.data) == 10_000_000
+            assert len(answer.data) == 1_000_000
             first.forget()
-            assert len((await waits)[0].data) == 10_000_000
+            assert len((await waits)[0].data) == 1_000_000
         assert (gateway.connections, clients.open) == (2, 2)
 
 
 async def test_a_borrower_that_leaves_while_it_waits_for_memory() -> None:
-    two = Use("two", 2, ANSWER_BYTES_MAX)
-    async with broker(lambda: answer_of(data=bytes(10_000_000))) as gateway, pool(gateway.port) as clients:
-        async with clients.borrow(two) as first:
-            await first.fetch("t", {0: 0}, bytes_max=1)
-            waits = asyncio.create_task(fetch(clients, two))
-            await until_async(lambda: bool(clients._memories["two"]._waiting))
-            waits.cancel()
-            await asyncio.wait([waits])
-            await until_async(lambda: not clients._memories["two"]._waiting)
-            assert clients.open == 1
+    two = Use("two", 2, 1_500_000)
+    async with (
+        broker(lambda: answer_of(data=bytes(1_000_000))) as gateway,
+        pool(gateway.port) as clients,
+        clients.borrow(two) as first,
+    ):
+        await first.fetch("t", {0: 0}, bytes_max=1)
+        waits = asyncio.create_task(fetch(clients, two))
+        await until_async(lambda: bool(clients._memories["two"]._waiting))
+        waits.cancel()
+        await asyncio.wait([waits])
+        await until_async(lambda: not clients._memories["two"]._waiting)
+        assert clients.open == 1
 
 
 async def test_a_borrower_that_leaves_before_its_answer_leaves_no_connection() -> None:

@@ -1,4 +1,4 @@
-"""A network that fails between admin-api and the gateway: each record once, and none after it was reported as failed."""
+"""A network that fails between admin-api and the gateway: each record once, and none after its report of failure."""
 
 from __future__ import annotations
 

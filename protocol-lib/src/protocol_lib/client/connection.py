@@ -206,7 +206,7 @@ class Connection(asyncio.BufferedProtocol):
             self._end(InvalidResponseError(f"{self.address}: {fault}"))
         if self._receiver.announced and self._room is not None and self._ended is None:
             assert self._transport is not None
-            self._transport.pause_reading()
+            self._transport.pause_reading()  # mutant: room-before-answer
             self._making_room = self._loop.create_task(self._make_room(self._room, self._receiver.announced))
 
     def eof_received(self) -> None:
