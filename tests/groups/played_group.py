@@ -55,7 +55,7 @@ class PlayedTopics:
 class Write(NamedTuple):
     """A write on its way to the log."""
 
-    #: Makes the event for the end of the write.
+    #: A function that makes the event for the end of the write.
     ended: Callable[[ErrorCode], Any]
     value: GroupMetadataValue
 
@@ -81,11 +81,11 @@ class PlayedGroup:
         #: The answers that nobody has fetched yet, by request.
         self.answers: dict[int, Any] = {}
         self.log = StoredConsumerGroup()
-        #: What the log has about a classic group, and the number of records written.
+        #: The classic group as the log has it, and the number of records written.
         self.stored: GroupMetadataValue | None = None
         self.written = 0
         self.log_refuses = False
-        #: Writes whose end the test brings about, if it holds them; else they end at once.
+        #: The writes under way. The test ends them if it holds them; else they end at once.
         self.holds_writes = False
         self.writes: list[Write] = []
 

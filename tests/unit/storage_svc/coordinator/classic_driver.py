@@ -178,4 +178,3 @@ STATES: dict[GroupState, Callable[[], Driver]] = {
     STABLE: stable,
     DEAD: dead,
 }
-ALL = tuple(STATES)
