@@ -1,13 +1,17 @@
 """Fixtures of the whole suite, and how `make test` shares it between processes."""
 
 import asyncio
+import re
 import signal
+import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 import uvloop
 from hypothesis import HealthCheck, settings
 from service_chassis import logs
+from support import late
 from support.kafka_broker import apache_kafka
 from support.kafka_classes import kafka_classes
 from support.loop_guard import guard_loops
@@ -42,6 +46,26 @@ class SharedByFile(LoadFileScheduling):
         if self.config.getoption("markexpr").startswith("etl "):
             return file
         return next((scope for path, scope in _TOGETHER.items() if file.startswith(path)), file)
+
+
+_NOT = re.compile(r"\bnot (\w+)")
+_MARKS = re.compile(r"^pytestmark = .*", re.MULTILINE)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave out a file all of whose tests have a marker that `-m` excludes, before it imports Spark and clients."""
+    expression = config.getoption("markexpr")
+    if collection_path.suffix != ".py" or " or " in expression or (found := _NOT.findall(expression)) == []:
+        return None
+    marks = "".join(_MARKS.findall(collection_path.read_text(encoding="utf-8")))
+    return True if any(f"pytest.mark.{name}" in marks for name in found) else None
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Fail the collection of `make test` if it imports what every one of its processes would then have to import."""
+    imported = [name for name in late.MODULES if name in sys.modules]
+    if imported and all(f"not {name}" in session.config.getoption("markexpr") for name in ("etl", "conformance")):
+        raise pytest.UsageError(f"{', '.join(imported)}: import this with support/late.py")
 
 
 # Programs under test obey ignored signals, which they would get from `nohup make test` and from `make test &`.

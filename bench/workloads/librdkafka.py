@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import time
 
-import confluent_kafka
 from drivers import Driver
 from flood import Flood
 from readback import check
@@ -28,6 +27,8 @@ FULL_QUEUE_MS = 10
 def produce_records(address: str, topic: str, records: int, record_bytes: int) -> float:
     """Return the seconds until all were acknowledged."""
     failed: list[object] = []
+    import confluent_kafka
+
     producer = confluent_kafka.Producer(
         {
             "bootstrap.servers": address,
@@ -57,6 +58,8 @@ def produce_records(address: str, topic: str, records: int, record_bytes: int) -
 
 def consume_records(address: str, topic: str, records: int) -> tuple[float, int]:
     """Return the seconds from the assignment to the last record, and the bytes of their values."""
+    import confluent_kafka
+
     consumer = confluent_kafka.Consumer(
         {
             "bootstrap.servers": address,

@@ -7,13 +7,16 @@ job on each side. The processor time of the driver is that of the JVM.
 from __future__ import annotations
 
 import statistics
+from types import ModuleType
+from typing import TYPE_CHECKING
 
 import flights_topic
-import spark_jobs
 from drivers import Driver
 from sides import Layout, Side
-from spark_jobs import Timed
 from workload import Measure, Must, Sample, Workload
+
+if TYPE_CHECKING:
+    from spark_jobs import Timed
 
 _OURS = (Layout.COMBINED, Layout.SEPARATE)
 #: The flights, three times.
@@ -23,17 +26,24 @@ _BATCH_RECORDS = 100
 _BATCHES = 10
 
 
+def _jobs() -> ModuleType:
+    """Return the module of the jobs. It imports Spark, which takes half a second."""
+    import spark_jobs
+
+    return spark_jobs
+
+
 class _OfSpark(Workload):
     quick = False
 
     def missing(self) -> str:
-        return spark_jobs.why_not()
+        return str(_jobs().why_not())
 
 
 def _driver() -> Driver:
     """Return a process with a session."""
     driver = Driver.named("spark")
-    driver.call(spark_jobs.opened)
+    driver.call(_jobs().opened)
     return driver
 
 
@@ -60,7 +70,7 @@ class Read(_OfSpark):
 
     def run(self, side: Side, amount: int) -> Sample:
         with side.watch() as usage:
-            done = _driver().call(getattr(spark_jobs, self._job), side.address, self.name).result
+            done = _driver().call(getattr(_jobs(), self._job), side.address, self.name).result
         usage.cpu_seconds["driver"] = done.cpu_seconds
         if done.records != self._written[side]:
             raise RuntimeError(f"{done.records} of {self._written[side]} records were read")
@@ -109,8 +119,8 @@ class AgainstPlain(_OfSpark):
         written = Driver.shared().call(flights_topic.write, side.address, self.name, records).result
         end = [before + more for before, more in zip(begin, written, strict=True)]
         self._ends[side] = end
-        plain = _driver().call(spark_jobs.plain, side.address, self.name, begin, end).result
-        ours = _driver().call(spark_jobs.pipeline, side.address, self.name, self.name).result
+        plain = _driver().call(_jobs().plain, side.address, self.name, begin, end).result
+        ours = _driver().call(_jobs().pipeline, side.address, self.name, self.name).result
         if ours.records != plain.records:
             raise RuntimeError(f"{ours.records} of {plain.records} records went through the pipeline")
         return ours, plain
@@ -137,10 +147,10 @@ class SmallBatches(_OfSpark):
         driver = Driver()
         _create(side, self.name)
         try:
-            started = driver.call(spark_jobs.opened).result
+            started = driver.call(_jobs().opened).result
             with side.watch() as usage:
                 first, *others = driver.call(
-                    spark_jobs.batches, side.address, self.name, _BATCH_RECORDS, 2 * _BATCHES
+                    _jobs().batches, side.address, self.name, _BATCH_RECORDS, 2 * _BATCHES
                 ).result
         finally:
             driver.close()

@@ -9,9 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
-from confluent_kafka.admin._resource import ResourceType
 from drivers import Driver
 from flood import Flood, produce
 from raw import Connection, Figures
@@ -31,6 +28,10 @@ _TURNS = 4
 
 def _sync_state(side: Side) -> None:
     """Have Kafka sync the coordinator's log, too. A first transaction has made the topic."""
+    from confluent_kafka.admin import AdminClient
+    from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
+    from confluent_kafka.admin._resource import ResourceType
+
     admin = AdminClient({"bootstrap.servers": side.address})
     entry = ConfigEntry("flush.messages", "1", incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ResourceType.TOPIC, _STATE_TOPIC, incremental_configs=[entry])

@@ -7,33 +7,33 @@ import contextlib
 from collections.abc import AsyncIterator
 
 import pytest
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
-from aiokafka.errors import KafkaError, ProducerFenced
-from aiokafka.structs import TopicPartition
+from support.late import aiokafka
 
 from tests.clients.conftest import RunningBroker
 
 
 @contextlib.asynccontextmanager
-async def producing(broker: RunningBroker, name: str, timeout_ms: int = 60_000) -> AsyncIterator[AIOKafkaProducer]:
-    producer = AIOKafkaProducer(
+async def producing(
+    broker: RunningBroker, name: str, timeout_ms: int = 60_000
+) -> AsyncIterator[aiokafka.AIOKafkaProducer]:
+    producer = aiokafka.AIOKafkaProducer(
         bootstrap_servers=broker.bootstrap, transactional_id=name, transaction_timeout_ms=timeout_ms
     )
     await producer.start()
     try:
         yield producer
     finally:
-        with contextlib.suppress(KafkaError):  # a fenced one cannot end what it began
+        with contextlib.suppress(aiokafka.errors.KafkaError):  # a fenced one cannot end what it began
             await producer.stop()
 
 
 async def values(broker: RunningBroker, topic: str, count: int, isolation_level: str = "read_committed") -> list[bytes]:
     """Return the first records of partition 0."""
     found: list[bytes] = []
-    async with AIOKafkaConsumer(
+    async with aiokafka.AIOKafkaConsumer(
         bootstrap_servers=broker.bootstrap, isolation_level=isolation_level, auto_offset_reset="earliest"
     ) as consumer:
-        consumer.assign([TopicPartition(topic, 0)])
+        consumer.assign([aiokafka.TopicPartition(topic, 0)])
         async with asyncio.timeout(60):
             while len(found) < count:
                 found.append((await consumer.getone()).value)
@@ -42,8 +42,8 @@ async def values(broker: RunningBroker, topic: str, count: int, isolation_level:
 
 async def until_end(broker: RunningBroker, topic: str, offset: int) -> None:
     """Wait until partition 0 ends at an offset, as it does when markers have come."""
-    here = TopicPartition(topic, 0)
-    async with AIOKafkaConsumer(bootstrap_servers=broker.bootstrap) as consumer, asyncio.timeout(60):
+    here = aiokafka.TopicPartition(topic, 0)
+    async with aiokafka.AIOKafkaConsumer(bootstrap_servers=broker.bootstrap) as consumer, asyncio.timeout(60):
         while True:
             if (await consumer.end_offsets([here]))[here] >= offset:
                 return
@@ -53,12 +53,14 @@ async def until_end(broker: RunningBroker, topic: str, offset: int) -> None:
 async def until_committed(broker: RunningBroker, group: str, topic: str, offset: int) -> None:
     """Wait until a group has committed an offset; the marker of a commit comes after its answer."""
     async with (
-        AIOKafkaConsumer(bootstrap_servers=broker.bootstrap, group_id=group, enable_auto_commit=False) as consumer,
+        aiokafka.AIOKafkaConsumer(
+            bootstrap_servers=broker.bootstrap, group_id=group, enable_auto_commit=False
+        ) as consumer,
         asyncio.timeout(60),
     ):
-        consumer.assign([TopicPartition(topic, 0)])
+        consumer.assign([aiokafka.TopicPartition(topic, 0)])
         while True:
-            if (await consumer.committed(TopicPartition(topic, 0)) or 0) == offset:
+            if (await consumer.committed(aiokafka.TopicPartition(topic, 0)) or 0) == offset:
                 return
             await asyncio.sleep(0.02)
 
@@ -80,7 +82,7 @@ async def test_a_second_producer_fences_the_first_and_aborts_what_it_began(broke
         await first.begin_transaction()
         await first.send_and_wait(topic, b"lost", partition=0)
         async with producing(broker, name) as second:
-            with pytest.raises(ProducerFenced):
+            with pytest.raises(aiokafka.errors.ProducerFenced):
                 await first.commit_transaction()
             async with second.transaction():
                 await second.send_and_wait(topic, b"kept", partition=0)
@@ -97,9 +99,9 @@ async def test_a_transaction_that_has_timed_out_is_aborted_and_its_producer_refu
             await producer.begin_transaction()
             await producer.send_and_wait(topic, b"lost", partition=0)
         await until_end(broker, topic, 4)  # two records, two markers
-        with pytest.raises(ProducerFenced):
+        with pytest.raises(aiokafka.errors.ProducerFenced):
             await first.commit_transaction()
-        with pytest.raises(ProducerFenced):
+        with pytest.raises(aiokafka.errors.ProducerFenced):
             await second.send_and_wait(topic, b"late", partition=0)
     async with producing(broker, name) as successor, successor.transaction():
         await successor.send_and_wait(topic, b"kept", partition=0)
@@ -109,8 +111,8 @@ async def test_a_transaction_that_has_timed_out_is_aborted_and_its_producer_refu
 
 async def test_offsets_are_committed_with_the_records_or_not_at_all(broker: RunningBroker) -> None:
     source, copy, group = await broker.topic("source"), await broker.topic("copy"), broker.name("group")
-    here = TopicPartition(source, 0)
-    async with AIOKafkaProducer(bootstrap_servers=broker.bootstrap) as filler:
+    here = aiokafka.TopicPartition(source, 0)
+    async with aiokafka.AIOKafkaProducer(bootstrap_servers=broker.bootstrap) as filler:
         for number in range(6):
             await filler.send_and_wait(source, b"%d" % number, partition=0)
     async with producing(broker, broker.name("id")) as producer:

@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Callable, Iterator
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from support.late import confluent
 
 from tests.clients.conftest import RunningBroker
 from tests.support.waiting import until
@@ -19,15 +19,15 @@ def topic_of(broker: RunningBroker, stem: str = "topic") -> str:
     return asyncio.run(broker.topic(stem))
 
 
-def producing(broker: RunningBroker, name: str, timeout_ms: int = 60_000) -> Producer:
+def producing(broker: RunningBroker, name: str, timeout_ms: int = 60_000) -> confluent.Producer:
     options = {"transactional.id": name, "transaction.timeout.ms": timeout_ms, "linger.ms": 0}
-    producer = Producer({"bootstrap.servers": broker.bootstrap, **options})
+    producer = confluent.Producer({"bootstrap.servers": broker.bootstrap, **options})
     producer.init_transactions(TIMEOUT_S)
     return producer
 
 
-def consuming(broker: RunningBroker, group: str, isolation_level: str = "read_committed") -> Consumer:
-    return Consumer(
+def consuming(broker: RunningBroker, group: str, isolation_level: str = "read_committed") -> confluent.Consumer:
+    return confluent.Consumer(
         {
             "bootstrap.servers": broker.bootstrap,
             "group.id": group,
@@ -39,14 +39,14 @@ def consuming(broker: RunningBroker, group: str, isolation_level: str = "read_co
     )
 
 
-def send(producer: Producer, topic: str, *numbers: int) -> None:
+def send(producer: confluent.Producer, topic: str, *numbers: int) -> None:
     """Return when the broker has answered."""
     for number in numbers:
         producer.produce(topic, b"%d" % number, partition=0)
     assert producer.flush(TIMEOUT_S) == 0
 
 
-def commit(producer: Producer, topic: str, *numbers: int) -> None:
+def commit(producer: confluent.Producer, topic: str, *numbers: int) -> None:
     producer.begin_transaction()
     send(producer, topic, *numbers)
     producer.commit_transaction(TIMEOUT_S)
@@ -55,7 +55,7 @@ def commit(producer: Producer, topic: str, *numbers: int) -> None:
 def values(broker: RunningBroker, topic: str, isolation_level: str = "read_committed") -> list[int]:
     """Return the records of partition 0 to its end."""
     consumer = consuming(broker, "values", isolation_level)
-    consumer.assign([TopicPartition(topic, 0, 0)])
+    consumer.assign([confluent.TopicPartition(topic, 0, 0)])
     records = iter(lambda: consumer.poll(TIMEOUT_S), None)
     found = [int(record.value()) for record in itertools.takewhile(lambda record: record.error() is None, records)]
     consumer.close()
@@ -65,14 +65,14 @@ def values(broker: RunningBroker, topic: str, isolation_level: str = "read_commi
 def until_end(broker: RunningBroker, topic: str, offset: int) -> None:
     """Wait until partition 0 ends at an offset, as it does when markers have come."""
     consumer = consuming(broker, "ends", "read_uncommitted")
-    until(lambda: consumer.get_watermark_offsets(TopicPartition(topic, 0), TIMEOUT_S)[1] >= offset)
+    until(lambda: consumer.get_watermark_offsets(confluent.TopicPartition(topic, 0), TIMEOUT_S)[1] >= offset)
     consumer.close()
 
 
-def refusal(call: Callable[[float], None]) -> KafkaError:
-    with pytest.raises(KafkaException) as raised:
+def refusal(call: Callable[[float], None]) -> confluent.KafkaError:
+    with pytest.raises(confluent.KafkaException) as raised:
         call(TIMEOUT_S)
-    error: KafkaError = raised.value.args[0]
+    error: confluent.KafkaError = raised.value.args[0]
     return error
 
 
@@ -95,7 +95,7 @@ def test_a_second_producer_fences_the_first_and_aborts_what_it_began(broker: Run
     send(first, topic, 1)
     second = producing(broker, name)
     error = refusal(first.commit_transaction)
-    assert (error.code(), error.fatal()) == (KafkaError._FENCED, True)
+    assert (error.code(), error.fatal()) == (confluent.KafkaError._FENCED, True)
     commit(second, topic, 2)
     assert values(broker, topic) == [2]
     assert values(broker, topic, "read_uncommitted") == [1, 2]
@@ -108,7 +108,7 @@ def test_a_transaction_that_has_timed_out_is_aborted_and_its_commit_refused(brok
     send(producer, topic, 1)
     until_end(broker, topic, 2)
     error = refusal(producer.commit_transaction)
-    assert (error.code(), error.fatal()) == (KafkaError._FENCED, True)
+    assert (error.code(), error.fatal()) == (confluent.KafkaError._FENCED, True)
     commit(producing(broker, name), topic, 2)
     assert values(broker, topic) == [2]
     assert values(broker, topic, "read_uncommitted") == [1, 2]
@@ -119,7 +119,7 @@ def test_a_copy_commits_its_offsets_with_its_records_or_not_at_all(broker: Runni
     filler = producing(broker, broker.name("id"))
     commit(filler, source, 0, 1, 2)
     commit(filler, source, 3, 4, 5)
-    here = [TopicPartition(source, 0)]
+    here = [confluent.TopicPartition(source, 0)]
     consumer = consuming(broker, group)
     consumer.subscribe([source])
     producer = producing(broker, broker.name("id"))

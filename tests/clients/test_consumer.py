@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 
-import confluent_kafka
 import pytest
 from clients.proxy import KafkaProxy
 from protocol_lib.api import ApiKey
 from protocol_lib.client import Consumer, ConsumerRecord, OffsetAndMetadata, Producer, TopicPartition
 from protocol_lib.client.errors import ClientClosedError, NoOffsetError
 from protocol_lib.records.compression import Codec
+from support.late import confluent
 
 #: Limit of a poll for records that will arrive; it ends when they are there.
 WAIT_MS = 30_000
@@ -250,7 +250,7 @@ async def test_read_committed_hands_over_committed_records(broker):
 
     def write() -> None:
         clients = [
-            confluent_kafka.Producer(
+            confluent.Producer(
                 {"bootstrap.servers": broker.bootstrap, "transactional.id": broker.name("txn"), "linger.ms": 0}
             )
             for _ in range(2)

@@ -16,7 +16,6 @@ import threading
 import time
 from collections import defaultdict
 
-import confluent_kafka
 import pytest
 from clients.disturbances import THREADS, disturbed, scaled
 from clients.proxy import KafkaProxy
@@ -32,6 +31,7 @@ from protocol_lib.client import (
     TopicPartition,
 )
 from protocol_lib.client.errors import KafkaError
+from support.late import confluent
 
 PARTITIONS = 4
 MEMBERS = 3
@@ -208,7 +208,7 @@ class LibrdkafkaGroup:
 
     def _run(self) -> None:
         while not self.is_over:
-            client = confluent_kafka.Consumer(self._settings)
+            client = confluent.Consumer(self._settings)
             client.subscribe(self._topics)
             left = self._draw.randrange(20, 400)
             while not self.is_over and (self.is_calm or left):
@@ -216,7 +216,7 @@ class LibrdkafkaGroup:
                 message = client.poll(self._draw.choice([0.001, 0.01, 0.1]))
                 if message is not None and message.error() is None:
                     self._model.finish(TopicPartition(message.topic(), message.partition()), message.offset())
-                    with contextlib.suppress(confluent_kafka.KafkaException):  # it is assigned to others by now
+                    with contextlib.suppress(confluent.KafkaException):  # it is assigned to others by now
                         client.store_offsets(message)
             client.close()
 

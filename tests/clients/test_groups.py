@@ -9,7 +9,6 @@ import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-import confluent_kafka
 import pytest
 from protocol_lib.client import (
     Admin,
@@ -22,6 +21,7 @@ from protocol_lib.client import (
     TopicPartition,
 )
 from protocol_lib.client.errors import KafkaError, UnknownMemberIdError
+from support.late import confluent
 
 QUICK = {"heartbeat_interval_ms": 100, "session_timeout_ms": 30_000, "fetch_max_wait_ms": 50}
 
@@ -206,7 +206,7 @@ class Librdkafka:
             self._thread.join(30)
 
     def _run(self) -> None:
-        client = confluent_kafka.Consumer(self._settings)
+        client = confluent.Consumer(self._settings)
         client.subscribe([self._topic])
         while not self._stop.is_set():
             message = client.poll(0.05)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 
-import confluent_kafka
 import pytest
 from clients.proxy import KafkaProxy
 from protocol_lib.api import ApiKey
@@ -16,15 +15,16 @@ from protocol_lib.client.errors import (
 )
 from protocol_lib.records.batch import HEADER_SIZE
 from protocol_lib.records.compression import Codec
+from support.late import confluent
 
 
-def read(bootstrap: str, topic: str, count: int) -> dict[int, list[confluent_kafka.Message]]:
+def read(bootstrap: str, topic: str, count: int) -> dict[int, list[confluent.Message]]:
     """Read `count` records with librdkafka, which checks their CRCs, and return them by partition."""
-    client = confluent_kafka.Consumer({"bootstrap.servers": bootstrap, "group.id": "readers", "check.crcs": True})
-    found: dict[int, list[confluent_kafka.Message]] = {}
+    client = confluent.Consumer({"bootstrap.servers": bootstrap, "group.id": "readers", "check.crcs": True})
+    found: dict[int, list[confluent.Message]] = {}
     try:
         partitions = client.list_topics(topic, timeout=20).topics[topic].partitions
-        client.assign([confluent_kafka.TopicPartition(topic, partition, 0) for partition in partitions])
+        client.assign([confluent.TopicPartition(topic, partition, 0) for partition in partitions])
         left = count
         while left:
             messages = client.consume(left, timeout=20)
@@ -94,7 +94,7 @@ async def test_a_key_goes_where_librdkafka_sends_it(broker):
             await producer.send(topic, b"", key=key)
 
     theirs: dict[bytes, int] = {}
-    client = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap, "partitioner": "murmur2"})
+    client = confluent.Producer({"bootstrap.servers": broker.bootstrap, "partitioner": "murmur2"})
     for key in ours:
         client.produce(
             topic, b"", key, on_delivery=lambda _, message: theirs.update({message.key(): message.partition()})

@@ -14,13 +14,13 @@ import threading
 from collections import defaultdict
 from dataclasses import dataclass, field
 
-import confluent_kafka
 import pytest
 from clients.disturbances import THREADS, disturbed, scaled
 from clients.proxy import KafkaProxy
 from clients.test_faults import QUICK
 from protocol_lib.client import ClientSettings, Consumer, Producer, TopicPartition
 from protocol_lib.client.errors import KafkaError
+from support.late import confluent
 
 PARTITIONS = 3
 
@@ -110,7 +110,7 @@ def produce_with_librdkafka(
     bootstrap: str, topic: str, model: Model, draw: random.Random, timeout_ms: int, over: threading.Event
 ) -> None:
     """Send the same workload, as far as librdkafka has it: nothing can be cancelled."""
-    client = confluent_kafka.Producer(
+    client = confluent.Producer(
         {
             "bootstrap.servers": bootstrap,
             "enable.idempotence": True,
@@ -124,7 +124,7 @@ def produce_with_librdkafka(
         }
     )
 
-    def note(partition: int, number: int, fault: object, message: confluent_kafka.Message) -> None:
+    def note(partition: int, number: int, fault: object, message: confluent.Message) -> None:
         if fault is None:
             model.acknowledged[partition][number] = message.offset()
         else:

@@ -11,9 +11,8 @@ import random
 import time
 from typing import NamedTuple
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
 from conformance.raw_connection import until_led
+from support.late import confluent
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 PER_CODEC = 200
@@ -51,7 +50,7 @@ EPOCH_MS = int(time.time() // 3600 * 3600 - 7200) * 1000  # wall clock: timestam
 
 def produce(bootstrap: str, topic: str, partition: int, rows: list[Row], codec: str, *, idempotent: bool) -> None:
     """Produce all rows, in order, in batches of a few records."""
-    producer = Producer(
+    producer = confluent.Producer(
         {
             "bootstrap.servers": bootstrap,
             "compression.codec": codec,
@@ -60,7 +59,7 @@ def produce(bootstrap: str, topic: str, partition: int, rows: list[Row], codec: 
             "linger.ms": 50,
         }
     )
-    failed: list[KafkaError] = []
+    failed: list[confluent.KafkaError] = []
     for row in rows:
         producer.produce(
             topic,
@@ -84,18 +83,18 @@ def write_topic(bootstrap: str, topic: str, rows: dict[int, list[Row]]) -> None:
 
 
 def create(bootstrap: str, topic: str, **configs: str) -> None:
-    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin = confluent.admin.AdminClient({"bootstrap.servers": bootstrap})
     named = {name.replace("_", "."): value for name, value in configs.items()}
-    admin.create_topics([NewTopic(topic, 2, 1, config=named)])[topic].result(60)
+    admin.create_topics([confluent.admin.NewTopic(topic, 2, 1, config=named)])[topic].result(60)
     until_led(bootstrap, topic, 2)
 
 
 def topics(bootstrap: str) -> set[str]:
-    return set(AdminClient({"bootstrap.servers": bootstrap}).list_topics(timeout=30).topics)
+    return set(confluent.admin.AdminClient({"bootstrap.servers": bootstrap}).list_topics(timeout=30).topics)
 
 
-def consumer(bootstrap: str, **configs: object) -> Consumer:
-    return Consumer(
+def consumer(bootstrap: str, **configs: object) -> confluent.Consumer:
+    return confluent.Consumer(
         {
             "bootstrap.servers": bootstrap,
             "group.id": GROUP,
@@ -107,7 +106,7 @@ def consumer(bootstrap: str, **configs: object) -> Consumer:
     )
 
 
-def _row(message: Message) -> Row:
+def _row(message: confluent.Message) -> Row:
     key, value, headers = message.key(), message.value(), message.headers()
     return Row(
         message.timestamp()[1],
@@ -117,14 +116,14 @@ def _row(message: Message) -> Row:
     )
 
 
-def _watermarks(client: Consumer, partition: TopicPartition) -> tuple[int, int]:
+def _watermarks(client: confluent.Consumer, partition: confluent.TopicPartition) -> tuple[int, int]:
     """Return the first and the end offset; a Kafka that has just started may not lead the partition yet."""
     until = time.monotonic() + 30
     while True:
         try:
             return client.get_watermark_offsets(partition, timeout=30)
-        except KafkaException as error:
-            if error.args[0].code() != KafkaError.NOT_LEADER_FOR_PARTITION or time.monotonic() > until:
+        except confluent.KafkaException as error:
+            if error.args[0].code() != confluent.KafkaError.NOT_LEADER_FOR_PARTITION or time.monotonic() > until:
                 raise
             time.sleep(0.1)
 
@@ -134,9 +133,9 @@ def read(bootstrap: str, topic: str, partition: int) -> list[Row]:
     client = consumer(bootstrap)
     found: list[Row] = []
     try:
-        start, end = _watermarks(client, TopicPartition(topic, partition))
+        start, end = _watermarks(client, confluent.TopicPartition(topic, partition))
         assert start == 0
-        client.assign([TopicPartition(topic, partition, 0)])
+        client.assign([confluent.TopicPartition(topic, partition, 0)])
         while len(found) < end:
             message = client.poll(30)
             assert message is not None, f"{topic}-{partition}: {len(found)} records, then nothing"
@@ -153,14 +152,14 @@ def read_with_offsets(bootstrap: str, topic: str, isolation: str) -> tuple[int, 
     client = consumer(bootstrap, **{"isolation.level": isolation, "enable.partition.eof": True})
     found: dict[int, Row] = {}
     try:
-        client.assign([TopicPartition(topic, 0, 0)])
+        client.assign([confluent.TopicPartition(topic, 0, 0)])
         while True:
             message = client.poll(30)
             assert message is not None, f"{topic}: {len(found)} records, then nothing"
             if (error := message.error()) is None:
                 found[message.offset()] = _row(message)
                 continue
-            assert error.code() == KafkaError._PARTITION_EOF, error
+            assert error.code() == confluent.KafkaError._PARTITION_EOF, error
             return message.offset(), found
     finally:
         client.close()
@@ -173,7 +172,7 @@ def assert_found_by_timestamp(bootstrap: str, topic: str, rows: list[Row]) -> No
     client = consumer(bootstrap)
     try:
         for stamp in wanted:
-            (found,) = client.offsets_for_times([TopicPartition(topic, 0, stamp)], timeout=30)
+            (found,) = client.offsets_for_times([confluent.TopicPartition(topic, 0, stamp)], timeout=30)
             assert found.offset == next(offset for offset, row in enumerate(rows) if row.timestamp >= stamp)
     finally:
         client.close()
@@ -189,7 +188,7 @@ def commit(bootstrap: str, topic: str) -> None:
         while not assigned and time.monotonic() < deadline:
             client.poll(0.2)
         assert assigned, "the member got no assignment"
-        offsets = [TopicPartition(topic, partition, offset) for partition, offset in COMMITTED.items()]
+        offsets = [confluent.TopicPartition(topic, partition, offset) for partition, offset in COMMITTED.items()]
         client.commit(offsets=offsets, asynchronous=False)
     finally:
         client.close()
@@ -198,7 +197,7 @@ def commit(bootstrap: str, topic: str) -> None:
 def committed(bootstrap: str, topic: str) -> dict[int, int]:
     client = consumer(bootstrap)
     try:
-        found = client.committed([TopicPartition(topic, partition) for partition in COMMITTED], timeout=30)
+        found = client.committed([confluent.TopicPartition(topic, partition) for partition in COMMITTED], timeout=30)
         return {each.partition: each.offset for each in found}
     finally:
         client.close()

@@ -9,8 +9,8 @@ import time
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Producer
 from millrace import Broker
+from support.late import confluent
 
 FLIGHTS = 3_000
 BROKEN = 6
@@ -119,7 +119,7 @@ def test_load_then_load_again_then_a_wrong_count(broker):
     # all flights are right, but no ETL job has run
     status, _, errors = run("check", "--bootstrap-servers", broker.bootstrap_servers, "--flights", "500")
     assert (status, errors) == (1, "MismatchError: 0 dead letters, 6 broken records: not the same keys\n")
-    producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
+    producer = confluent.Producer({"bootstrap.servers": broker.bootstrap_servers})
     producer.produce("flights", b"{}", b"one too many")
     assert producer.flush(30) == 0
     status, _, errors = run("check", "--bootstrap-servers", broker.bootstrap_servers, "--flights", "501")

@@ -8,6 +8,7 @@ from millrace_demo.errors import MismatchError
 from millrace_demo.group import Group, Read
 from millrace_demo.load import checksum
 
+pytestmark = pytest.mark.etl
 EXPECTED = {b"a": checksum(b"1"), b"b": checksum(b"2"), b"c": checksum(b"3")}
 
 

@@ -16,8 +16,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Producer
 from millrace.broker import Broker
+from support.late import confluent
 
 ROOT = Path(__file__).parents[2]
 PAGES = ("README.md", "docs/quickstart.md", "docs/operations.md", "docs/troubleshooting.md")
@@ -126,7 +126,7 @@ def test_the_advertised_address(broker: None) -> None:
 
 def test_a_backup_is_verified(tmp_path: Path) -> None:
     with Broker(data_dir=tmp_path / "data", topics="orders:1") as broker:
-        producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "acks": "all"})
+        producer = confluent.Producer({"bootstrap.servers": broker.bootstrap_servers, "acks": "all"})
         producer.produce("orders", b"x")
         assert producer.flush(10) == 0
     assert "0 faults" in run("operations_backup", folder=tmp_path)

@@ -8,7 +8,7 @@ import time
 from collections import Counter
 
 import pytest
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from support.late import confluent
 
 TICK_S = 0.01
 
@@ -30,7 +30,7 @@ class Load:
         #: Times at which this process ran, a hundred a second unless it had to wait.
         self._ticks = []
         self._stop = threading.Event()
-        self._producer = Producer(
+        self._producer = confluent.Producer(
             {
                 "bootstrap.servers": bootstrap_servers,
                 "enable.idempotence": True,
@@ -118,7 +118,7 @@ class Reader:
         self.values = set()
         self.errors = []
         self._stop = threading.Event()
-        self._consumer = Consumer(
+        self._consumer = confluent.Consumer(
             {
                 "bootstrap.servers": bootstrap_servers,
                 "group.id": "readers",
@@ -153,11 +153,13 @@ class Reader:
 
 def read_all(bootstrap_servers, topic, partitions):
     """Return (partition, offset) -> value of all readable records, up to each partition's high watermark."""
-    consumer = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": "check", "enable.partition.eof": False})
+    consumer = confluent.Consumer(
+        {"bootstrap.servers": bootstrap_servers, "group.id": "check", "enable.partition.eof": False}
+    )
     ends = {}
     for partition in range(partitions):
-        ends[partition] = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=30)[1]
-    consumer.assign([TopicPartition(topic, partition, 0) for partition in range(partitions)])
+        ends[partition] = consumer.get_watermark_offsets(confluent.TopicPartition(topic, partition), timeout=30)[1]
+    consumer.assign([confluent.TopicPartition(topic, partition, 0) for partition in range(partitions)])
     found, last_came = {}, time.monotonic()
     missing = sum(ends.values())
     while missing > 0:
@@ -167,7 +169,7 @@ def read_all(bootstrap_servers, topic, partitions):
         assert time.monotonic() < last_came + 60, f"{missing} records cannot be read"
         for message in messages:
             if message.error() is not None:
-                raise KafkaException(message.error())
+                raise confluent.KafkaException(message.error())
             found[message.partition(), message.offset()] = message.value().decode()
             missing -= message.offset() < ends[message.partition()]
     consumer.close()

@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import pytest
-from confluent_kafka import Consumer, KafkaException, Producer
-from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+from support.late import confluent
 from up_process import RunningUp
 
 from tests.faults.histories.bank import (
@@ -84,7 +83,7 @@ class Customers(Loop):
         self._clerk = clerk
         self._commands = commands(random.Random(5))
         options = {"bootstrap.servers": bootstrap_servers, "enable.idempotence": True, "message.timeout.ms": 120_000}
-        self._producer = Producer({**CLIENT_OPTIONS, **options})
+        self._producer = confluent.Producer({**CLIENT_OPTIONS, **options})
         self._chance = random.Random(6)
         self.failures: list[object] = []
         #: Commands of each teller.
@@ -115,14 +114,14 @@ class Reading(Loop):
         self.clerk = Clerk()
         self.failures: list[object] = []
         options = {"bootstrap.servers": bootstrap_servers, "group.id": "nobody", "isolation.level": "read_committed"}
-        self._consumer = Consumer({**CONSUMER_OPTIONS, **options})
+        self._consumer = confluent.Consumer({**CONSUMER_OPTIONS, **options})
         self._consumer.assign(keys(LEGS))
 
     def step(self) -> None:
         try:
             for message in self._consumer.consume(1000, 0.1):
                 self.clerk.add(json.loads(received(message).value))
-        except (AssertionError, KafkaException) as error:
+        except (AssertionError, confluent.KafkaException) as error:
             self.failures.append(error)
             self._stopping.set()
 
@@ -132,8 +131,8 @@ class Reading(Loop):
 
 
 def make_accounts(bootstrap_servers: str) -> None:
-    topic = NewTopic(ACCOUNTS, PARTITIONS, config=COMPACTED)
-    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
+    topic = confluent.admin.NewTopic(ACCOUNTS, PARTITIONS, config=COMPACTED)
+    admin = confluent.admin.AdminClient({"bootstrap.servers": bootstrap_servers})
     for made in admin.create_topics([topic]).values():
         made.result(30)
 

@@ -7,13 +7,13 @@ import subprocess
 
 import pytest
 from broker_contract import data_pb2 as pb
-from confluent_kafka import KafkaError, Producer
 from protocol_lib.records.batch import build_batch
 from protocol_lib.records.record import Record
 from storage_svc.app import Storage
 from storage_svc.log.config import LogConfig
 from storage_svc.log.disk.space_reserve import RESERVE_BYTES
 from storage_svc.settings import StorageSettings
+from support.late import confluent
 from up_process import RunningUp
 
 from tests.support.waiting import until_async
@@ -24,7 +24,7 @@ RECORD = bytes(100_000)
 
 
 def _producer(bootstrap_servers):
-    return Producer(
+    return confluent.Producer(
         {
             "bootstrap.servers": bootstrap_servers,
             "acks": "all",
@@ -58,7 +58,7 @@ def _fill(kafka, load, records_max):
     producer = _producer(kafka)
     for number in range(records_max):
         result = _produce_one(producer, number)
-        if isinstance(result, KafkaError):
+        if isinstance(result, confluent.KafkaError):
             return result
         load.acknowledged[0, result] = (f"{number:09d}".encode() + RECORD).decode()
     pytest.fail("the disk did not get full")
@@ -73,7 +73,7 @@ def test_no_room_for_a_segment(arguments, service, check_once):
         unlimited = resource.prlimit(pid, resource.RLIMIT_FSIZE)
         resource.prlimit(pid, resource.RLIMIT_FSIZE, (2_050_000, unlimited[1]))
         error = _fill(up.kafka, load, 100)
-        assert error.code() == KafkaError.KAFKA_STORAGE_ERROR
+        assert error.code() == confluent.KafkaError.KAFKA_STORAGE_ERROR
         assert 10 < len(load.acknowledged) < 25
         assert len(check_once(load, up.kafka, "orders", 1)) == len(load.acknowledged)
         resource.prlimit(pid, resource.RLIMIT_FSIZE, unlimited)
@@ -103,7 +103,7 @@ def test_full_file_system(small_disk, check_once):
         with open(ballast, "wb") as file:
             file.write(bytes(8_000_000))
         error = _fill(up.kafka, load, 400)
-        assert error.code() == KafkaError.KAFKA_STORAGE_ERROR
+        assert error.code() == confluent.KafkaError.KAFKA_STORAGE_ERROR
         assert len(check_once(load, up.kafka, "orders", 1)) == len(load.acknowledged) > 10
         ballast.unlink()
         assert _produce_one(_producer(up.kafka), 999) == len(load.acknowledged)

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+from support.late import confluent
 from up_process import RunningUp
 
 from tests.faults.histories.nemesis import BACK_TIMEOUT_S
@@ -79,7 +79,7 @@ class CommittedReader:
         #: Partitions whose last stable offset the reader has reached at some time.
         self.ended: set[int] = set()
         self._stop = threading.Event()
-        self._consumer = Consumer(
+        self._consumer = confluent.Consumer(
             {
                 "bootstrap.servers": bootstrap_servers,
                 "group.id": "reader",
@@ -90,7 +90,7 @@ class CommittedReader:
                 "reconnect.backoff.max.ms": 200,
             }
         )
-        self._consumer.assign([TopicPartition("copy", partition, 0) for partition in range(PARTITIONS)])
+        self._consumer.assign([confluent.TopicPartition("copy", partition, 0) for partition in range(PARTITIONS)])
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
@@ -103,7 +103,7 @@ class CommittedReader:
             for record in self._consumer.consume(500, 0.1):
                 if (error := record.error()) is None:
                     self.values[record.partition()].append(int(record.value()))
-                elif error.code() == KafkaError._PARTITION_EOF:
+                elif error.code() == confluent.KafkaError._PARTITION_EOF:
                     self.ended.add(record.partition())
 
     def until(self, count: int) -> None:
@@ -126,7 +126,7 @@ def _kill(up: RunningUp, service: str) -> None:
 
 
 def _fill(bootstrap_servers: str, begin: int, end: int) -> None:
-    producer = Producer({"bootstrap.servers": bootstrap_servers, "enable.idempotence": True, "linger.ms": 5})
+    producer = confluent.Producer({"bootstrap.servers": bootstrap_servers, "enable.idempotence": True, "linger.ms": 5})
     for number in range(begin, end):
         producer.produce("source", b"%d" % number, partition=number % PARTITIONS)
     assert producer.flush(BACK_TIMEOUT_S) == 0

@@ -8,12 +8,12 @@ import signal
 import time
 
 import pytest
-from confluent_kafka import Consumer, KafkaException, TopicPartition
 from protocol_lib.errors import ErrorCode
 from protocol_lib.internal.consumer_group import ConsumerGroupMetadataKey, ConsumerGroupMetadataValue
 from protocol_lib.internal.group_metadata import GroupMetadataKey, GroupMetadataValue
 from protocol_lib.internal.record import OFFSETS_TOPIC, read_key, read_value
 from protocol_lib.messages.metadata import MetadataRequest, MetadataRequestTopic
+from support.late import confluent
 from up_process import RunningUp
 
 from tests.faults.two_gateways import two_gateways
@@ -177,7 +177,7 @@ class Watched(ConfluentMember):
         """Commit the offsets of all records received so far, and return them by partition."""
 
         def commit():
-            positions = self._consumer.position([TopicPartition(self.topic, each) for each in self.owned])
+            positions = self._consumer.position([confluent.TopicPartition(self.topic, each) for each in self.owned])
             known = [each for each in positions if each.offset >= 0]
             if known:
                 self._consumer.commit(offsets=known, asynchronous=False)
@@ -196,8 +196,8 @@ class WatchedConsumerProtocolMember(Watched, ConfluentConsumerProtocolMember):
 
 def committed_generations(bootstrap, group):
     """Return generations, or group epochs, of the group's records in __consumer_offsets, in the order of writing."""
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "reader-of-offsets"})
-    places = [TopicPartition("__consumer_offsets", partition, 0) for partition in range(50)]
+    consumer = confluent.Consumer({"bootstrap.servers": bootstrap, "group.id": "reader-of-offsets"})
+    places = [confluent.TopicPartition("__consumer_offsets", partition, 0) for partition in range(50)]
     ends = {place.partition: consumer.get_watermark_offsets(place, 60)[1] for place in places}
     consumer.assign(places)
     missing, generations = sum(ends.values()), []
@@ -229,7 +229,7 @@ def test_members_go_on_when_storage_is_killed_in_their_rebalances(start_load, ki
 
         def commit(member):
             """Note acknowledged commits: they must be there in the end."""
-            with contextlib.suppress(KafkaException):
+            with contextlib.suppress(confluent.KafkaException):
                 for partition, offset in member.acknowledged_commit():
                     safe[partition] = max(safe.get(partition, 0), offset)
 
@@ -265,8 +265,8 @@ def test_members_go_on_when_storage_is_killed_in_their_rebalances(start_load, ki
         assert load.errors == []
         for member in peers:
             commit(member)
-        consumer = Consumer({"bootstrap.servers": up.kafka, "group.id": "group"})
-        committed = consumer.committed([TopicPartition("orders", each) for each in range(PARTITIONS)], 60)
+        consumer = confluent.Consumer({"bootstrap.servers": up.kafka, "group.id": "group"})
+        committed = consumer.committed([confluent.TopicPartition("orders", each) for each in range(PARTITIONS)], 60)
         assert safe.keys() == set(range(PARTITIONS))
         assert {each.partition: each.offset for each in committed} == safe
         consumer.close()

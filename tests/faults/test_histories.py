@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, TopicPartition
+from support.late import confluent
 from up_process import RunningUp
 
 from tests.faults.histories.checker import check
@@ -40,11 +40,13 @@ LAYOUTS = [((), ("broker",)), (("--processes",), ("storage-svc", "gateway-svc"))
 
 def ends(bootstrap_servers: str, isolation_level: str) -> dict[str, int]:
     """Return the offset after the last record of each key, or the last stable offset if read_committed."""
-    consumer = Consumer(
+    consumer = confluent.Consumer(
         {"bootstrap.servers": bootstrap_servers, "group.id": "ends", "isolation.level": isolation_level}
     )
     try:
-        return {key: consumer.get_watermark_offsets(TopicPartition(*place(key)), timeout=30)[1] for key in KEYS}
+        return {
+            key: consumer.get_watermark_offsets(confluent.TopicPartition(*place(key)), timeout=30)[1] for key in KEYS
+        }
     finally:
         consumer.close()
 
@@ -53,7 +55,7 @@ def read_to_the_end(bootstrap_servers: str, folder: Path) -> None:
     """Read all keys with a new consumer, once no transaction is open, as the history's final operation."""
     wanted = ends(bootstrap_servers, "read_uncommitted")
     until(lambda: ends(bootstrap_servers, "read_committed") == wanted, lambda: "a transaction stays open")
-    consumer = Consumer(
+    consumer = confluent.Consumer(
         {
             "bootstrap.servers": bootstrap_servers,
             "group.id": "final",
@@ -63,14 +65,14 @@ def read_to_the_end(bootstrap_servers: str, folder: Path) -> None:
             "auto.offset.reset": "error",
         }
     )
-    consumer.assign([TopicPartition(*place(key), 0) for key in KEYS])
+    consumer.assign([confluent.TopicPartition(*place(key), 0) for key in KEYS])
     recorder = Recorder(folder / "final.jsonl")
     number = recorder.invoke("final", POLL, final=True)
     polls, reached = [], dict.fromkeys(KEYS, 0)
     while any(reached[key] < wanted[key] for key in KEYS):
         records = []
         for message in consumer.consume(10_000, 0.5):
-            if (error := message.error()) is None or error.code() != KafkaError._PARTITION_EOF:
+            if (error := message.error()) is None or error.code() != confluent.KafkaError._PARTITION_EOF:
                 records.append(received(message))
             else:
                 reached[f"{message.topic()}/{message.partition()}"] = message.offset() or 0

@@ -8,7 +8,7 @@ import statistics
 import time
 
 import pytest
-from confluent_kafka import Consumer
+from support.late import confluent
 from up_process import RunningUp
 
 from tests.faults.two_gateways import two_gateways
@@ -125,7 +125,7 @@ def _silence_after_a_kill_s(data_dir, start_load, start_reader, check_once):
     """Kill one of two gateways; return the longest silence of a partition."""
     with contextlib.ExitStack() as held:
         gateways, addresses = held.enter_context(two_gateways(data_dir, f"orders:{PARTITIONS}"))
-        consumer = Consumer({"bootstrap.servers": ",".join(addresses), "group.id": "x"})
+        consumer = confluent.Consumer({"bootstrap.servers": ",".join(addresses), "group.id": "x"})
         held.callback(consumer.close)
         _until_advertised(consumer, addresses)
         load = start_load(",".join(addresses), "orders", PARTITIONS)

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka.admin import AdminClient, NewTopic
 from storage_svc.log.disk.sync_queue import SyncQueue
+from support.late import confluent
 from up_process import RunningUp
 
 PARTITIONS = 3
@@ -78,8 +78,8 @@ def lossy_disk(tmp_path):
 
 
 def _create(kafka: str, topic: str) -> None:
-    admin = AdminClient({"bootstrap.servers": kafka})
-    for future in admin.create_topics([NewTopic(topic, PARTITIONS, 1)]).values():
+    admin = confluent.admin.AdminClient({"bootstrap.servers": kafka})
+    for future in admin.create_topics([confluent.admin.NewTopic(topic, PARTITIONS, 1)]).values():
         future.result(30)
 
 

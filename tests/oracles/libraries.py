@@ -1,16 +1,16 @@
 """The message classes of other Python libraries, by API and version."""
 
+import functools
 import importlib
 import warnings
 from typing import Any
 
-from aiokafka.protocol.api import RequestStruct, Response
-from kio.index import KioIndexError, load_request_schema, load_response_schema
-from protocol_lib.api import Api
+from protocol_lib.api import APIS
+from protocol_lib.schema import message_info
+from support.late import Late
 
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore", DeprecationWarning)  # kafka-python reads its schemas in a deprecated way
-    from kafka.protocol.api_message import ApiMessage
+aiokafka_api = Late("aiokafka.protocol.api")
+kio_index = Late("kio.index")
 
 LIBRARIES = ("kafka-python", "kio", "aiokafka")
 #: The mistakes of aiokafka.
@@ -22,20 +22,25 @@ WRONG_IN_AIOKAFKA = {
 }
 
 
+@functools.cache
 def kafka_python_messages() -> dict[str, Any]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # kafka-python reads its schemas in a deprecated way
+        api_message = importlib.import_module("kafka.protocol.api_message")
     for module in ("sasl", "producer.produce", "producer.transaction", "consumer.fetch", "consumer.group",
                    "consumer.offsets", "metadata.api_versions", "metadata.find_coordinator", "metadata.metadata",
                    "admin.acl", "admin.client_quotas", "admin.cluster", "admin.configs", "admin.groups",
                    "admin.topics", "admin.transactions", "admin.users"):  # fmt: skip
         importlib.import_module(f"kafka.protocol.{module}")
-    return {cls.__name__: cls for cls in ApiMessage.__subclasses__()}
+    return {cls.__name__: cls for cls in api_message.ApiMessage.__subclasses__()}
 
 
+@functools.cache
 def aiokafka_messages() -> dict[tuple[int, int, bool], Any]:
     for module in ("admin", "commit", "coordination", "fetch", "group", "metadata", "offset", "produce", "transaction"):
         importlib.import_module(f"aiokafka.protocol.{module}")
     found = {}
-    for base, is_request in ((RequestStruct, True), (Response, False)):
+    for base, is_request in ((aiokafka_api.RequestStruct, True), (aiokafka_api.Response, False)):
         for cls in base.__subclasses__():
             if isinstance(getattr(cls, "API_KEY", None), int) and isinstance(getattr(cls, "API_VERSION", None), int):
                 found[cls.API_KEY, cls.API_VERSION, is_request] = cls
@@ -43,23 +48,21 @@ def aiokafka_messages() -> dict[tuple[int, int, bool], Any]:
 
 
 def kio(cls: type, api_key: int, version: int) -> Any:
+    load = kio_index.load_request_schema if cls.__name__.endswith("Request") else kio_index.load_response_schema
     try:
-        return (load_request_schema if cls.__name__.endswith("Request") else load_response_schema)(api_key, version)
-    except KioIndexError:
+        return load(api_key, version)
+    except kio_index.KioIndexError:
         return None
 
 
-IN_KAFKA_PYTHON = kafka_python_messages()
-IN_AIOKAFKA = aiokafka_messages()
-
-
-def known_to(library: str, cls: type, api: Api, version: int) -> Any:
+def known_to(library: str, cls: type, version: int) -> Any:
     """Return the library's class for a message, or None."""
+    api = APIS[message_info(cls).api_key]
     if library == "kafka-python":
-        found = IN_KAFKA_PYTHON.get(cls.__name__)
+        found = kafka_python_messages().get(cls.__name__)
         return found if found and found.min_version <= version <= found.max_version else None
     if library == "kio":
         return kio(cls, api.key, version)
     if (cls.__name__, version) in WRONG_IN_AIOKAFKA:
         return None
-    return IN_AIOKAFKA.get((api.key, version, cls is api.request))
+    return aiokafka_messages().get((api.key, version, cls is api.request))

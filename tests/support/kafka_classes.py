@@ -18,8 +18,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from py4j.java_gateway import GatewayParameters, JavaGateway, JavaObject, JVMView, launch_gateway
 from support.kafka_broker import HEAP, JVM, libraries, need_java
+from support.late import Late
+
+java_gateway = Late("py4j.java_gateway")
 
 
 def _bridge() -> str:
@@ -36,16 +38,16 @@ class KafkaClasses:
 
     def __init__(self, class_path: str) -> None:
         bridge = _bridge()
-        port, token = launch_gateway(
+        port, token = java_gateway.launch_gateway(
             classpath=f"{class_path}:{bridge}",
             jarpath=bridge,
             javaopts=[*JVM[1:], HEAP],
             die_on_exit=True,
             enable_auth=True,
         )
-        parameters = GatewayParameters(port=port, auth_token=token)
-        self._gateway = JavaGateway(gateway_parameters=parameters)
-        self.jvm: JVMView = self._gateway.jvm
+        parameters = java_gateway.GatewayParameters(port=port, auth_token=token)
+        self._gateway = java_gateway.JavaGateway(gateway_parameters=parameters)
+        self.jvm: java_gateway.JVMView = self._gateway.jvm
 
     def close(self) -> None:
         self._gateway.shutdown()
@@ -61,20 +63,20 @@ class KafkaClasses:
             array[index] = item
         return array
 
-    def each(self, iterable: JavaObject) -> Iterator[Any]:
+    def each(self, iterable: java_gateway.JavaObject) -> Iterator[Any]:
         """Yield the elements of an Iterable, which Py4J cannot iterate over."""
         iterator = iterable.iterator()
         while iterator.hasNext():
             yield iterator.next()
 
-    def read(self, name: str, version: int, data: bytes) -> JavaObject:
+    def read(self, name: str, version: int, data: bytes) -> java_gateway.JavaObject:
         """Read an object of a generated message class from bytes; all of them must be used."""
         buffer = self.jvm.java.nio.ByteBuffer.wrap(data)
         message = self.named(name)(self.jvm.org.apache.kafka.common.protocol.ByteBufferAccessor(buffer), version)
         assert buffer.remaining() == 0, f"{name} v{version} leaves {buffer.remaining()} bytes of {data.hex()}"
         return message
 
-    def write(self, message: JavaObject, version: int) -> bytes:
+    def write(self, message: java_gateway.JavaObject, version: int) -> bytes:
         buffer = self.jvm.org.apache.kafka.common.protocol.MessageUtil.toByteBufferAccessor(message, version).buffer()
         return bytes(buffer.array()[: buffer.limit()])
 

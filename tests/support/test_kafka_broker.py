@@ -1,8 +1,8 @@
 """The node that other tests lean on is reached in each of its four ways."""
 
-import confluent_kafka.admin
 import pytest
 from support.kafka_broker import LISTENERS, PASSWORD, USER, ApacheKafka
+from support.late import confluent
 
 
 def topics(node: ApacheKafka, listener: str, mechanism: str = "PLAIN") -> object:
@@ -11,7 +11,7 @@ def topics(node: ApacheKafka, listener: str, mechanism: str = "PLAIN") -> object
         settings |= {"sasl.mechanism": mechanism, "sasl.username": USER, "sasl.password": PASSWORD}
     if listener.endswith("SSL"):
         settings["ssl.ca.location"] = str(node.certificate)
-    return confluent_kafka.admin.AdminClient(settings).list_topics(timeout=20)
+    return confluent.admin.AdminClient(settings).list_topics(timeout=20)
 
 
 @pytest.mark.parametrize("listener", LISTENERS)

@@ -8,9 +8,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import NamedTuple
 
-import confluent_kafka
-import confluent_kafka.admin
 import pytest
+from support.late import confluent
 
 from tests.support.waiting import until
 from tests.wire.group_members import Member
@@ -26,7 +25,7 @@ Case = Callable[[str, str, StartMember], None]
 
 def produce(bootstrap: str, topic: str, values: list[int]) -> None:
     """Produce the values: value n goes to partition n modulo their count."""
-    producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap, "linger.ms": 0})
+    producer = confluent.Producer({"bootstrap.servers": bootstrap, "linger.ms": 0})
     for value in values:
         producer.produce(topic, b"%d" % value, partition=value % PARTITIONS)
     assert producer.flush(60) == 0
@@ -169,8 +168,8 @@ def cases_of(clients: Iterable[type[Member]]) -> list[object]:
 @contextmanager
 def group(client: type[Member], bootstrap: str, topic: str) -> Iterator[StartMember]:
     """Start members of one group; those that still run are closed at the end."""
-    admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": bootstrap})
-    admin.create_topics([confluent_kafka.admin.NewTopic(topic, PARTITIONS)])[topic].result(60)
+    admin = confluent.admin.AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_topics([confluent.admin.NewTopic(topic, PARTITIONS)])[topic].result(60)
     members: list[Member] = []
 
     def start(**options: object) -> Member:

@@ -14,14 +14,12 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping
 from concurrent.futures import Future
 from typing import Any, ClassVar, TypeVar
 
-import aiokafka
-import aiokafka.abc
-import confluent_kafka
-import kafka
-from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
-from kafka.coordinator.assignors.range import RangePartitionAssignor
+from support.late import Late, aiokafka, confluent, kafka_python
 
 from tests.support.waiting import until
+
+cooperative_sticky = Late("kafka.coordinator.assignors.cooperative_sticky")
+range_assignor = Late("kafka.coordinator.assignors.range")
 
 TIMEOUT_S = 60.0
 POLL_S = 0.05
@@ -175,7 +173,7 @@ class ConfluentMember(Member):
         }
 
     def _start(self) -> None:
-        self._consumer = confluent_kafka.Consumer(
+        self._consumer = confluent.Consumer(
             {
                 "bootstrap.servers": self.bootstrap,
                 "group.id": self.group,
@@ -192,8 +190,8 @@ class ConfluentMember(Member):
             on_revoke=lambda _, partitions: self._revoked(each.partition for each in partitions),
         )
 
-    def _place(self, partition: int, *offset: int) -> confluent_kafka.TopicPartition:
-        return confluent_kafka.TopicPartition(self.topic, partition, *offset)
+    def _place(self, partition: int, *offset: int) -> confluent.TopicPartition:
+        return confluent.TopicPartition(self.topic, partition, *offset)
 
     def _poll(self) -> list[tuple[int, int, int]]:
         records = self._consumer.consume(100, POLL_S)
@@ -242,15 +240,15 @@ class KafkaPythonMember(Member):
     def _start(self) -> None:
         member = self
 
-        class Listener(kafka.ConsumerRebalanceListener):  # type: ignore[misc]
-            def on_partitions_assigned(self, assigned: set[kafka.TopicPartition]) -> None:
+        class Listener(kafka_python.ConsumerRebalanceListener):  # type: ignore[misc]
+            def on_partitions_assigned(self, assigned: set[kafka_python.TopicPartition]) -> None:
                 member._assigned(each.partition for each in assigned)
 
-            def on_partitions_revoked(self, revoked: set[kafka.TopicPartition]) -> None:
+            def on_partitions_revoked(self, revoked: set[kafka_python.TopicPartition]) -> None:
                 if revoked:  # it also tells of none, before the first assignment
                     member._revoked(each.partition for each in revoked)
 
-        self._consumer = kafka.KafkaConsumer(
+        self._consumer = kafka_python.KafkaConsumer(
             bootstrap_servers=self.bootstrap,
             group_id=self.group,
             group_instance_id=self.instance,
@@ -259,12 +257,16 @@ class KafkaPythonMember(Member):
             fetch_max_wait_ms=FETCH_MS,
             session_timeout_ms=SESSION_MS,
             heartbeat_interval_ms=HEARTBEAT_MS,
-            partition_assignment_strategy=[CooperativeStickyAssignor if self.cooperative else RangePartitionAssignor],
+            partition_assignment_strategy=[
+                cooperative_sticky.CooperativeStickyAssignor
+                if self.cooperative
+                else range_assignor.RangePartitionAssignor
+            ],
         )
         self._consumer.subscribe([self.topic], listener=Listener())
 
-    def _place(self, partition: int) -> kafka.TopicPartition:
-        return kafka.TopicPartition(self.topic, partition)
+    def _place(self, partition: int) -> kafka_python.TopicPartition:
+        return kafka_python.TopicPartition(self.topic, partition)
 
     def _poll(self) -> list[tuple[int, int, int]]:
         seconds = POLL_S if self._is_asked else self._FIRST_POLL_S

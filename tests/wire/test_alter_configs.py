@@ -8,37 +8,38 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaException, Producer
-from confluent_kafka.admin import (
-    AdminClient,
-    AlterConfigOpType,
-    ConfigEntry,
-    ConfigResource,
-    ResourceType,
-)
 from millrace.broker import Broker
 from protocol_lib.errors import ErrorCode
 from protocol_lib.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from support.late import confluent
 
 from tests.wire.conftest import Wire
 
 
 def altered(
-    admin: AdminClient,
+    admin: confluent.admin.AdminClient,
     name: str,
-    operation: AlterConfigOpType,
+    operation: confluent.admin.AlterConfigOpType,
     value: str,
-    kind: ResourceType = ResourceType.TOPIC,
+    kind: confluent.admin.ResourceType | None = None,
 ) -> None:
-    entry = ConfigEntry(name, value, incremental_operation=operation)
-    resource = ConfigResource(kind, "orders", incremental_configs=[entry])
+    entry = confluent.admin.ConfigEntry(name, value, incremental_operation=operation)
+    resource = confluent.admin.ConfigResource(
+        kind or confluent.admin.ResourceType.TOPIC, "orders", incremental_configs=[entry]
+    )
     for future in admin.incremental_alter_configs([resource]).values():
         future.result(60)
 
 
-def described(admin: AdminClient, name: str, kind: ResourceType = ResourceType.TOPIC) -> tuple[str, bool]:
+def described(
+    admin: confluent.admin.AdminClient,
+    name: str,
+    kind: confluent.admin.ResourceType | None = None,
+) -> tuple[str, bool]:
     """Return (value, whether it is the default)."""
-    (future,) = admin.describe_configs([ConfigResource(kind, "orders")]).values()
+    (future,) = admin.describe_configs(
+        [confluent.admin.ConfigResource(kind or confluent.admin.ResourceType.TOPIC, "orders")]
+    ).values()
     entry: Any = future.result(60)[name]
     return entry.value, entry.is_default
 
@@ -60,7 +61,7 @@ def join(broker: Broker) -> Any:
     return heartbeat(broker, 0, rebalance_timeout_ms=1000, subscribed_topic_names=("orders",), topic_partitions=())
 
 
-def outcome(producer: Producer, value: bytes) -> str | None:
+def outcome(producer: confluent.Producer, value: bytes) -> str | None:
     """Return the reason why the record was refused."""
     errors: list[Any] = []
     producer.produce("orders", value, on_delivery=lambda error, _: errors.append(error))
@@ -71,39 +72,41 @@ def outcome(producer: Producer, value: bytes) -> str | None:
 
 def test_a_topic_in_use_is_altered(tmp_path: Path) -> None:
     with Broker(data_dir=tmp_path, topics="orders:1") as broker:
-        admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
-        producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "linger.ms": 0})
+        admin = confluent.admin.AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+        producer = confluent.Producer({"bootstrap.servers": broker.bootstrap_servers, "linger.ms": 0})
         assert outcome(producer, b"x" * 5000) is None
-        altered(admin, "max.message.bytes", AlterConfigOpType.SET, "1000")
+        altered(admin, "max.message.bytes", confluent.admin.AlterConfigOpType.SET, "1000")
         assert described(admin, "max.message.bytes") == ("1000", False)
         assert outcome(producer, b"x" * 5000) == "MSG_SIZE_TOO_LARGE"
-        altered(admin, "cleanup.policy", AlterConfigOpType.APPEND, "compact")
+        altered(admin, "cleanup.policy", confluent.admin.AlterConfigOpType.APPEND, "compact")
         assert outcome(producer, b"no key") == "INVALID_RECORD"
-        with pytest.raises(KafkaException, match="Invalid value"):
-            altered(admin, "retention.ms", AlterConfigOpType.SET, "soon")
+        with pytest.raises(confluent.KafkaException, match="Invalid value"):
+            altered(admin, "retention.ms", confluent.admin.AlterConfigOpType.SET, "soon")
     with Broker(data_dir=tmp_path) as broker:
-        admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+        admin = confluent.admin.AdminClient({"bootstrap.servers": broker.bootstrap_servers})
         assert described(admin, "cleanup.policy") == ("delete,compact", False)
         assert described(admin, "max.message.bytes") == ("1000", False)
-        altered(admin, "max.message.bytes", AlterConfigOpType.DELETE, "")
+        altered(admin, "max.message.bytes", confluent.admin.AlterConfigOpType.DELETE, "")
         assert described(admin, "max.message.bytes") == ("1048588", True)
 
 
 def test_a_group_in_use_is_altered(tmp_path: Path) -> None:
     """Members are out after a shorter silence, under any config of the broker."""
-    session, group = "consumer.session.timeout.ms", ResourceType.GROUP
+    session, group = "consumer.session.timeout.ms", confluent.admin.ResourceType.GROUP
     bounds = {
         "group_consumer_min_session_timeout_ms": 100,
         "group_consumer_min_heartbeat_interval_ms": 50,
         "group_consumer_heartbeat_interval_ms": 50,
     }
     with Broker(data_dir=tmp_path, topics="orders:1", **bounds) as broker:
-        admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
-        altered(admin, session, AlterConfigOpType.SET, "200", group)
-        with pytest.raises(KafkaException, match=f"{session} must be greater than or equal to group.consumer.min"):
-            altered(admin, session, AlterConfigOpType.SET, "99", group)
+        admin = confluent.admin.AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+        altered(admin, session, confluent.admin.AlterConfigOpType.SET, "200", group)
+        with pytest.raises(
+            confluent.KafkaException, match=f"{session} must be greater than or equal to group.consumer.min"
+        ):
+            altered(admin, session, confluent.admin.AlterConfigOpType.SET, "99", group)
     with Broker(data_dir=tmp_path, **bounds) as broker:
-        admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+        admin = confluent.admin.AdminClient({"bootstrap.servers": broker.bootstrap_servers})
         assert described(admin, session, group) == ("200", False)
         assert described(admin, "consumer.heartbeat.interval.ms", group) == ("50", False)  # the broker's own setting
         joined = join(broker)
@@ -113,9 +116,9 @@ def test_a_group_in_use_is_altered(tmp_path: Path) -> None:
             assert time.monotonic() < deadline
             time.sleep(0.05)
         assert heartbeat(broker, joined.member_epoch).error_code == ErrorCode.UNKNOWN_MEMBER_ID
-        altered(admin, session, AlterConfigOpType.SET, "30000", group)
+        altered(admin, session, confluent.admin.AlterConfigOpType.SET, "30000", group)
         joined = join(broker)
         time.sleep(0.4)
         assert heartbeat(broker, joined.member_epoch).error_code == 0
-        altered(admin, session, AlterConfigOpType.DELETE, "", group)
+        altered(admin, session, confluent.admin.AlterConfigOpType.DELETE, "", group)
         assert described(admin, session, group) == ("45000", True)

@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaException, Producer
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 from millrace.broker import Broker
 from protocol_lib.errors import ErrorCode
 from protocol_lib.messages import alter_configs, incremental_alter_configs
@@ -18,12 +16,12 @@ from protocol_lib.messages.produce import PartitionProduceData, ProduceRequest, 
 from protocol_lib.records.batch import build_batch
 from protocol_lib.records.record import Record
 from service_chassis import logs
+from support.late import confluent
 
 from tests.wire.conftest import Wire
 
 BROKER, LOGGER = 4, 8
 SET, DELETE, APPEND, SUBTRACT = range(4)
-CHANGES = AlterConfigOpType
 
 
 @pytest.fixture(scope="module")
@@ -33,18 +31,28 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 
 
 def altered(
-    admin: AdminClient, broker_id: str, name: str, value: str | None, kind: ResourceType = ResourceType.BROKER
+    admin: confluent.admin.AdminClient,
+    broker_id: str,
+    name: str,
+    value: str | None,
+    kind: confluent.admin.ResourceType | None = None,
 ) -> None:
     """Set a config, or delete it."""
-    operation = CHANGES.DELETE if value is None else CHANGES.SET
-    entry = ConfigEntry(name, value or "", incremental_operation=operation)
-    (future,) = admin.incremental_alter_configs([ConfigResource(kind, broker_id, incremental_configs=[entry])]).values()
+    changes = confluent.admin.AlterConfigOpType
+    operation = changes.DELETE if value is None else changes.SET
+    entry = confluent.admin.ConfigEntry(name, value or "", incremental_operation=operation)
+    resource = confluent.admin.ConfigResource(
+        kind or confluent.admin.ResourceType.BROKER, broker_id, incremental_configs=[entry]
+    )
+    (future,) = admin.incremental_alter_configs([resource]).values()
     future.result(60)
 
 
-def described(admin: AdminClient, kind: ResourceType, resource: str, name: str) -> tuple[str | None, int]:
+def described(
+    admin: confluent.admin.AdminClient, kind: confluent.admin.ResourceType, resource: str, name: str
+) -> tuple[str | None, int]:
     """Return a config's value and source."""
-    (future,) = admin.describe_configs([ConfigResource(kind, resource)]).values()
+    (future,) = admin.describe_configs([confluent.admin.ConfigResource(kind, resource)]).values()
     entry: Any = future.result(60)[name]
     return entry.value, entry.source
 
@@ -52,7 +60,7 @@ def described(admin: AdminClient, kind: ResourceType, resource: str, name: str) 
 def outcome(broker: Broker, value: bytes) -> str | None:
     """Return the reason why a record was refused."""
     errors: list[Any] = []
-    producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "linger.ms": 0})
+    producer = confluent.Producer({"bootstrap.servers": broker.bootstrap_servers, "linger.ms": 0})
     producer.produce("orders", value, on_delivery=lambda error, _: errors.append(error))
     producer.flush(60)
     (error,) = errors
@@ -108,17 +116,17 @@ def shown(broker: Broker, kind: int, name: str, *keys: str) -> Any:
 
 
 def test_transactions_are_verified_until_a_client_alters_that(broker: Broker) -> None:
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    admin = confluent.admin.AdminClient({"bootstrap.servers": broker.bootstrap_servers})
     config = "transaction.partition.verification.enable"
     batch = build_batch([Record(0, 0, None, b"v")], producer_id=7, base_sequence=0, transactional=True)
     data = TopicProduceData(name="orders", partition_data=(PartitionProduceData(index=0, records=batch),))
     request = ProduceRequest(transactional_id="t", acks=-1, timeout_ms=10_000, topic_data=(data,))
-    assert described(admin, ResourceType.BROKER, "1", config) == ("true", 5)
+    assert described(admin, confluent.admin.ResourceType.BROKER, "1", config) == ("true", 5)
     assert produced(broker, request) == ErrorCode.INVALID_PRODUCER_ID_MAPPING
     altered(admin, "1", config, "false")
     assert produced(broker, request) == ErrorCode.NONE
     altered(admin, "1", config, None)
-    assert described(admin, ResourceType.BROKER, "1", config) == ("true", 5)
+    assert described(admin, confluent.admin.ResourceType.BROKER, "1", config) == ("true", 5)
 
 
 def produced(broker: Broker, request: ProduceRequest) -> int:
@@ -129,18 +137,18 @@ def produced(broker: Broker, request: ProduceRequest) -> int:
 
 
 def test_topics_follow_at_once_and_after_a_restart(tmp_path: Path) -> None:
-    topic = ResourceType.TOPIC
+    topic = confluent.admin.ResourceType.TOPIC
     with Broker(data_dir=tmp_path, topics="orders:1") as broker:
-        admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+        admin = confluent.admin.AdminClient({"bootstrap.servers": broker.bootstrap_servers})
         assert changed(broker, BROKER, "", ("message.max.bytes", SET, "2000")) == (0, None)
         assert outcome(broker, b"x" * 5000) == "MSG_SIZE_TOO_LARGE"
         altered(admin, "1", "message.max.bytes", "9000")
         assert outcome(broker, b"x" * 5000) is None
         altered(admin, "1", "max.connections", "50")
     with Broker(data_dir=tmp_path) as broker:
-        admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+        admin = confluent.admin.AdminClient({"bootstrap.servers": broker.bootstrap_servers})
         assert described(admin, topic, "orders", "max.message.bytes") == ("9000", 2)
-        assert described(admin, ResourceType.BROKER, "1", "max.connections") == ("50", 2)
+        assert described(admin, confluent.admin.ResourceType.BROKER, "1", "max.connections") == ("50", 2)
         assert outcome(broker, b"x" * 10_000) == "MSG_SIZE_TOO_LARGE"
         altered(admin, "1", "message.max.bytes", None)
         assert described(admin, topic, "orders", "max.message.bytes") == ("2000", 3)
@@ -150,12 +158,12 @@ def test_topics_follow_at_once_and_after_a_restart(tmp_path: Path) -> None:
 
 
 def test_a_gateways_configs(broker: Broker) -> None:
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    admin = confluent.admin.AdminClient({"bootstrap.servers": broker.bootstrap_servers})
     host, _ = broker.kafka_address
-    assert described(admin, ResourceType.BROKER, "1", "node.id") == ("1", 4)
-    assert described(admin, ResourceType.BROKER, "1", "fetch.max.bytes") == ("100000", 4)
-    assert described(admin, ResourceType.BROKER, "1", "listeners") == (f"EXTERNAL://{host}:0", 4)
-    assert described(admin, ResourceType.BROKER, "1", "socket.request.max.bytes") == ("104857600", 5)
+    assert described(admin, confluent.admin.ResourceType.BROKER, "1", "node.id") == ("1", 4)
+    assert described(admin, confluent.admin.ResourceType.BROKER, "1", "fetch.max.bytes") == ("100000", 4)
+    assert described(admin, confluent.admin.ResourceType.BROKER, "1", "listeners") == (f"EXTERNAL://{host}:0", 4)
+    assert described(admin, confluent.admin.ResourceType.BROKER, "1", "socket.request.max.bytes") == ("104857600", 5)
 
 
 def test_limits_of_connections_change_at_once(broker: Broker) -> None:
@@ -324,6 +332,6 @@ def test_loggers_that_cannot_be_described_or_replaced(broker: Broker) -> None:
 
 
 def test_a_read_only_config_is_refused_with_kafkas_message(broker: Broker) -> None:
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
-    with pytest.raises(KafkaException, match=r"Cannot update these configs dynamically: \[num.partitions\]"):
+    admin = confluent.admin.AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    with pytest.raises(confluent.KafkaException, match=r"Cannot update these configs dynamically: \[num.partitions\]"):
         altered(admin, "1", "num.partitions", "5")

@@ -6,11 +6,8 @@ import time
 from collections.abc import Callable, Iterator
 from itertools import count
 
-import aiokafka
-import confluent_kafka
-import confluent_kafka.admin
-import kafka
 import pytest
+from support.late import aiokafka, confluent, kafka_python
 
 from tests.wire.conftest import SynchronousBroker
 
@@ -28,8 +25,8 @@ def group() -> str:
 @pytest.fixture
 def topic(module_broker: SynchronousBroker) -> Iterator[str]:
     name = f"clients-{next(_groups)}"
-    admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": module_broker.bootstrap_servers})
-    for future in admin.create_topics([confluent_kafka.admin.NewTopic(name, num_partitions=3)]).values():
+    admin = confluent.admin.AdminClient({"bootstrap.servers": module_broker.bootstrap_servers})
+    for future in admin.create_topics([confluent.admin.NewTopic(name, num_partitions=3)]).values():
         future.result(TIMEOUT_S)
     yield name
     for future in admin.delete_topics([name]).values():
@@ -53,7 +50,7 @@ def test_confluent_kafka(
     module_broker: SynchronousBroker, topic: str, group: str, codec: str, idempotent: bool
 ) -> None:
     failed: list[object] = []
-    producer = confluent_kafka.Producer(
+    producer = confluent.Producer(
         librdkafka_config(module_broker, compression_type=codec, enable_idempotence=idempotent, acks="all")
     )
     for number in NUMBERS:
@@ -68,7 +65,7 @@ def test_confluent_kafka(
     assert failed == []
 
     config = librdkafka_config(module_broker, group_id=group, auto_offset_reset="earliest", enable_auto_commit=False)
-    consumer = confluent_kafka.Consumer(config)
+    consumer = confluent.Consumer(config)
     consumer.subscribe([topic])
     received: dict[int, tuple[bytes, object]] = {}
     for _ in until(lambda: len(received) == len(NUMBERS)):
@@ -83,7 +80,7 @@ def test_confluent_kafka(
     # Back again: the group goes on where it was.
     producer.produce(topic, value=b"1000")
     assert producer.flush(TIMEOUT_S) == 0
-    consumer = confluent_kafka.Consumer(config)
+    consumer = confluent.Consumer(config)
     consumer.subscribe([topic])
     later: list[int] = []
     for _ in until(lambda: bool(later)):
@@ -97,7 +94,7 @@ def test_confluent_kafka(
 
 def test_confluent_kafka_creates_topics_by_using_them(module_broker: SynchronousBroker) -> None:
     delivered: list[object] = []
-    producer = confluent_kafka.Producer(librdkafka_config(module_broker))
+    producer = confluent.Producer(librdkafka_config(module_broker))
     producer.produce("made-by-use", value=b"x", on_delivery=lambda error, _record: delivered.append(error))
     assert producer.flush(TIMEOUT_S) == 0
     assert delivered == [None]
@@ -131,12 +128,12 @@ async def test_aiokafka(module_broker: SynchronousBroker, topic: str, group: str
 
 
 def test_kafka_python(module_broker: SynchronousBroker, topic: str, group: str) -> None:
-    producer = kafka.KafkaProducer(bootstrap_servers=module_broker.bootstrap_servers, compression_type="gzip")
+    producer = kafka_python.KafkaProducer(bootstrap_servers=module_broker.bootstrap_servers, compression_type="gzip")
     for number in NUMBERS:
         producer.send(topic, b"%d" % number)
     producer.flush(timeout=TIMEOUT_S)
     producer.close()
-    consumer = kafka.KafkaConsumer(
+    consumer = kafka_python.KafkaConsumer(
         topic,
         bootstrap_servers=module_broker.bootstrap_servers,
         group_id=group,

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
-import confluent_kafka
 import pytest
-from confluent_kafka import Consumer, Producer
-from confluent_kafka.admin import AdminClient, NewTopic
 from millrace.broker import Broker
+from support.late import confluent
 
 WAIT_S = 60.0
-Open = Callable[..., Consumer]
+Open = Callable[..., Any]
 
 
 @pytest.fixture(scope="module")
@@ -23,7 +22,7 @@ def broker() -> Iterator[Broker]:
         group_consumer_min_heartbeat_interval_ms=1,
         group_consumer_assignment_interval_ms=0,
     ) as broker:
-        producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
+        producer = confluent.Producer({"bootstrap.servers": broker.bootstrap_servers})
         for partition in range(4):
             for number in range(5):
                 producer.produce("orders", f"{partition}.{number}", partition=partition)
@@ -35,8 +34,8 @@ def broker() -> Iterator[Broker]:
 def open_consumer(broker: Broker, request: pytest.FixtureRequest) -> Iterator[Open]:
     consumers = []
 
-    def open_(**settings: object) -> Consumer:
-        consumer = Consumer(
+    def open_(**settings: object) -> confluent.Consumer:
+        consumer = confluent.Consumer(
             {
                 "bootstrap.servers": broker.bootstrap_servers,
                 "group.id": request.node.name,
@@ -54,7 +53,7 @@ def open_consumer(broker: Broker, request: pytest.FixtureRequest) -> Iterator[Op
         consumer.close()
 
 
-def until(condition: Callable[[], bool], *consumers: Consumer) -> list[str]:
+def until(condition: Callable[[], bool], *consumers: confluent.Consumer) -> list[str]:
     """Poll the consumers until the condition holds; return the values of the records received in that time."""
     values: list[str] = []
     deadline = time.monotonic() + WAIT_S
@@ -67,16 +66,16 @@ def until(condition: Callable[[], bool], *consumers: Consumer) -> list[str]:
     return values
 
 
-def partitions(consumer: Consumer) -> set[int]:
+def partitions(consumer: confluent.Consumer) -> set[int]:
     return {each.partition for each in consumer.assignment() if each.topic == "orders"}
 
 
 def test_a_pattern_finds_topics_that_are_made_later(broker: Broker, open_consumer: Open) -> None:
     consumer = open_consumer()
     consumer.subscribe(["^later-[ab]$"])
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    admin = confluent.admin.AdminClient({"bootstrap.servers": broker.bootstrap_servers})
     for name in ("later-a", "later-b", "later-c"):
-        admin.create_topics([NewTopic(name, 1)])[name].result(60)
+        admin.create_topics([confluent.admin.NewTopic(name, 1)])[name].result(60)
     until(lambda: {each.topic for each in consumer.assignment()} == {"later-a", "later-b"}, consumer)
     admin.delete_topics(["later-a"])["later-a"].result(60)
     until(lambda: {each.topic for each in consumer.assignment()} == {"later-b"}, consumer)
@@ -100,10 +99,10 @@ def test_the_admin_client_sees_the_group(broker: Broker, open_consumer: Open) ->
     consumer.subscribe(["orders"])
     until(lambda: len(partitions(consumer)) == 4, consumer)
     group_id = "test_the_admin_client_sees_the_group"
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    admin = confluent.admin.AdminClient({"bootstrap.servers": broker.bootstrap_servers})
     described = admin.describe_consumer_groups([group_id])[group_id].result(60)
-    assert described.type is confluent_kafka.ConsumerGroupType.CONSUMER
-    assert described.state is confluent_kafka.ConsumerGroupState.STABLE
+    assert described.type is confluent.ConsumerGroupType.CONSUMER
+    assert described.state is confluent.ConsumerGroupState.STABLE
     (member,) = described.members
     assert member.client_id == "seen"
     assert {each.partition for each in member.assignment.topic_partitions} == {0, 1, 2, 3}

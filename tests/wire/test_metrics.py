@@ -7,10 +7,9 @@ import time
 from collections.abc import Callable
 
 import pytest
-from confluent_kafka import Consumer
-from confluent_kafka.admin import AdminClient, NewTopic
 from prometheus_client import CollectorRegistry
 from storage_svc.coordinator.machine.rebalance_reason import RebalanceReason
+from support.late import confluent
 
 from tests.wire.conftest import Running, StartBroker, batch, fetch_request, produce, until
 
@@ -104,11 +103,11 @@ def _rebalance(registry: CollectorRegistry, bootstrap: str, protocol: str) -> No
     settings = {"bootstrap.servers": bootstrap, "group.id": protocol, "group.protocol": protocol}
     if protocol == "classic":
         settings["heartbeat.interval.ms"] = "50"
-    first = Consumer(settings)
+    first = confluent.Consumer(settings)
     first.subscribe(["orders"])
     _poll_until([first], lambda: len(first.assignment()) == 2)
     assert shown() == ({"member_joined": 1}, 1)
-    second = Consumer(settings)
+    second = confluent.Consumer(settings)
     second.subscribe(["orders"])
     _poll_until([first, second], lambda: len(first.assignment()) == len(second.assignment()) == 1)
     expected = {"member_joined": 2}
@@ -118,17 +117,17 @@ def _rebalance(registry: CollectorRegistry, bootstrap: str, protocol: str) -> No
     expected["member_left"] = 1
     assert shown() == (expected, 1)
     if protocol == "consumer":
-        admin = AdminClient({"bootstrap.servers": bootstrap})
+        admin = confluent.admin.AdminClient({"bootstrap.servers": bootstrap})
         first.subscribe(["orders", "later"])
         _poll_until([first], lambda: "subscription_changed" in shown()[0])
-        admin.create_topics([NewTopic("later", 3)])["later"].result(60)
+        admin.create_topics([confluent.admin.NewTopic("later", 3)])["later"].result(60)
         _poll_until([first], lambda: len(first.assignment()) == 5)
         assert shown() == (expected | {"subscription_changed": 1, "topics_changed": 1}, 1)
     first.close()
     assert shown()[1] == 0
 
 
-def _poll_until(consumers: list[Consumer], condition: Callable[[], bool]) -> None:
+def _poll_until(consumers: list[confluent.Consumer], condition: Callable[[], bool]) -> None:
     deadline = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < deadline

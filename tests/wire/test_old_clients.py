@@ -8,14 +8,12 @@ from __future__ import annotations
 from itertools import count
 from pathlib import Path
 
-import confluent_kafka
-import confluent_kafka.admin
-import kafka
 import pytest
 from millrace.broker import Broker
 from protocol_lib.records.compression import Codec
 from protocol_lib.records.legacy import build_message_set
 from protocol_lib.records.record import Record
+from support.late import confluent, kafka_python
 
 from tests.wire.conftest import SynchronousBroker
 
@@ -30,8 +28,8 @@ _topics = count()
 @pytest.fixture
 def topic(module_broker: SynchronousBroker) -> str:
     name = f"old-clients-{next(_topics)}"
-    admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": module_broker.bootstrap_servers})
-    for future in admin.create_topics([confluent_kafka.admin.NewTopic(name, num_partitions=1)]).values():
+    admin = confluent.admin.AdminClient({"bootstrap.servers": module_broker.bootstrap_servers})
+    for future in admin.create_topics([confluent.admin.NewTopic(name, num_partitions=1)]).values():
         future.result(TIMEOUT_S)
     return name
 
@@ -43,7 +41,7 @@ def config(broker: SynchronousBroker | Broker, version: str | None) -> dict[str,
 
 def produce(broker: SynchronousBroker | Broker, topic: str, values: range, version: str | None, codec: str) -> None:
     failed: list[object] = []
-    producer = confluent_kafka.Producer(config(broker, version) | {"compression.type": codec, "linger.ms": 50})
+    producer = confluent.Producer(config(broker, version) | {"compression.type": codec, "linger.ms": 50})
     for value in values:
         producer.produce(
             topic,
@@ -58,9 +56,9 @@ def produce(broker: SynchronousBroker | Broker, topic: str, values: range, versi
 
 def consume(
     broker: SynchronousBroker | Broker, topic: str, number: int, version: str | None
-) -> list[confluent_kafka.Message]:
-    consumer = confluent_kafka.Consumer(config(broker, version) | {"group.id": "unused"})
-    consumer.assign([confluent_kafka.TopicPartition(topic, 0, 0)])
+) -> list[confluent.Message]:
+    consumer = confluent.Consumer(config(broker, version) | {"group.id": "unused"})
+    consumer.assign([confluent.TopicPartition(topic, 0, 0)])
     found = []
     while len(found) < number:
         (record,) = consumer.consume(1, TIMEOUT_S) or [None]
@@ -91,13 +89,13 @@ def test_librdkafka(module_broker: SynchronousBroker, topic: str, version: str, 
 @pytest.mark.parametrize("version", [(0, 8, 2), (0, 9), (0, 10)])
 def test_kafka_python(module_broker: SynchronousBroker, topic: str, version: tuple[int, ...], codec: str) -> None:
     options = {"bootstrap_servers": module_broker.bootstrap_servers, "api_version": version}
-    producer = kafka.KafkaProducer(**options, compression_type=None if codec == "none" else codec, linger_ms=50)
+    producer = kafka_python.KafkaProducer(**options, compression_type=None if codec == "none" else codec, linger_ms=50)
     sent = [producer.send(topic, key=b"key", value=b"%d" % value) for value in range(50)]
     assert [each.get(TIMEOUT_S).offset for each in sent] == list(range(50))
     producer.close()
     produce(module_broker, topic, range(50, 100), None, codec)
-    consumer = kafka.KafkaConsumer(**options, auto_offset_reset="earliest", enable_auto_commit=False)
-    partition = kafka.TopicPartition(topic, 0)
+    consumer = kafka_python.KafkaConsumer(**options, auto_offset_reset="earliest", enable_auto_commit=False)
+    partition = kafka_python.TopicPartition(topic, 0)
     consumer.assign([partition])
     found = []
     while len(found) < 100:
@@ -133,7 +131,7 @@ def test_the_data_folder_of_an_old_broker(tmp_path: Path) -> None:
         assert times == [0] * 30 + [1_700_000_000_000 + n for n in range(30, 90)] + [-1] * 10
         # An old consumer stops at records in zstd.
         assert [record.offset() for record in consume(broker, "old", 60, "0.9.0.1")] == list(range(60))
-        consumer = confluent_kafka.Consumer(config(broker, None) | {"group.id": "unused"})
-        (asked,) = consumer.offsets_for_times([confluent_kafka.TopicPartition("old", 0, 1_700_000_000_050)])
+        consumer = confluent.Consumer(config(broker, None) | {"group.id": "unused"})
+        (asked,) = consumer.offsets_for_times([confluent.TopicPartition("old", 0, 1_700_000_000_050)])
         assert asked.offset == 50
         consumer.close()

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, Producer
 from millrace.folders import private_folder
 from millrace.ports import Reservation
 from prometheus_client.parser import text_string_to_metric_families
 from service_chassis.probe import check
+from support.late import confluent
 
 from tests.support.frozen import freeze
 from tests.support.waiting import until
@@ -119,14 +119,14 @@ def test_workers_are_one_broker_to_clients(rig: Rig) -> None:
     for each in connections:
         each.close()
 
-    producers = [Producer({"bootstrap.servers": rig.kafka, "acks": "all"}) for _ in range(6)]
+    producers = [confluent.Producer({"bootstrap.servers": rig.kafka, "acks": "all"}) for _ in range(6)]
     errors: list[object] = []
     for number, producer in enumerate(producers):
         producer.produce("t", str(number), on_delivery=lambda error, _: errors.append(error))
     assert [producer.flush(60) for producer in producers] == [0] * 6
     assert errors == [None] * 6
     assert len(producers[0].list_topics(timeout=60).brokers) == 1
-    consumer = Consumer({"bootstrap.servers": rig.kafka, "group.id": "g", "auto.offset.reset": "earliest"})
+    consumer = confluent.Consumer({"bootstrap.servers": rig.kafka, "group.id": "g", "auto.offset.reset": "earliest"})
     consumer.subscribe(["t"])
     values: list[str] = []
     until(
@@ -152,7 +152,7 @@ def test_a_worker_that_dies_comes_back_and_the_others_go_on_serving(rig: Rig) ->
     until(lambda: len(rig.workers()) == WORKERS and first not in rig.workers())
     until(lambda: check(rig.http) is None)
     assert second in rig.workers()
-    producer = Producer({"bootstrap.servers": rig.kafka, "acks": "all"})
+    producer = confluent.Producer({"bootstrap.servers": rig.kafka, "acks": "all"})
     producer.produce("t", "after")
     assert producer.flush(60) == 0
     assert rig.process.poll() is None

@@ -19,7 +19,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from support.late import confluent
 
 from tests.faults.histories.clients import (
     CALL_TIMEOUT_S,
@@ -42,23 +42,23 @@ ABORTED_SHARE = 0.15
 TRANSFERS_MAX = 6
 
 
-def keys(topic: str) -> list[TopicPartition]:
-    return [TopicPartition(topic, partition, 0) for partition in range(PARTITIONS)]
+def keys(topic: str) -> list[confluent.TopicPartition]:
+    return [confluent.TopicPartition(topic, partition, 0) for partition in range(PARTITIONS)]
 
 
 def read_all(bootstrap_servers: str, topic: str) -> list[Received]:
     """Return all committed records up to the present end. Waits until each transaction before it has ended."""
     options = {**CONSUMER_OPTIONS, "bootstrap.servers": bootstrap_servers, "group.id": "nobody"}
-    asking = Consumer({**options, "isolation.level": "read_uncommitted"})
-    reading = Consumer({**options, "isolation.level": "read_committed", "enable.partition.eof": True})
+    asking = confluent.Consumer({**options, "isolation.level": "read_uncommitted"})
+    reading = confluent.Consumer({**options, "isolation.level": "read_committed", "enable.partition.eof": True})
     try:
         missing = {each.partition: asking.get_watermark_offsets(each, CALL_TIMEOUT_S)[1] for each in keys(topic)}
         missing = {partition: end for partition, end in missing.items() if end > 0}
-        reading.assign([TopicPartition(topic, partition, 0) for partition in missing])
+        reading.assign([confluent.TopicPartition(topic, partition, 0) for partition in missing])
         found = []
         while missing:
             for message in reading.consume(1000, 0.1):
-                if (error := message.error()) is None or error.code() != KafkaError._PARTITION_EOF:
+                if (error := message.error()) is None or error.code() != confluent.KafkaError._PARTITION_EOF:
                     found.append(received(message))
                 elif (message.offset() or 0) >= missing.get(message.partition() or 0, 0):
                     missing.pop(message.partition() or 0, None)
@@ -90,7 +90,7 @@ class Teller:
 
     def __init__(self, number: int, bootstrap_servers: str, stopping: threading.Event) -> None:
         self._name = f"teller-{number}"
-        self._commands = TopicPartition(COMMANDS, number)
+        self._commands = confluent.TopicPartition(COMMANDS, number)
         self._options = {**CLIENT_OPTIONS, "bootstrap.servers": bootstrap_servers}
         self._bootstrap_servers = bootstrap_servers
         self._stopping = stopping
@@ -100,16 +100,16 @@ class Teller:
         while not self._stopping.is_set():
             try:
                 self._live()
-            except KafkaException as error:
+            except confluent.KafkaException as error:
                 print(f"{self._name}: {error}", file=sys.stderr, flush=True)
                 self._stopping.wait(0.1)
 
     def _live(self) -> None:
-        producer = Producer(
+        producer = confluent.Producer(
             {**self._options, "transactional.id": self._name, "transaction.timeout.ms": 5_000, "linger.ms": 1}
         )
         patiently(lambda: producer.init_transactions(CALL_TIMEOUT_S))
-        consumer = Consumer(
+        consumer = confluent.Consumer(
             {**CONSUMER_OPTIONS, **self._options, "group.id": self._name, "isolation.level": "read_committed"}
         )
         try:
@@ -121,13 +121,13 @@ class Teller:
         finally:
             consumer.close()
 
-    def _go_to_committed(self, consumer: Consumer) -> None:
+    def _go_to_committed(self, consumer: confluent.Consumer) -> None:
         (committed,) = consumer.committed([self._commands], CALL_TIMEOUT_S)
         if committed.error is not None:
-            raise KafkaException(committed.error)
-        consumer.assign([TopicPartition(COMMANDS, self._commands.partition, max(0, committed.offset))])
+            raise confluent.KafkaException(committed.error)
+        consumer.assign([confluent.TopicPartition(COMMANDS, self._commands.partition, max(0, committed.offset))])
 
-    def _transact(self, producer: Producer, consumer: Consumer, records: list[Received]) -> None:
+    def _transact(self, producer: confluent.Producer, consumer: confluent.Consumer, records: list[Received]) -> None:
         accounts = dict(self._accounts)
         producer.begin_transaction()
         first, last = records[0].offset, records[-1].offset
@@ -139,7 +139,7 @@ class Teller:
                 leg |= {"teller": self._commands.partition, "command": record.offset, "first": first, "last": last}
                 for topic in (LEGS, ACCOUNTS):
                     producer.produce(topic, json.dumps(leg), key=f"{account}", partition=account % PARTITIONS)
-        offsets = [TopicPartition(COMMANDS, self._commands.partition, last + 1)]
+        offsets = [confluent.TopicPartition(COMMANDS, self._commands.partition, last + 1)]
         try:
             patiently(
                 lambda: producer.send_offsets_to_transaction(
@@ -153,7 +153,7 @@ class Teller:
                 self._go_to_committed(consumer)
                 return
             patiently(lambda: producer.commit_transaction(CALL_TIMEOUT_S))
-        except KafkaException as error:
+        except confluent.KafkaException as error:
             if error.args[0].txn_requires_abort():
                 patiently(lambda: producer.abort_transaction(CALL_TIMEOUT_S))
             raise

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+from support.late import confluent
 
 from tests.faults.histories.history import ASSIGN, FAIL, INFO, OK, POLL, Recorder, Records
 
@@ -46,10 +46,10 @@ class Received:
     value: str
 
 
-def received(message: Message) -> Received:
+def received(message: confluent.Message) -> Received:
     """Return the record of a message. Raises KafkaException if it is an error."""
     if (error := message.error()) is not None:
-        raise KafkaException(error)
+        raise confluent.KafkaException(error)
     offset, value = message.offset(), message.value()
     assert offset is not None
     assert value is not None
@@ -62,7 +62,7 @@ def patiently(call: Callable[[], None]) -> None:
     while True:
         try:
             return call()
-        except KafkaException as error:
+        except confluent.KafkaException as error:
             if time.monotonic() > deadline or not error.args[0].retriable():
                 raise
 
@@ -71,7 +71,7 @@ class CrashError(Exception):
     """The client ends as it is: a new one takes its place."""
 
 
-def acknowledged_offset(error: KafkaError | None, message: Message) -> int | None:
+def acknowledged_offset(error: confluent.KafkaError | None, message: confluent.Message) -> int | None:
     """Return the offset that a delivery report names. None: it names none."""
     offset = message.offset()
     return offset if error is None and offset is not None and offset >= 0 else None
@@ -83,11 +83,13 @@ class Poller:
     def __init__(self, owner: Client, options: dict[str, Any]) -> None:
         self._owner = owner
         self._was_rebalanced = False
-        self.consumer = Consumer({**CONSUMER_OPTIONS, **owner.options, "isolation.level": "read_committed", **options})
+        self.consumer = confluent.Consumer(
+            {**CONSUMER_OPTIONS, **owner.options, "isolation.level": "read_committed", **options}
+        )
         owner.poller = self
 
     def assign(self, positions: dict[str, int]) -> None:
-        self.consumer.assign([TopicPartition(*place(key), offset) for key, offset in positions.items()])
+        self.consumer.assign([confluent.TopicPartition(*place(key), offset) for key, offset in positions.items()])
 
     def subscribe(self, topics: list[str]) -> None:
         self.consumer.subscribe(
@@ -116,7 +118,9 @@ class Poller:
                 self.moved()
                 began, found = time.monotonic_ns(), []
             error = message.error()
-            assert error is None or error.code() != KafkaError._AUTO_OFFSET_RESET, "a position is out of the log"
+            assert error is None or error.code() != confluent.KafkaError._AUTO_OFFSET_RESET, (
+                "a position is out of the log"
+            )
             found.append(received(message))
         return began, found
 
@@ -167,7 +171,7 @@ class Client:
             except CrashError:
                 if self.poller is not None and self.chance.random() < 0.5:
                     self.poller.consumer.close()  # the others stay in their groups until their sessions end
-            except KafkaException as error:
+            except confluent.KafkaException as error:
                 print(f"{self.process} at {time.monotonic_ns()}: {error}", file=sys.stderr, flush=True)
                 self._stopping.wait(0.1)
 
@@ -201,10 +205,10 @@ class Client:
 class Transactional(Client):
     """A transactional producer. Its subclasses know the contents of the transactions."""
 
-    producer: Producer
+    producer: confluent.Producer
 
     def start_producer(self) -> None:
-        self.producer = Producer(
+        self.producer = confluent.Producer(
             {**self.options, "transactional.id": self.identity, "transaction.timeout.ms": 5_000, "linger.ms": 1}
         )
         patiently(lambda: self.producer.init_transactions(CALL_TIMEOUT_S))
@@ -212,7 +216,7 @@ class Transactional(Client):
     def produce(self, sends: list[tuple[str, str]], offsets: dict[str, int]) -> None:
         """Send the values; `offsets` receives the offset of each that is acknowledged."""
 
-        def delivered(error: KafkaError | None, message: Message) -> None:
+        def delivered(error: confluent.KafkaError | None, message: confluent.Message) -> None:
             if (offset := acknowledged_offset(error, message)) is not None:
                 offsets[(message.value() or b"").decode()] = offset
 
@@ -245,7 +249,7 @@ class Transactional(Client):
                     self.recorder.event(self.process, number, "commit")
                     patiently(lambda: self.producer.commit_transaction(CALL_TIMEOUT_S))
                     outcome = OK
-            except KafkaException as error:
+            except confluent.KafkaException as error:
                 if error.args[0].txn_requires_abort():
                     patiently(lambda: self.producer.abort_transaction(CALL_TIMEOUT_S))
                     outcome = FAIL

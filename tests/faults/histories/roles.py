@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka import KafkaError, Message, Producer, TopicPartition
+from support.late import confluent
 
 from tests.faults.histories.clients import (
     CALL_TIMEOUT_S,
@@ -48,7 +48,9 @@ class Sender(Client):
     """A producer without transactions, which sends many values at a time."""
 
     def live(self) -> None:
-        producer = Producer({**self.options, "enable.idempotence": True, "linger.ms": 1, "message.timeout.ms": 60_000})
+        producer = confluent.Producer(
+            {**self.options, "enable.idempotence": True, "linger.ms": 1, "message.timeout.ms": 60_000}
+        )
         done: list[dict[str, Any]] = []
         try:
             while self.goes_on():
@@ -58,7 +60,7 @@ class Sender(Client):
         finally:
             self.recorder.write(done)
 
-    def _send(self, producer: Producer, done: list[dict[str, Any]]) -> None:
+    def _send(self, producer: confluent.Producer, done: list[dict[str, Any]]) -> None:
         if len(producer) > IN_FLIGHT_MAX:
             return
         sends = self.values(self.chance.randint(1, 48))
@@ -68,10 +70,10 @@ class Sender(Client):
 
     def _delivery(
         self, key: str, value: str, number: int, done: list[dict[str, Any]]
-    ) -> Callable[[KafkaError | None, Message], None]:
+    ) -> Callable[[confluent.KafkaError | None, confluent.Message], None]:
         head = {"process": self.process, "id": number}
 
-        def delivered(error: KafkaError | None, message: Message) -> None:
+        def delivered(error: confluent.KafkaError | None, message: confluent.Message) -> None:
             outcome = OK if error is None else INFO
             sends = [[key, value, acknowledged_offset(error, message)]]
             event = {**head, "at": time.monotonic_ns(), "event": outcome, "sends": sends}
@@ -79,7 +81,7 @@ class Sender(Client):
 
         return delivered
 
-    def _wait(self, producer: Producer, done: list[dict[str, Any]], wait_s: float) -> None:
+    def _wait(self, producer: confluent.Producer, done: list[dict[str, Any]], wait_s: float) -> None:
         until = time.monotonic() + wait_s
         while (left := until - time.monotonic()) > 0:
             producer.poll(left)
@@ -139,7 +141,7 @@ class Transformer(Transactional):
 
     def _transform(self, poller: Poller, records: list[Received]) -> bool:
         positions = {record.key: record.offset + 1 for record in records}
-        offsets_read = [TopicPartition(*place(key), offset) for key, offset in positions.items()]
+        offsets_read = [confluent.TopicPartition(*place(key), offset) for key, offset in positions.items()]
         sends = [(f"{TARGET}/{place(record.key)[1]}", f"{self.value()}<{record.value}") for record in records]
 
         def contents(offsets: dict[str, int], _: object) -> None:
@@ -158,7 +160,7 @@ class Transformer(Transactional):
         for record in records:
             first.setdefault(record.key, record.offset)
         for key, offset in first.items():
-            poller.consumer.seek(TopicPartition(*place(key), offset))
+            poller.consumer.seek(confluent.TopicPartition(*place(key), offset))
         poller.moved()
 
 

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import json
 
-import confluent_kafka
 import flights_topic
 import millrace
 import pytest
 from millrace_demo import flights
+from support.late import confluent
 
 
 def test_flights_are_repeated_in_whole_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(flights_topic, "RECORDS", 250)
     with millrace.Broker(topics=f"flights:{flights_topic.PARTITIONS}") as broker:
         counts = flights_topic.write(broker.bootstrap_servers, "flights", 540, 100)
-        consumer = confluent_kafka.Consumer({"bootstrap.servers": broker.bootstrap_servers, "group.id": "all"})
-        places = [confluent_kafka.TopicPartition("flights", index, 0) for index in range(flights_topic.PARTITIONS)]
+        consumer = confluent.Consumer({"bootstrap.servers": broker.bootstrap_servers, "group.id": "all"})
+        places = [confluent.TopicPartition("flights", index, 0) for index in range(flights_topic.PARTITIONS)]
         consumer.assign(places)
-        records: list[confluent_kafka.Message] = []
+        records: list[confluent.Message] = []
         while len(records) < sum(counts):
             records += consumer.consume(1000, timeout=0.2)
         consumer.close()

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import confluent_kafka
 import millrace
 import pytest
 from raw import connect, fetch_frame, receive, records_position
 from readback import check
+from support.late import confluent
 from transactions import Transactions, transact
 
 LOADS = {
@@ -29,13 +29,13 @@ def address() -> Iterator[str]:
 def committed(address: str, topic: str, partitions: int) -> int:
     """Return the number of records that a committed consumer gets."""
     options = {"bootstrap.servers": address, "group.id": topic, "enable.partition.eof": True}
-    consumer = confluent_kafka.Consumer({**options, "isolation.level": "read_committed"})
-    consumer.assign([confluent_kafka.TopicPartition(topic, index, 0) for index in range(partitions)])
+    consumer = confluent.Consumer({**options, "isolation.level": "read_committed"})
+    consumer.assign([confluent.TopicPartition(topic, index, 0) for index in range(partitions)])
     count = ends = 0
     while ends < partitions:
         for record in consumer.consume(1000, timeout=0.1):
             error = record.error()
-            ends += error is not None and error.code() == confluent_kafka.KafkaError._PARTITION_EOF
+            ends += error is not None and error.code() == confluent.KafkaError._PARTITION_EOF
             count += error is None
     consumer.close()
     return count

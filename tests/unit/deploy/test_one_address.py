@@ -17,11 +17,10 @@ from pathlib import Path
 
 import grpc
 import pytest
-from confluent_kafka import Consumer, Producer
-from confluent_kafka.admin import AdminClient, NewTopic
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from millrace.ports import Reservation
 from service_chassis import probe
+from support.late import confluent
 
 RECORDS = 5_000
 PARTITIONS = 4
@@ -135,7 +134,7 @@ def layout(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Layout]:
 
 
 def brokers(layout: Layout) -> dict[int, str]:
-    metadata = AdminClient({"bootstrap.servers": layout.address}).list_topics(timeout=20)
+    metadata = confluent.admin.AdminClient({"bootstrap.servers": layout.address}).list_topics(timeout=20)
     return {broker.id: f"{broker.host}:{broker.port}" for broker in metadata.brokers.values()}
 
 
@@ -151,10 +150,10 @@ def test_clients_see_one_broker_and_lose_nothing_when_a_gateway_goes(layout: Lay
     assert list(before[0].values()) == [layout.address]
     assert set(layout.relay.taken) == set(layout.gateways)
 
-    admin = AdminClient({"bootstrap.servers": layout.address})
-    for created in admin.create_topics([NewTopic("relayed", PARTITIONS, 1)]).values():
+    admin = confluent.admin.AdminClient({"bootstrap.servers": layout.address})
+    for created in admin.create_topics([confluent.admin.NewTopic("relayed", PARTITIONS, 1)]).values():
         created.result(20)
-    producer = Producer({"bootstrap.servers": layout.address, "enable.idempotence": True, "linger.ms": 1})
+    producer = confluent.Producer({"bootstrap.servers": layout.address, "enable.idempotence": True, "linger.ms": 1})
     failed: list[str] = []
     doomed = layout.relay.taken[-1]
     for number in range(RECORDS):
@@ -167,7 +166,9 @@ def test_clients_see_one_broker_and_lose_nothing_when_a_gateway_goes(layout: Lay
     assert failed == []
     layout.gateways[doomed].wait(30)
 
-    consumer = Consumer({"bootstrap.servers": layout.address, "group.id": "g", "auto.offset.reset": "earliest"})
+    consumer = confluent.Consumer(
+        {"bootstrap.servers": layout.address, "group.id": "g", "auto.offset.reset": "earliest"}
+    )
     consumer.subscribe(["relayed"])
     numbers: list[int] = []
     deadline = time.monotonic() + 60

@@ -10,7 +10,9 @@ import jsonschema
 import kubernetes_validate
 import pytest
 import yaml
-from spark_etl.session import OF_EVERY_JVM
+from support.late import Late
+
+session = Late("spark_etl.session")
 
 ROOT = Path(__file__).parents[3]
 OVERLAY = ROOT / "k8s" / "overlays" / "spark-application"
@@ -96,7 +98,7 @@ def test_the_main_file_and_the_jars_are_in_the_image(application: Document) -> N
     assert "MILLRACE_ETL_JARS_DIR=/opt/spark-jars" in dockerfile
     for role in ("driver", "executor"):
         assert application["sparkConf"][f"spark.{role}.extraClassPath"] == "/opt/spark-jars/*"
-        assert application["sparkConf"][f"spark.{role}.extraJavaOptions"] == OF_EVERY_JVM
+        assert application["sparkConf"][f"spark.{role}.extraJavaOptions"] == session.OF_EVERY_JVM
     assert f'"pyspark=={application["sparkVersion"]}"' in (ROOT / "pyproject.toml").read_text()
     assert application["image"] == "millrace/spark:0.1.0"
 

@@ -9,25 +9,28 @@ from pathlib import Path
 
 import millrace
 import pytest
-from confluent_kafka import Consumer, Producer
 from millrace.broker import _running_in_thread
 from millrace.direct import DirectSettings
 from service_chassis.lifecycle import StartError
 from service_chassis.settings import SettingsError, load
+
+from tests.support.late import confluent
 
 CLEAN_MARKER = ".kafka_cleanshutdown"
 
 
 def _produce(bootstrap_servers, topic, value):
     errors = []
-    producer = Producer({"bootstrap.servers": bootstrap_servers, "acks": "all", "message.timeout.ms": 60_000})
+    producer = confluent.Producer({"bootstrap.servers": bootstrap_servers, "acks": "all", "message.timeout.ms": 60_000})
     producer.produce(topic, value, on_delivery=lambda error, _: errors.append(error))
     producer.flush(60)
     assert errors == [None]
 
 
 def _consume_one(bootstrap_servers, topic, group):
-    consumer = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": group, "auto.offset.reset": "earliest"})
+    consumer = confluent.Consumer(
+        {"bootstrap.servers": bootstrap_servers, "group.id": group, "auto.offset.reset": "earliest"}
+    )
     consumer.subscribe([topic])
     try:
         return consumer.poll(60)

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import millrace
 import pytest
-from confluent_kafka import Consumer, Producer, TopicCollection, TopicPartition
-from confluent_kafka.admin import AdminClient
 from service_chassis.lifecycle import StartError
+from support.late import confluent
 
 
 @pytest.fixture(scope="module")
@@ -19,7 +18,7 @@ def volume(tmp_path_factory: pytest.TempPathFactory) -> Path:
     data = tmp_path_factory.mktemp("volume") / "data"
     with millrace.Broker(data_dir=data, topics="orders:1") as broker:
         refused = run("verify", data)
-        producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "enable.idempotence": True})
+        producer = confluent.Producer({"bootstrap.servers": broker.bootstrap_servers, "enable.idempotence": True})
         for number in range(10):
             producer.produce("orders", f"value {number}", "key", 0)
         assert producer.flush(60) == 0
@@ -69,7 +68,7 @@ def test_rebuild_catalog(tmp_path: Path) -> None:
     with millrace.Broker(data_dir=data, topics="orders:3,users:1") as broker:
         assert run("rebuild-catalog", data).returncode == 2
         before = ids_of(broker)
-        producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
+        producer = confluent.Producer({"bootstrap.servers": broker.bootstrap_servers})
         for partition in range(3):
             producer.produce("orders", f"value {partition}", "key", partition)
         assert producer.flush(60) == 0
@@ -95,8 +94,8 @@ def test_rebuild_catalog(tmp_path: Path) -> None:
     ]
     with millrace.Broker(data_dir=data) as broker:
         assert ids_of(broker) == before
-        consumer = Consumer({"bootstrap.servers": broker.bootstrap_servers, "group.id": "g"})
-        consumer.assign([TopicPartition("orders", partition, 0) for partition in range(3)])
+        consumer = confluent.Consumer({"bootstrap.servers": broker.bootstrap_servers, "group.id": "g"})
+        consumer.assign([confluent.TopicPartition("orders", partition, 0) for partition in range(3)])
         found = consumer.consume(3, 60)
         consumer.close()
     assert sorted(record.value() or b"" for record in found) == [b"value 0", b"value 1", b"value 2"]
@@ -104,9 +103,9 @@ def test_rebuild_catalog(tmp_path: Path) -> None:
 
 def ids_of(broker: millrace.Broker) -> dict[str, str]:
     """Return the id of each topic, as partition.metadata spells it, without internal topics."""
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    admin = confluent.admin.AdminClient({"bootstrap.servers": broker.bootstrap_servers})
     names = [name for name in admin.list_topics(timeout=60).topics if not name.startswith("__")]
-    described = admin.describe_topics(TopicCollection(names))
+    described = admin.describe_topics(confluent.TopicCollection(names))
     return {
         name: str(future.result(60).topic_id).translate(str.maketrans("/+", "_-")) for name, future in described.items()
     }

@@ -10,8 +10,8 @@ import urllib.request
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, Producer
 from millrace.cli import main
+from support.late import confluent
 from up_process import RunningUp, UpFailedError
 
 from tests.support.waiting import until
@@ -28,7 +28,9 @@ CLEAN_MARKER = ".kafka_cleanshutdown"
 
 def _produce(bootstrap_servers, values, topic="orders", timeout_s=60):
     errors = []
-    producer = Producer({"bootstrap.servers": bootstrap_servers, "acks": "all", "message.timeout.ms": timeout_s * 1000})
+    producer = confluent.Producer(
+        {"bootstrap.servers": bootstrap_servers, "acks": "all", "message.timeout.ms": timeout_s * 1000}
+    )
     for value in values:
         producer.produce(topic, value.encode(), on_delivery=lambda error, _: errors.append(error) if error else None)
     assert producer.flush(timeout_s) == 0
@@ -36,7 +38,9 @@ def _produce(bootstrap_servers, values, topic="orders", timeout_s=60):
 
 
 def _consume(bootstrap_servers, count, topic="orders", group="readers", timeout_s=60):
-    consumer = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": group, "auto.offset.reset": "earliest"})
+    consumer = confluent.Consumer(
+        {"bootstrap.servers": bootstrap_servers, "group.id": group, "auto.offset.reset": "earliest"}
+    )
     consumer.subscribe([topic])
     values, deadline = [], time.monotonic() + timeout_s
     while len(values) < count and time.monotonic() < deadline:

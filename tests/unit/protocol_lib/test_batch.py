@@ -3,11 +3,7 @@
 import struct
 
 import pytest
-from aiokafka.record.default_records import DefaultRecordBatchBuilder as AiokafkaBuilder
-from aiokafka.record.memory_records import MemoryRecords as AiokafkaRecords
 from crc32c import crc32c
-from kafka.record.memory_records import MemoryRecords as KafkaPythonRecords
-from kafka.record.memory_records import MemoryRecordsBuilder as KafkaPythonBuilder
 from protocol_lib.errors import DecodeError, EncodeError
 from protocol_lib.records.batch import (
     HEADER_SIZE,
@@ -28,6 +24,11 @@ from protocol_lib.records.batch import (
 from protocol_lib.records.compression import Codec
 from protocol_lib.records.control import ControlType, EndTransactionMarker, build_marker_batch, read_marker
 from protocol_lib.records.record import Record, read_records, write_tail
+from support.late import Late
+
+aiokafka_batches = Late("aiokafka.record.default_records")
+aiokafka_records = Late("aiokafka.record.memory_records")
+kafka_python_records = Late("kafka.record.memory_records")
 
 NOW = 1_700_000_000_000
 RECORDS = [
@@ -126,7 +127,11 @@ def test_what_is_built_is_read(codec):
 @CODECS
 def test_other_libraries_read_what_is_built(codec):
     batch = build_batch(RECORDS, base_offset=100, codec=codec)
-    readers = [AiokafkaRecords] if codec > Codec.GZIP else [AiokafkaRecords, KafkaPythonRecords]
+    readers = (
+        [aiokafka_records.MemoryRecords]
+        if codec > Codec.GZIP
+        else [aiokafka_records.MemoryRecords, kafka_python_records.MemoryRecords]
+    )
     for reader in readers:  # kafka-python needs more packages for the other codecs
         read = reader(batch).next_batch()
         assert read.validate_crc()
@@ -136,7 +141,7 @@ def test_other_libraries_read_what_is_built(codec):
 
 @CODECS
 def test_what_aiokafka_builds_is_read(codec):
-    builder = AiokafkaBuilder(2, codec, True, 9, 4, 77, 1_000_000)
+    builder = aiokafka_batches.DefaultRecordBatchBuilder(2, codec, True, 9, 4, 77, 1_000_000)
     for index, record in enumerate(RECORDS):
         builder.append(index, record.timestamp, record.key, record.value, list(record.headers))
     batch = bytes(builder.build())
@@ -150,7 +155,7 @@ def test_what_aiokafka_builds_is_read(codec):
 
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP], ids=lambda codec: codec.name)
 def test_what_kafka_python_builds_is_read(codec):
-    builder = KafkaPythonBuilder(2, codec, 1_000_000)
+    builder = kafka_python_records.MemoryRecordsBuilder(2, codec, 1_000_000)
     for record in RECORDS:
         builder.append(record.timestamp, record.key, record.value, list(record.headers))
     builder.close()
@@ -161,7 +166,7 @@ def test_what_kafka_python_builds_is_read(codec):
 
 
 def test_uncompressed_batches_are_aiokafka_s_byte_for_byte():
-    builder = AiokafkaBuilder(2, 0, False, -1, -1, -1, 1_000_000)
+    builder = aiokafka_batches.DefaultRecordBatchBuilder(2, 0, False, -1, -1, -1, 1_000_000)
     for index, record in enumerate(RECORDS):
         builder.append(index, record.timestamp, record.key, record.value, list(record.headers))
     ours = [Record(r.offset - 100, r.timestamp, r.key, r.value, r.headers) for r in RECORDS]
@@ -228,7 +233,7 @@ def test_what_compaction_leaves_keeps_its_place_and_its_horizon():
     assert (header.base_offset, header.last_offset, header.last_sequence) == (100, 149, 79)
     assert (header.base_timestamp, header.max_timestamp) == (NOW + 86_400_000, NOW + 9)
     assert list(read_records(batch)) == kept
-    read = AiokafkaRecords(batch).next_batch()
+    read = aiokafka_records.MemoryRecords(batch).next_batch()
     assert [(record.offset, record.timestamp) for record in read] == [(103, NOW), (107, NOW + 9)]
     with pytest.raises(EncodeError, match="2 records in a batch of offsets 100 to 100"):
         build_batch([Record(100, NOW, None, None), Record(101, NOW, None, None)], base_offset=100, last_offset=100)

@@ -3,8 +3,6 @@
 import random
 
 import pytest
-from aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment, ConsumerProtocolMemberMetadata
-from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 from protocol_lib.consumer_protocol import (
     Assignment,
     Subscription,
@@ -15,6 +13,10 @@ from protocol_lib.consumer_protocol import (
     encode_subscription,
 )
 from protocol_lib.errors import DecodeError
+from support.late import Late
+
+metadata = Late("kafka.protocol.consumer.metadata")
+protocol = Late("aiokafka.coordinator.protocol")
 
 SUBSCRIPTION = Subscription(
     topics=("a", "größe"),
@@ -56,8 +58,8 @@ def test_older_versions_leave_out_what_they_do_not_have():
 @pytest.mark.parametrize("version", range(4))
 def test_kafka_python_reads_and_writes_the_same_bytes(version):
     for theirs, ours in (
-        (ConsumerProtocolSubscription, encode_subscription(SUBSCRIPTION, version)),
-        (ConsumerProtocolAssignment, encode_assignment(ASSIGNMENT, version)),
+        (metadata.ConsumerProtocolSubscription, encode_subscription(SUBSCRIPTION, version)),
+        (metadata.ConsumerProtocolAssignment, encode_assignment(ASSIGNMENT, version)),
     ):
         assert bytes(theirs.decode(ours).encode()) == ours
 
@@ -95,10 +97,10 @@ def test_kafka_reads_and_writes_the_same_bytes(kafka_classes, fill, version):
 
 def test_aiokafka_reads_and_writes_the_same_bytes():
     ours = encode_subscription(Subscription(topics=SUBSCRIPTION.topics, user_data=b"u"), 0)
-    theirs = ConsumerProtocolMemberMetadata(0, list(SUBSCRIPTION.topics), b"u")
+    theirs = protocol.ConsumerProtocolMemberMetadata(0, list(SUBSCRIPTION.topics), b"u")
     assert theirs.encode() == ours
-    assert ConsumerProtocolMemberMetadata.decode(ours) == theirs
+    assert protocol.ConsumerProtocolMemberMetadata.decode(ours) == theirs
     ours = encode_assignment(ASSIGNMENT, 0)
-    theirs = ConsumerProtocolMemberAssignment(0, [("a", [0, 1]), ("b", [])], None)
+    theirs = protocol.ConsumerProtocolMemberAssignment(0, [("a", [0, 1]), ("b", [])], None)
     assert theirs.encode() == ours
-    assert ConsumerProtocolMemberAssignment.decode(ours) == theirs
+    assert protocol.ConsumerProtocolMemberAssignment.decode(ours) == theirs

@@ -1,7 +1,7 @@
 """Kafka's error codes: numbers and names as its clients know them."""
 
-import kafka.errors
 from protocol_lib.errors import ErrorCode
+from support.late import kafka_python
 
 
 def test_codes_are_unique_and_without_gaps():
@@ -15,7 +15,7 @@ OLDER_NAMES = {-1, 0, 6, 10, 17, 39}
 def test_codes_are_what_kafka_python_calls_them():
     theirs = {
         cls.errno: cls.message
-        for cls in vars(kafka.errors).values()
+        for cls in vars(kafka_python.errors).values()
         if isinstance(cls, type) and isinstance(getattr(cls, "errno", None), int)
     }
     assert len(theirs) > 80

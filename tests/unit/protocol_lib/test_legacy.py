@@ -7,11 +7,8 @@ import zlib
 from pathlib import Path
 
 import pytest
-from aiokafka.record.legacy_records import LegacyRecordBatchBuilder as AiokafkaBuilder
-from aiokafka.record.memory_records import MemoryRecords as AiokafkaRecords
 from hypothesis import given
 from hypothesis import strategies as st
-from kafka.record.memory_records import MemoryRecords as KafkaPythonRecords
 from protocol_lib.errors import DecodeError, EncodeError
 from protocol_lib.records.compression import Codec, compress
 from protocol_lib.records.legacy import (
@@ -26,6 +23,11 @@ from protocol_lib.records.legacy import (
     write_message,
 )
 from protocol_lib.records.record import Record
+from support.late import Late
+
+aiokafka_message_sets = Late("aiokafka.record.legacy_records")
+aiokafka_records = Late("aiokafka.record.memory_records")
+kafka_python_records = Late("kafka.record.memory_records")
 
 NOW = 1_700_000_000_000
 APPENDED = NOW + 999
@@ -75,7 +77,11 @@ def test_kafka_s_own_message_sets(magic, codec, timestamps, expected):
 @KNOWN_ELSEWHERE
 def test_other_libraries_read_what_is_built(magic, codec):
     message_set = build_message_set(RECORDS, magic=magic, codec=codec)
-    for reader in [AiokafkaRecords] if codec > Codec.GZIP else [AiokafkaRecords, KafkaPythonRecords]:
+    for reader in (
+        [aiokafka_records.MemoryRecords]
+        if codec > Codec.GZIP
+        else [aiokafka_records.MemoryRecords, kafka_python_records.MemoryRecords]
+    ):
         records, read = reader(message_set), []
         while (batch := records.next_batch()) is not None:
             assert batch.validate_crc()
@@ -85,7 +91,7 @@ def test_other_libraries_read_what_is_built(magic, codec):
 
 @KNOWN_ELSEWHERE
 def test_what_aiokafka_builds_is_read(magic, codec):
-    builder = AiokafkaBuilder(magic, codec, 100_000)
+    builder = aiokafka_message_sets.LegacyRecordBatchBuilder(magic, codec, 100_000)
     for index, record in enumerate(RECORDS):
         builder.append(index, timestamp=record.timestamp, key=record.key, value=record.value)
     message_set = bytes(builder.build())

@@ -5,8 +5,11 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
 import spark_etl
 from spark_etl.cluster import Cluster
+
+pytestmark = pytest.mark.etl
 
 SOURCE = Path(spark_etl.__file__).parent
 

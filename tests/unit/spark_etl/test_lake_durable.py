@@ -18,6 +18,8 @@ from pyspark.sql.types import (
 from spark_etl.errors import ConfigError
 from spark_etl.lake import columns, durable
 
+pytestmark = pytest.mark.etl
+
 ENTRY = (
     b'{"commitInfo":{"timestamp":1,"engineInfo":"Apache-Spark/4.0.0 Delta-Lake/4.0.0"}}\n'
     b'{"txn":{"appId":"a","version":1}}\n'

@@ -9,6 +9,8 @@ from spark_etl import pods
 from spark_etl.__main__ import main
 from spark_etl.errors import ConfigError
 
+pytestmark = pytest.mark.etl
+
 HOME = Path(pyspark.__file__).parent
 EXECUTOR = {
     "SPARK_DRIVER_URL": "spark://driver:7078",

@@ -16,6 +16,8 @@ from spark_etl.session import configuration
 from spark_etl.settings import PACKAGES, EtlSettings
 from spark_etl.signals import STOPS, Stopped
 
+pytestmark = pytest.mark.etl
+
 NAMES = (
     "delta-spark_2.13-4.0.0.jar",
     "postgresql-42.7.8.jar",

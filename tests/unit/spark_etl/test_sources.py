@@ -7,6 +7,8 @@ from pydantic import ValidationError
 from spark_etl.config import KafkaOptions, Source
 from spark_etl.sources import options
 
+pytestmark = pytest.mark.etl
+
 ALWAYS = {
     "kafka.bootstrap.servers": "h:1",
     "kafka.fetch.max.wait.ms": "10",

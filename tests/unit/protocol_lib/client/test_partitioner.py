@@ -2,16 +2,16 @@
 
 import itertools
 
-import kafka.partitioner.default
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from protocol_lib.client.partitioner import Partitioner, murmur2
+from support.late import kafka_python
 
 
 @given(st.binary(max_size=40))
 def test_murmur2_is_kafkas(key):
-    assert murmur2(key) == kafka.partitioner.default.murmur2(key)
+    assert murmur2(key) == kafka_python.partitioner.default.murmur2(key)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,9 @@
 """The ranges in which a batch's refused records are read again never leave the batch."""
 
+import pytest
 from spark_etl.letters.refusals import ranges
+
+pytestmark = pytest.mark.etl
 
 START = {"a": {0: 100, 1: 0}, "b": {0: 5000}}
 END = {"a": {0: 900, 1: 300}, "b": {0: 5100}}

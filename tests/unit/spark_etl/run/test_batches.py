@@ -10,6 +10,8 @@ from spark_etl.run import notes
 from spark_etl.run.batches import Batches, BatchPlace
 from spark_etl.run.notes import LocalNotes
 
+pytestmark = pytest.mark.etl
+
 PLACE = BatchPlace.of("orders", "8f2c1d0a", 7)
 
 

@@ -10,6 +10,8 @@ from spark_etl.errors import OutputError
 from spark_etl.run.notes import LocalNotes
 from spark_etl.run.replays import Replay, Replays
 
+pytestmark = pytest.mark.etl
+
 ID = "MBW0"
 CHOICE = Replay(0, "2026-01-31T12:00:00+00:00", "sinks", "rules", None, None, None, {"0": 9, "1": 4})
 

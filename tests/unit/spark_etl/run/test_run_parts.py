@@ -12,6 +12,8 @@ from spark_etl.run.identity import Identity, SourceIdentity
 from spark_etl.run.notes import LocalNotes
 from spark_etl.run.queries import Gate, GateClosedError, limited, stop_between_batches
 
+pytestmark = pytest.mark.etl
+
 
 def test_the_batch_inside_a_closed_gate_finishes_and_the_next_one_does_not_begin():
     gate = Gate()
