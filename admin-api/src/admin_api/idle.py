@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 class Idle(Generic[T]):
-    """At most `count_max` of them, the oldest first; one that nobody took for `idle_s` is closed."""
+    """The last `count_max` of them, the oldest first. One that nobody took for `idle_s` is closed."""
 
     def __init__(self, close: Callable[[T], None], *, count_max: int, idle_s: float) -> None:
         self._close = close

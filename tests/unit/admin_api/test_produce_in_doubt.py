@@ -83,7 +83,7 @@ def test_nothing_is_sent_any_more_after_a_report_of_failure(
 
 
 def test_a_record_that_is_refused_costs_no_other_its_place(way: Way) -> None:
-    """Nor its order: those after it are sent under other numbers."""
+    """Those after it are sent under other sequence numbers, in their order."""
     way.stack.http.put(
         f"{way.stack.cluster}/topics/{way.topic}/configs/max.message.bytes", json={"value": "2000"}
     ).raise_for_status()

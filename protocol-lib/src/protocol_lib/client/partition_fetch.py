@@ -27,7 +27,7 @@ class FetchedPartition:
     """The answer about one partition."""
 
     partition: int
-    #: Kafka's error code; 0 is success
+    #: an ErrorCode; 0 is success
     error_code: int
     high_watermark: int
     #: the records, in the memory of the answer
