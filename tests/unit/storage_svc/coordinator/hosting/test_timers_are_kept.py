@@ -26,9 +26,9 @@ from storage_svc.coordinator.limits import CoordinatorSettings
 from support.group_calls import answered
 from support.scripted_transactions import NoTransactions
 
+from tests.groups.played_group import PlayedTopics
 from tests.unit.storage_svc.conftest import PlayedTime
 from tests.unit.storage_svc.coordinator.conftest import SETTINGS, SUBSCRIPTION, Node
-from tests.unit.storage_svc.coordinator.consumer_world import FakeTopics
 
 E = ErrorCode
 CONSUMER = ConsumerGroupSettings(assignment_interval_ms=0, session_timeout_ms=10_000)
@@ -221,7 +221,7 @@ async def _survive(random: Random, protocol: str) -> None:
     def fails() -> bool:
         return random.random() < share
 
-    topics = FakeTopics()
+    topics = PlayedTopics()
     topics.create("orders", 4)
     limits = CoordinatorSettings(initial_rebalance_delay_ms=0, session_timeout_min_ms=1, consumer=CONSUMER)
     coordinator = GroupCoordinator(
