@@ -18,6 +18,8 @@
 PYTHON ?= python3
 BIN := .venv/bin
 PACKAGES := protocol-lib services/contract services/chassis storage-svc gateway-svc admin-api spark assembly/demo assembly/launcher
+# A failed test runs once more at the end: tests/support/unsteady.py.
+PYTEST := $(BIN)/pytest -q --once-more
 export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: setup jars demo test lint etl etl-faults faults shapes mutants fuzz conformance bench bench-check bench-against bench-parts profile install-test compose-test generate clean
@@ -45,27 +47,27 @@ jars: setup
 	-$(BIN)/python tests/support/maven.py
 
 test: lint jars
-	$(BIN)/pytest -q -n 3 --no-loadscope-reorder -m "not etl and not compose and not conformance and not slow and not install" tests
+	$(PYTEST) -n 3 --no-loadscope-reorder -m "not etl and not compose and not conformance and not slow and not install" tests
 
 # Two processes, each with a session of Spark; the tests of a file share one process (tests/conftest.py). The longer files
 # come first, so that both processes end together. No other folder has tests of Spark: tests/unit/test_etl_target.py.
 ETL_TESTS = tests/e2e tests/unit/spark_etl
 etl: jars
-	$(BIN)/pytest -q -n 2 --no-loadscope-reorder -m "etl and not compose and not conformance and not slow and not install" $(ETL_TESTS)
+	$(PYTEST) -n 2 --no-loadscope-reorder -m "etl and not compose and not conformance and not slow and not install" $(ETL_TESTS)
 
 # Drivers killed at every step of a table's commit and of its commands, and an executor of a cluster.
 etl-faults: jars
-	$(BIN)/pytest -q -m "etl and slow" tests
+	$(PYTEST) -m "etl and slow" tests
 
 # How much of the full suites `make faults` runs: docs/contributing/measurements.md has the figures for 1.
 FAULTS_SCALE ?= 1
 export FAULTS_SCALE
 
 faults: setup
-	$(BIN)/pytest -q -m "slow and not etl" tests/faults tests/clients tests/unit tests/wire --ignore tests/wire/test_bounded_requests.py
+	$(PYTEST) -m "slow and not etl" tests/faults tests/clients tests/unit tests/wire --ignore tests/wire/test_bounded_requests.py
 
 shapes: setup
-	$(BIN)/pytest -q -m slow tests/wire/test_bounded_requests.py
+	$(PYTEST) -m slow tests/wire/test_bounded_requests.py
 
 # Every mutant. MUTANTS_PART=2/3: every third from the second on. MUTANTS_CHANGED=COMMIT: those whose code or tests changed
 # since then, and the part. MUTANTS_MAX=40: no more than that of them.
@@ -73,14 +75,14 @@ mutants: setup
 	$(BIN)/python -m tests.mutants.run $(MUTANTS_PART:%=--part %) $(MUTANTS_CHANGED:%=--changed %) $(MUTANTS_MAX:%=--at-most %)
 
 conformance: jars
-	$(BIN)/pytest -q -n 2 -m conformance tests
+	$(PYTEST) -n 2 -m conformance tests
 
 # Builds the wheel and uses it in an empty environment, as somebody else's project does.
 install-test: setup
-	$(BIN)/pytest -q -m install tests
+	$(PYTEST) -m install tests
 
 compose-test: setup
-	$(BIN)/pytest -q -m compose tests/compose
+	$(PYTEST) -m compose tests/compose
 
 FUZZ_RUNS ?= 100000
 fuzz: setup

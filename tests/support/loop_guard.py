@@ -5,6 +5,8 @@ on, and over those of services that it starts as processes. The fixture in tests
 a stall was found, with the stack of the loop's thread. A stall of a broker that several tests share fails the test that
 runs at that moment.
 
+The time in which the loop's thread waited for a processor is no part of a stall (stall_watch.py).
+
 A stall without any code of a service in its stack does not count: the test itself blocks its loop. Nor does one in a
 plain function of a service that the test calls, instead of a coroutine or a callback. Other steps that only tests take,
 and steps before a service listens, are in ALLOWED by a part of the stack. The marker `blocks_event_loop("reason")`

@@ -2,9 +2,11 @@ import asyncio
 import gc
 import json
 import os
+import subprocess
+import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -147,6 +149,41 @@ def test_time_on_the_run_queue_does_not_count() -> None:
     assert stall_watch._blocked_s(before, times(10.5, 11.0, 1.0, 5.0, 7.0, 3.0, wanted=True)) == 0.0
     assert stall_watch._blocked_s(before, times(10.5, 11.0, 1.125, 5.0, 7.0, 3.0, wanted=True)) == 0.125
     assert stall_watch._blocked_s(before._replace(until=10.25), times(10.5, 11.0, 1.0, 5.0, 7.0, 3.0)) == 0.25
+
+
+@pytest.fixture
+def busy_processor() -> Iterator[None]:
+    """One processor for this thread and those that it starts, and for three processes that never rest."""
+    allowed = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(allowed)})
+    busy = [subprocess.Popen([sys.executable, "-Sc", "print(flush=True)\nwhile 1: pass"], stdout=-1) for _ in range(3)]
+    for process in busy:
+        assert process.stdout is not None
+        process.stdout.readline()
+    yield
+    for process in busy:
+        process.kill()
+        process.communicate()
+    os.sched_setaffinity(0, allowed)
+
+
+def test_a_loop_that_gets_no_processor_is_no_stall(busy_processor: None) -> None:
+    took_s = []
+
+    def compute_shortly(_: _Found) -> None:
+        began, end = time.monotonic(), time.thread_time() + stall_watch.LIMIT_S / 2
+        while time.thread_time() < end:
+            pass
+        took_s.append(time.monotonic() - began)
+
+    found = [stall for _ in range(5) for stall in _stalls(compute_shortly, asyncio.SelectorEventLoop)]
+    assert max(took_s) > stall_watch.LIMIT_S
+    assert found == []
+
+
+def test_a_loop_that_computes_among_others_is_a_stall(busy_processor: None) -> None:
+    (stall,) = _stalls(_compute, asyncio.SelectorEventLoop)
+    assert stall.blocked_s >= stall_watch.LIMIT_S
 
 
 def test_the_file_gets_a_line_a_stall(tmp_path: Path) -> None:
