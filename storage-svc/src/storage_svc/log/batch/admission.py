@@ -91,7 +91,7 @@ def _frame_fault(view: memoryview) -> Refusal | None:
     return None
 
 
-#: Not a refusal of the batch: opening it would hold up the event loop.
+#: The result for a batch that would hold up the event loop if it were opened: no refusal of it.
 TOO_SLOW: Final = Refusal(ErrorCode.UNKNOWN_SERVER_ERROR, "the batch was not opened")
 
 
