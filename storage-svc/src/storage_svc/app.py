@@ -54,7 +54,8 @@ from storage_svc.rpc.groups import GroupsService
 from storage_svc.rpc.logs import LogsService
 from storage_svc.rpc.offsets import OffsetsService
 from storage_svc.rpc.producers import ProducersService
-from storage_svc.rpc.topics import TopicDefaults, TopicsService
+from storage_svc.rpc.topic_plan import TopicDefaults
+from storage_svc.rpc.topics import TopicsService
 from storage_svc.rpc.transactions import TransactionsService
 from storage_svc.settings import StorageSettings, parse_topics
 from storage_svc.topics.broker_settings import BrokerSettings

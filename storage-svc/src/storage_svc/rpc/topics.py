@@ -8,11 +8,9 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Final
 
 from broker_contract import topics_pb2 as pb
-from broker_contract.leadership import assignment_fault
 from protocol_lib.errors import ErrorCode
 from service_chassis import logs as service_logs
 from service_chassis.shared_turns import shared_turns
@@ -28,38 +26,13 @@ from storage_svc.rpc.configs import (
     TOPIC_RESOURCE,
     ConfigDescriptions,
 )
+from storage_svc.rpc.topic_plan import Fault, Plan, TopicDefaults, TopicPlans
 from storage_svc.topics.catalog import CatalogError
-from storage_svc.topics.configs import InvalidConfigError, check_configs
 from storage_svc.topics.group_configs import GroupConfigs
-from storage_svc.topics.names import INTERNAL_TOPICS, collision, name_fault
+from storage_svc.topics.names import name_fault
 from storage_svc.topics.registry import Topic, TopicRegistry
 
 log = service_logs.get(__name__)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicDefaults:
-    partition_count: int
-    auto_create: bool
-    #: All topics together.
-    partitions_max: int
-
-
-@dataclass(slots=True)
-class _Fault:
-    """The reason to refuse one topic of a request."""
-
-    code: ErrorCode
-    #: Empty where Kafka has no message.
-    message: str
-
-
-@dataclass(slots=True)
-class _Plan:
-    """A checked creation."""
-
-    partition_count: int
-    configs: Mapping[str, str]
 
 
 _NO_ID: Final = bytes(16)
@@ -89,7 +62,7 @@ class TopicsService:
         self._defaults = defaults
         self._configs = configs
         self._create_internal = create_internal
-        self._is_broker = is_broker
+        self._plans = TopicPlans(registry, defaults, is_broker)
         self._live_brokers = live_brokers
         self._group_configs = group_configs
         self._alterations = alterations
@@ -150,9 +123,9 @@ class TopicsService:
         return self._found(ref) or pb.Topic(error_code=error, name=ref.name)
 
     async def _auto_create(self, name: str) -> ErrorCode:
-        fault = self._name_fault(name)
+        fault = self._plans.new_name_fault(name)
         if fault is None:
-            fault = await self._create_in_steps(name, _Plan(self._defaults.partition_count, {}))
+            fault = await self._create_in_steps(name, Plan(self._defaults.partition_count, {}))
         if fault is None:
             log.info("created a topic because a client asked for it", topic=name)
             return ErrorCode.NONE
@@ -181,9 +154,9 @@ class TopicsService:
 
     async def _create_one(self, new: pb.NewTopic, is_duplicate: bool, validate_only: bool) -> pb.CreatedTopic:
         if is_duplicate:
-            return _refused(new.name, _Fault(ErrorCode.INVALID_REQUEST, "Duplicate topic name."))
-        plan = self._plan(new)
-        if isinstance(plan, _Fault):
+            return _refused(new.name, Fault(ErrorCode.INVALID_REQUEST, "Duplicate topic name."))
+        plan = self._plans.plan(new)
+        if isinstance(plan, Fault):
             return _refused(new.name, plan)
         if not validate_only and (fault := await self._create_in_steps(new.name, plan)) is not None:
             return _refused(new.name, fault)
@@ -198,86 +171,13 @@ class TopicsService:
             configs=self._configs.of_topic(plan.configs),
         )
 
-    def _plan(self, new: pb.NewTopic) -> _Plan | _Fault:
-        if (fault := self._name_fault(new.name)) is not None:
-            return fault
-        count = self._assigned_count(new) if new.assignments else self._requested_count(new)
-        if isinstance(count, _Fault):
-            return count
-        given = Counter(entry.name for entry in new.configs)
-        if given and max(given.values()) > 1:
-            return _Fault(ErrorCode.INVALID_CONFIG, "A config is given twice.")
-        try:
-            configs = check_configs(
-                {entry.name: entry.value if entry.HasField("value") else None for entry in new.configs}
-            )
-        except InvalidConfigError as error:
-            return _Fault(ErrorCode.INVALID_CONFIG, str(error))
-        held = self._registry.partition_count()
-        if held + count > self._defaults.partitions_max:
-            return _Fault(
-                ErrorCode.POLICY_VIOLATION,
-                f"{count} more partitions are too many: {held} of at most {self._defaults.partitions_max} exist.",
-            )
-        return _Plan(count, configs)
-
-    def _name_fault(self, name: str) -> _Fault | None:
-        if (reason := name_fault(name)) is not None:
-            return _Fault(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Illegal topic name: {reason}.")
-        if name in self._registry or self._registry.is_changing(name):
-            return _Fault(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
-        if name in INTERNAL_TOPICS:
-            return _Fault(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' is made by the broker itself.")
-        if (other := collision(name, self._registry.taken_names())) is not None:
-            return _Fault(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with existing topic: {other}.")
-        return None
-
-    def _requested_count(self, new: pb.NewTopic) -> int | _Fault:
-        if new.replication_factor not in (-1, 1):
-            return _Fault(
-                ErrorCode.INVALID_REPLICATION_FACTOR,
-                f"Replication factor must be 1, or -1 to use the default, not {new.replication_factor}:"
-                " each partition is held once.",
-            )
-        if new.partition_count == -1:
-            return self._defaults.partition_count
-        if new.partition_count < 1:
-            return _Fault(
-                ErrorCode.INVALID_PARTITIONS,
-                f"Number of partitions was set to an invalid non-positive value: {new.partition_count}.",
-            )
-        return new.partition_count
-
-    def _assigned_count(self, new: pb.NewTopic) -> int | _Fault:
-        if new.replication_factor != -1 or new.partition_count != -1:
-            return _Fault(
-                ErrorCode.INVALID_REQUEST,
-                "A manual partition assignment needs -1 as number of partitions and as replication factor.",
-            )
-        if sorted(each.partition for each in new.assignments) != list(range(len(new.assignments))):
-            return _Fault(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "Partitions must be numbered from 0 without gaps.")
-        for each in new.assignments:
-            if len(each.broker_ids) != 1:
-                return _Fault(
-                    ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-                    f"Partition {each.partition} must have one replica, not {len(each.broker_ids)}.",
-                )
-            if not self._is_broker(each.broker_ids[0]):
-                return _Fault(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"Broker {each.broker_ids[0]} does not exist.")
-        return len(new.assignments)
-
-    async def _create_in_steps(self, name: str, plan: _Plan) -> _Fault | None:
-        if (fault := self._too_many(plan.partition_count)) is not None:
+    async def _create_in_steps(self, name: str, plan: Plan) -> Fault | None:
+        if (fault := self._plans.count_fault(plan.partition_count)) is not None:
             return fault
         try:
             await self._registry.create_in_steps(name, plan.partition_count, plan.configs)
         except (CatalogError, LogError) as error:
             return _not_stored(name, error)
-        return None
-
-    def _too_many(self, added: int) -> _Fault | None:
-        if self._registry.partition_count() + added > self._defaults.partitions_max:
-            return _Fault(ErrorCode.POLICY_VIOLATION, f"More than {self._defaults.partitions_max} partitions.")
         return None
 
     # --- grow -----------------------------------------------------------------------------------------------------
@@ -294,54 +194,17 @@ class TopicsService:
                 response.topics.add(name=each.name, error_code=fault.code, error_message=message)
         return response
 
-    async def _grow(self, wanted: pb.GrowingTopic, validate_only: bool) -> _Fault | None:
+    async def _grow(self, wanted: pb.GrowingTopic, validate_only: bool) -> Fault | None:
         topic = self._registry.get(wanted.name)
         if topic is None:
-            return _Fault(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "")
-        if (fault := self._growth_fault(topic, wanted)) is not None or validate_only:
+            return Fault(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "")
+        if (fault := self._plans.growth_fault(topic, wanted)) is not None or validate_only:
             return fault
         try:
             await self._registry.grow(topic, wanted.partition_count)
         except (CatalogError, LogError) as error:
             return _not_stored(topic.name, error)
         log.info("added partitions", topic=topic.name, partitions=wanted.partition_count)
-        return None
-
-    def _growth_fault(self, topic: Topic, wanted: pb.GrowingTopic) -> _Fault | None:
-        name, held, count = topic.name, topic.partition_count, wanted.partition_count
-        if count == held:
-            return _Fault(ErrorCode.INVALID_PARTITIONS, f"Topic already has {held} partition(s).")
-        if count < held:
-            message = f"The topic {name} currently has {held} partition(s); {count} would not be an increase."
-            return _Fault(ErrorCode.INVALID_PARTITIONS, message)
-        if topic.is_internal:
-            message = f"Topic '{name}' belongs to the broker itself: its groups would lose their offsets."
-            return _Fault(ErrorCode.INVALID_TOPIC_EXCEPTION, message)
-        if self._registry.is_changing(name):
-            return _Fault(ErrorCode.REASSIGNMENT_IN_PROGRESS, f"Partitions are being added to topic '{name}'.")
-        if wanted.is_assigned and (fault := self._added_fault(wanted, count - held)) is not None:
-            return fault
-        return self._too_many(count - held)
-
-    def _added_fault(self, wanted: pb.GrowingTopic, added: int) -> _Fault | None:
-        """Return the fault of the replicas of added partitions."""
-        code = ErrorCode.INVALID_REPLICA_ASSIGNMENT
-        if len(wanted.assignments) != added:
-            return _Fault(
-                code,
-                f"Attempted to add {added} additional partition(s), but only {len(wanted.assignments)} assignment(s)"
-                " were specified.",
-            )
-        for each in wanted.assignments:
-            known = [broker for broker in each.broker_ids if self._is_broker(broker)]
-            if (reason := assignment_fault(each.broker_ids, known)) is not None:
-                return _Fault(code, f"The manual partition assignment includes {reason}")
-            if len(known) > 1:
-                return _Fault(
-                    code,
-                    f"The manual partition assignment includes a partition with {len(known)} replica(s), but this is"
-                    " not consistent with previous partitions, which have 1 replica(s).",
-                )
         return None
 
     # --- delete ---------------------------------------------------------------------------------------------------
@@ -357,14 +220,14 @@ class TopicsService:
         return answer
 
     async def _delete_one(self, ref: pb.TopicRef, topic: Topic | None, is_duplicate: bool) -> pb.DeletedTopic:
-        fault: _Fault | None = None
+        fault: Fault | None = None
         if topic is None or self._registry.get_by_id(topic.id) is None:  # another request may have deleted it
             code = ErrorCode.UNKNOWN_TOPIC_ID if ref.id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            fault = _Fault(code, "This server does not host this topic.")
+            fault = Fault(code, "This server does not host this topic.")
         elif is_duplicate:
-            fault = _Fault(ErrorCode.INVALID_REQUEST, "Duplicate topic.")
+            fault = Fault(ErrorCode.INVALID_REQUEST, "Duplicate topic.")
         elif topic.is_internal:
-            fault = _Fault(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{topic.name}' belongs to the broker itself.")
+            fault = Fault(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{topic.name}' belongs to the broker itself.")
         else:
             fault = await self._delete(topic)
         if fault is not None:
@@ -373,12 +236,12 @@ class TopicsService:
         log.info("deleted a topic", topic=deleted.name, partitions=deleted.partition_count)
         return pb.DeletedTopic(name=deleted.name, id=deleted.id)
 
-    async def _delete(self, topic: Topic) -> _Fault | None:
+    async def _delete(self, topic: Topic) -> Fault | None:
         try:
             await self._registry.delete(topic)
         except (CatalogError, LogError) as error:
             log.error("cannot delete a topic", topic=topic.name, reason=str(error))
-            return _Fault(ErrorCode.KAFKA_STORAGE_ERROR, f"The deletion could not be stored: {error}")
+            return Fault(ErrorCode.KAFKA_STORAGE_ERROR, f"The deletion could not be stored: {error}")
         return None
 
     # --- configs --------------------------------------------------------------------------------------------------
@@ -405,12 +268,12 @@ class TopicsService:
         return pb.ListConfigResourcesResponse(resources=resources)
 
 
-def _not_stored(name: str, error: Exception) -> _Fault:
+def _not_stored(name: str, error: Exception) -> Fault:
     log.error("cannot create a topic", topic=name, reason=str(error))
-    return _Fault(ErrorCode.KAFKA_STORAGE_ERROR, f"The topic could not be stored: {error}")
+    return Fault(ErrorCode.KAFKA_STORAGE_ERROR, f"The topic could not be stored: {error}")
 
 
-def _refused(name: str, fault: _Fault) -> pb.CreatedTopic:
+def _refused(name: str, fault: Fault) -> pb.CreatedTopic:
     return pb.CreatedTopic(
         name=name,
         id=_NO_ID,
