@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
 
 import grpc
 from broker_contract import cluster_pb2_grpc, groups_pb2_grpc, producers_pb2_grpc, topics_pb2_grpc
 from broker_contract import topics_pb2 as topics
-from storage_svc.app import Storage
+from broker_contract.version import CONTRACT_VERSION
+from service_chassis import rpc
+from storage_svc.app import Storage, serve
 from storage_svc.rpc.server import StorageServer
+from storage_svc.settings import StorageSettings
 
 
 @dataclass
@@ -41,6 +48,22 @@ class Peer:
         resource = topics.ConfigResource(type=kind, name=name, keys=keys, all_keys=not keys)
         (answer,) = (await self.topics.DescribeConfigs(topics.DescribeConfigsRequest(resources=[resource]))).resources
         return answer
+
+
+P = TypeVar("P", bound=Peer)
+
+
+@contextlib.asynccontextmanager
+async def served(kind: type[P], folder: Path, **settings: object) -> AsyncIterator[P]:
+    """Serve a storage with these settings on `storage.sock` of the folder, to a peer of that kind."""
+    storage = await Storage.start(StorageSettings(data_dir=folder / "data", **settings))  # type: ignore[arg-type]
+    server = await serve(storage, f"unix:{folder}/storage.sock")
+    channel = rpc.channel(f"unix:{folder}/storage.sock", CONTRACT_VERSION)
+    yield kind(storage, server, channel)
+    await channel.close()
+    await storage.answer_parked()
+    await server.stop(1)
+    await storage.stop()
 
 
 def new(name: str, partitions: int = -1, replication: int = -1, **configs: str) -> topics.NewTopic:

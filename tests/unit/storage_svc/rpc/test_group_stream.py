@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 from unittest.mock import Mock
@@ -13,11 +12,8 @@ from unittest.mock import Mock
 import grpc
 import pytest
 from broker_contract import groups_pb2 as pb
-from broker_contract import groups_pb2_grpc
-from broker_contract.version import CONTRACT_VERSION
 from protocol_lib.errors import ErrorCode as E
 from service_chassis import rpc
-from storage_svc.app import Storage, serve
 from storage_svc.rpc import group_stream as group_stream_module
 from storage_svc.rpc.group_stream import (
     GRACE_S,
@@ -27,39 +23,50 @@ from storage_svc.rpc.group_stream import (
     STILL_S,
     group_stream,
 )
-from storage_svc.settings import StorageSettings
 from support.group_calls import GroupExchange
 
 from tests.unit.storage_svc.conftest import PlayedTime, until
+from tests.unit.storage_svc.rpc import control_peer
 
 SESSION_MS = 10_000
 #: A pause that a session outlasts only by the time that promises add.
 PAUSE_S = (SESSION_MS + REPEATS_LATE_MS) / 1000 - 0.2
+Who = dict[str, Any]
 
 
-@dataclass
-class Peer:
-    storage: Storage
-    channel: grpc.aio.Channel
-
+class Peer(control_peer.Peer):
     async def join(self, group_id: str) -> pb.JoinGroupResponse:
-        join = pb.JoinGroupRequest(
-            group_id=group_id,
-            session_timeout_ms=SESSION_MS,
-            rebalance_timeout_ms=60_000,
-            protocol_type="consumer",
-            protocols=[pb.GroupProtocol(name="range", metadata=b"r")],
-        )
-        return await groups_pb2_grpc.GroupsStub(self.channel).JoinGroup(join)
+        times = {"session_timeout_ms": SESSION_MS, "rebalance_timeout_ms": 60_000}
+        protocols = [pb.GroupProtocol(name="range", metadata=b"r")]
+        join = pb.JoinGroupRequest(group_id=group_id, protocol_type="consumer", protocols=protocols, **times)
+        return await self.groups.JoinGroup(join)
 
-    async def member(self, group_id: str) -> dict[str, object]:
+    async def member(self, group_id: str) -> Who:
         """Make a group of one, stable, and return the fields of its calls that name the member."""
-        stub = groups_pb2_grpc.GroupsStub(self.channel)
         joined = await self.join(group_id)
         who = {"group_id": group_id, "member_id": joined.member_id, "generation_id": joined.generation_id}
-        synced = await stub.SyncGroup(pb.SyncGroupRequest(**who))
+        synced = await self.groups.SyncGroup(pb.SyncGroupRequest(**who))
         assert (joined.error_code, synced.error_code) == (0, 0)
         return who
+
+    async def leave(self, who: Who) -> None:
+        leaver = pb.LeaveGroupRequest.Leaver(member_id=who["member_id"])
+        await self.groups.LeaveGroup(pb.LeaveGroupRequest(group_id=who["group_id"], members=[leaver]))
+
+    async def promised(self) -> tuple[GroupExchange, Who]:
+        """Make a member of group `g` whose heartbeat, call 7 of the stream, may be repeated."""
+        who, exchange = await self.member("g"), GroupExchange(self.channel)
+        await exchange.send(beat(7, who))
+        assert (await exchange.receive(1))[7].may_repeat
+        return exchange, who
+
+    async def state(self) -> str:
+        described = await self.groups.DescribeGroups(pb.DescribeGroupsRequest(group_ids=["g"]))
+        return described.groups[0].state
+
+    @property
+    def members(self) -> int:
+        return len(self.storage.coordinator.groups["g"].group.members)
 
     async def committed(self, group_id: str) -> dict[int, int]:
         wanted = pb.FetchOffsetsRequest(groups=[pb.FetchOffsetsRequest.Group(group_id=group_id, all=True)])
@@ -69,19 +76,13 @@ class Peer:
 
 @pytest.fixture
 async def peer(tmp_path: Path) -> AsyncIterator[Peer]:
-    settings = StorageSettings(
-        data_dir=tmp_path / "data",
-        topics="orders:3",
-        group_initial_rebalance_delay_ms=0,
-        offsets_topic_num_partitions=2,
-    )
-    storage = await Storage.start(settings)
-    server = await serve(storage, f"unix:{tmp_path}/storage.sock")
-    channel = rpc.channel(f"unix:{tmp_path}/storage.sock", CONTRACT_VERSION)
-    yield Peer(storage, channel)
-    await channel.close()
-    await server.stop(1)
-    await storage.stop()
+    settings = {"group_initial_rebalance_delay_ms": 0, "offsets_topic_num_partitions": 2}
+    async with control_peer.served(Peer, tmp_path, topics="orders:3", **settings) as peer:
+        yield peer
+
+
+def beat(call_id: int, who: Who) -> pb.GroupCall:
+    return pb.GroupCall(call_id=call_id, heartbeat=pb.HeartbeatRequest(**who))
 
 
 def commit(call_id: int, partition: int, offset: int, topic: str = "orders", **who: object) -> pb.GroupCall:
@@ -92,9 +93,8 @@ def commit(call_id: int, partition: int, offset: int, topic: str = "orders", **w
 
 async def test_many_calls_of_one_message_are_answered_in_few(peer: Peer) -> None:
     who = await peer.member("g")
-    beat = pb.HeartbeatRequest(**who)  # type: ignore[arg-type]
     exchange = GroupExchange(peer.channel)
-    await exchange.send(*(pb.GroupCall(call_id=number, heartbeat=beat) for number in range(1, 501)))
+    await exchange.send(*(beat(number, who) for number in range(1, 501)))
     answers = await exchange.receive(500)
     assert {answer.WhichOneof("answer") for answer in answers.values()} == {"heartbeat"}
     assert {answer.heartbeat.error_code for answer in answers.values()} == {E.NONE}
@@ -176,7 +176,7 @@ async def test_one_call_that_fails_does_not_fail_its_neighbours(peer: Peer) -> N
         pb.GroupCall(call_id=5),
         commit(6, 0, 0, group_id="g", offsets=mixed),
         commit(7, 1, 6, group_id="h", generation_id=3, member_id="nobody"),
-        pb.GroupCall(call_id=8, heartbeat=pb.HeartbeatRequest(**who)),  # type: ignore[arg-type]
+        beat(8, who),
         pb.GroupCall(call_id=9, consumer_group_heartbeat=pb.ConsumerGroupHeartbeatRequest(group_id="k")),
         commit(10, 1, 6),
     )
@@ -213,15 +213,15 @@ async def test_topics_are_named_by_id(peer: Peer) -> None:
 
 async def test_a_gateway_that_dies_takes_no_member_with_it(peer: Peer) -> None:
     who = await peer.member("g")
-    beat = pb.HeartbeatRequest(**who)  # type: ignore[arg-type]
+    heartbeat = pb.HeartbeatRequest(**who)
     first = GroupExchange(peer.channel)
-    assert (await first.ask(heartbeat=beat)).error_code == E.NONE
+    assert (await first.ask(heartbeat=heartbeat)).error_code == E.NONE
     await first.send(*(commit(number, 0, number, group_id="simple") for number in range(1, 50)))
     first.cut()
     second = GroupExchange(peer.channel)
-    assert (await second.ask(heartbeat=beat)).error_code == E.NONE
+    assert (await second.ask(heartbeat=heartbeat)).error_code == E.NONE
     assert (await second.ask(commit_offsets=commit(1, 0, 3, **who).commit_offsets)).error_codes == [E.NONE]
-    listed = await groups_pb2_grpc.GroupsStub(peer.channel).ListGroups(pb.ListGroupsRequest(states=["Stable"]))
+    listed = await peer.groups.ListGroups(pb.ListGroupsRequest(states=["Stable"]))
     assert [each.group_id for each in listed.groups] == ["g"]
 
 
@@ -229,8 +229,8 @@ async def test_a_heartbeat_is_promised_until_its_group_changes(peer: Peer) -> No
     who, other = await peer.member("g"), await peer.member("h")
     exchange = GroupExchange(peer.channel)
     await exchange.send(
-        pb.GroupCall(call_id=7, heartbeat=pb.HeartbeatRequest(**who)),  # type: ignore[arg-type]
-        pb.GroupCall(call_id=8, heartbeat=pb.HeartbeatRequest(**other)),  # type: ignore[arg-type]
+        beat(7, who),
+        beat(8, other),
         pb.GroupCall(call_id=9, heartbeat=pb.HeartbeatRequest(group_id="g", member_id="nobody")),
         commit(10, 0, 5),
     )
@@ -240,25 +240,21 @@ async def test_a_heartbeat_is_promised_until_its_group_changes(peer: Peer) -> No
     await exchange.repeat(7, 8)
     assert exchange.ended == set()
 
-    leaver = pb.LeaveGroupRequest.Leaver(member_id=str(who["member_id"]))
-    await groups_pb2_grpc.GroupsStub(peer.channel).LeaveGroup(pb.LeaveGroupRequest(group_id="g", members=[leaver]))
+    await peer.leave(who)
     await exchange.until_ended(7)
-    assert (await exchange.ask(heartbeat=pb.HeartbeatRequest(**who))).error_code == E.UNKNOWN_MEMBER_ID  # type: ignore[arg-type]
+    assert (await exchange.ask(heartbeat=pb.HeartbeatRequest(**who))).error_code == E.UNKNOWN_MEMBER_ID
     assert exchange.ended == {7}
     await exchange.end()
 
 
 async def test_a_promise_that_is_forgotten_or_of_another_stream_is_not_ended(peer: Peer) -> None:
     who = await peer.member("g")
-    call = pb.GroupCall(call_id=1, heartbeat=pb.HeartbeatRequest(**who))  # type: ignore[arg-type]
-    again = pb.GroupCall(call_id=2, heartbeat=pb.HeartbeatRequest(**who))  # type: ignore[arg-type]
     first, second = GroupExchange(peer.channel), GroupExchange(peer.channel)
-    await first.send(call, again)
+    await first.send(beat(1, who), beat(2, who))
     assert (await first.receive(2))[1].may_repeat
     await first.repeat(2, forgotten=[1])
     await second.repeat(1)
-    leaver = pb.LeaveGroupRequest.Leaver(member_id=str(who["member_id"]))
-    await groups_pb2_grpc.GroupsStub(peer.channel).LeaveGroup(pb.LeaveGroupRequest(group_id="g", members=[leaver]))
+    await peer.leave(who)
     await first.until_ended(2)
     await second.repeat(1)
     assert (first.ended, second.ended) == ({2}, set())
@@ -283,8 +279,7 @@ async def two_are_kept(peer: Peer, tmp_path: Path) -> AsyncIterator[GroupExchang
 async def test_of_more_than_may_be_repeated_the_oldest_ends(peer: Peer, tmp_path: Path) -> None:
     who = await peer.member("g")
     async with two_are_kept(peer, tmp_path) as exchange:
-        beat = pb.HeartbeatRequest(**who)  # type: ignore[arg-type]
-        await exchange.send(*(pb.GroupCall(call_id=number, heartbeat=beat) for number in (1, 2, 3)))
+        await exchange.send(*(beat(number, who) for number in (1, 2, 3)))
         answers = await exchange.receive(3)
         await exchange.until_ended(1)
         assert ({number for number, each in answers.items() if each.may_repeat}, exchange.ended) == ({2, 3}, {1})
@@ -349,76 +344,56 @@ async def test_a_consumer_heartbeat_is_promised_until_a_topic_comes(peer: Peer) 
 
 
 async def test_promises_keep_a_session_and_silence_ends_it(peer: Peer, played: PlayedTime) -> None:
-    stub = groups_pb2_grpc.GroupsStub(peer.channel)
-    who = await peer.member("g")
-    exchange = GroupExchange(peer.channel)
-    await exchange.send(pb.GroupCall(call_id=7, heartbeat=pb.HeartbeatRequest(**who)))  # type: ignore[arg-type]
-    assert (await exchange.receive(1))[7].may_repeat
+    exchange, _ = await peer.promised()
     for _ in range(3):
         await played.go_on(PAUSE_S)
         await exchange.repeat(7)
     assert exchange.ended == set()
     await played.go_on(PAUSE_S)
-    described = await stub.DescribeGroups(pb.DescribeGroupsRequest(group_ids=["g"]))
-    assert described.groups[0].state == "Stable"
+    assert await peer.state() == "Stable"
     await played.go_on(0.3)
     await exchange.until_ended(7)
-    described = await stub.DescribeGroups(pb.DescribeGroupsRequest(group_ids=["g"]))
-    assert described.groups[0].state == "Empty"
+    assert await peer.state() == "Empty"
 
 
 async def test_a_report_from_before_a_promise_ended_keeps_the_session(peer: Peer, played: PlayedTime) -> None:
-    who = await peer.member("g")
-    exchange = GroupExchange(peer.channel)
-    await exchange.send(pb.GroupCall(call_id=7, heartbeat=pb.HeartbeatRequest(**who)))  # type: ignore[arg-type]
-    await exchange.receive(1)
+    exchange, who = await peer.promised()
     other = asyncio.create_task(peer.join("g"))
     await exchange.until_ended(7)
     for _ in range(2):
         await played.go_on(PAUSE_S)
         await exchange.repeat(7)
-    answer = await exchange.ask(heartbeat=pb.HeartbeatRequest(**who))  # type: ignore[arg-type]
+    answer = await exchange.ask(heartbeat=pb.HeartbeatRequest(**who))
     assert answer.error_code == E.REBALANCE_IN_PROGRESS
     other.cancel()
 
 
 async def test_a_session_begins_again_when_the_stream_ends(peer: Peer, played: PlayedTime) -> None:
     """The gateway may have answered its members, and not reported it."""
-    who = await peer.member("g")
-    first, second = GroupExchange(peer.channel), GroupExchange(peer.channel)
-    await first.send(pb.GroupCall(call_id=7, heartbeat=pb.HeartbeatRequest(**who)))  # type: ignore[arg-type]
-    await first.receive(1)
+    (first, who), second = await peer.promised(), GroupExchange(peer.channel)
     await played.go_on(PAUSE_S)
     first.cut()
     await until(lambda: not peer.storage.coordinator.groups["g"].promised)
     await played.go_on(PAUSE_S)
-    answer = await second.ask(heartbeat=pb.HeartbeatRequest(**who))  # type: ignore[arg-type]
+    answer = await second.ask(heartbeat=pb.HeartbeatRequest(**who))
     assert answer.error_code == E.NONE
 
 
 async def test_no_session_ends_while_its_gateway_stands_still(peer: Peer, played: PlayedTime) -> None:
-    who = await peer.member("g")
-    exchange = GroupExchange(peer.channel)
-    await exchange.send(pb.GroupCall(call_id=7, heartbeat=pb.HeartbeatRequest(**who)))  # type: ignore[arg-type]
-    await exchange.receive(1)
+    exchange, who = await peer.promised()
     await exchange.pulse()
     await played.go_on(STILL_MAX_S - GRACE_S)
-    members = peer.storage.coordinator.groups["g"].group.members
-    assert len(members) == 1
+    assert peer.members == 1
     await exchange.pulse()
     await played.go_on(GRACE_S - 0.2)
-    answer = await exchange.ask(heartbeat=pb.HeartbeatRequest(**who))  # type: ignore[arg-type]
+    answer = await exchange.ask(heartbeat=pb.HeartbeatRequest(**who))
     assert answer.error_code == E.NONE
 
 
 @pytest.mark.parametrize("why", ["the gateway is dead", "the gateway goes on", "its member is silent"])
 async def test_a_session_ends_all_the_same_when(peer: Peer, played: PlayedTime, why: str) -> None:
-    who = await peer.member("g")
-    exchange = GroupExchange(peer.channel)
-    await exchange.send(pb.GroupCall(call_id=7, heartbeat=pb.HeartbeatRequest(**who)))  # type: ignore[arg-type]
-    await exchange.receive(1)
+    exchange, _ = await peer.promised()
     await exchange.pulse()
-    members = peer.storage.coordinator.groups["g"].group.members
     if why == "the gateway is dead":
         await played.go_on(STILL_MAX_S + STANDSTILL_CHECK_S + GRACE_S + 0.5)
     elif why == "the gateway goes on":
@@ -431,30 +406,24 @@ async def test_a_session_ends_all_the_same_when(peer: Peer, played: PlayedTime, 
         for _ in range(int(PAUSE_S + 1)):
             await played.go_on(1)
             await exchange.pulse()
-    assert len(members) == 0
+    assert peer.members == 0
 
 
 async def test_a_gateway_without_pulses_is_never_waited_for(peer: Peer, played: PlayedTime) -> None:
-    who = await peer.member("g")
-    exchange = GroupExchange(peer.channel)
-    await exchange.send(pb.GroupCall(call_id=7, heartbeat=pb.HeartbeatRequest(**who)))  # type: ignore[arg-type]
-    await exchange.receive(1)
+    await peer.promised()
     await played.go_on(PAUSE_S + 0.5)
-    assert len(peer.storage.coordinator.groups["g"].group.members) == 0
+    assert peer.members == 0
 
 
 async def test_a_gateway_without_promises_does_not_stand_still(
     peer: Peer, played: PlayedTime, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    who = await peer.member("g")
-    exchange = GroupExchange(peer.channel)
-    await exchange.send(pb.GroupCall(call_id=7, heartbeat=pb.HeartbeatRequest(**who)))  # type: ignore[arg-type]
-    await exchange.receive(1)
+    exchange, who = await peer.promised()
     await exchange.pulse()
     await exchange.repeat(7, forgotten=[7])
     await played.go_on(STILL_S + 2 * STANDSTILL_CHECK_S)
     assert "a gateway stands still" not in capsys.readouterr().err
-    await exchange.send(pb.GroupCall(call_id=8, heartbeat=pb.HeartbeatRequest(**who)))  # type: ignore[arg-type]
+    await exchange.send(beat(8, who))
     await exchange.receive(1)
     await played.go_on(STILL_S + 2 * STANDSTILL_CHECK_S)
     assert "a gateway stands still" in capsys.readouterr().err
@@ -481,7 +450,7 @@ async def test_a_stream_without_promises_needs_no_timer() -> None:
     assert len(looks) == 1
     exchange._drop(1)
     exchange._drop(2)
-    exchange._look_for_standstill()
+    exchange._check_for_standstill()
     assert len(looks) == 1
     exchange._promise(3, Mock())
     assert len(looks) == 2
