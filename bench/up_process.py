@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import select
+import signal
 import subprocess
 import sys
 import tempfile
@@ -22,6 +23,7 @@ from millrace.service import MAINS
 
 __all__ = ["RunningUp", "UpFailedError"]
 
+_RETURNED = '"event": "service is back"'
 _READY = re.compile(r"ready kafka=(\S+) http=(\S+)")
 
 
@@ -127,6 +129,17 @@ class RunningUp:
             if int(parent) == self.pid and len(command) > 3 and command[3] in MAINS:
                 found.setdefault(command[3], []).append(int(folder.name))
         return {service: sorted(pids) for service, pids in found.items()}
+
+    def kill(self, *services: str) -> None:
+        """Kill a process of each service, and wait until the supervisor has restarted them all."""
+        running, returned = self.services(), self.log().count(_RETURNED)
+        for service in services:
+            os.kill(running[service][0], signal.SIGKILL)
+        deadline = time.monotonic() + self._ready_timeout_s
+        while self.log().count(_RETURNED) < returned + len(services):
+            if time.monotonic() > deadline:
+                raise UpFailedError(f"not back: {', '.join(services)}:\n{self.log()[-4000:]}")
+            time.sleep(0.02)
 
     def __enter__(self) -> Self:
         return self.start()

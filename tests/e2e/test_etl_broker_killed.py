@@ -1,21 +1,11 @@
 """Storage and gateway are killed while a pipeline without end runs: it goes on, and the table has each record once."""
 
-import os
-import signal
-
 import pytest
 
 pytestmark = [pytest.mark.etl, pytest.mark.timeout(900)]
 
 from support.etl_runs import Continuous, Etl, until  # noqa: E402
 from up_process import RunningUp  # noqa: E402
-
-
-def kill(up: RunningUp, service: str) -> None:
-    """Kill a service, and wait until the supervisor has restarted it."""
-    returned = up.log().count('"event": "service is back"')
-    os.kill(up.services()[service][0], signal.SIGKILL)
-    until(lambda: up.log().count('"event": "service is back"') > returned)
 
 
 def test_a_run_without_end_outlives_storage_and_gateway(tmp_path, spark):
@@ -26,7 +16,7 @@ def test_a_run_without_end_outlives_storage_and_gateway(tmp_path, spark):
         with Continuous(etl) as continuous:
             for number, service in enumerate(("storage-svc", "gateway-svc"), 1):
                 until(lambda number=number: etl.metrics.health()["batches"] >= number)
-                kill(up, service)
+                up.kill(service)
                 etl.produce(*range(10 * number, 10 * number + 5))
             until(lambda: continuous.error is not None or len(etl.ids()) == 13)
         assert continuous.error is None

@@ -7,12 +7,11 @@ cleaned twice. The checkpoints are as old as they can be: the start after the cr
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from faults.disk_model import Any, Leaves, Nothing
 from faults.simulated_disk import PowerCut, SimulatedDisk
+from faults.test_crash_points import WAYS
 from protocol_lib.records.batch import build_batch, read_batches
 from protocol_lib.records.record import Record, read_records
 from storage_svc.log.config import FlushPolicy, LogConfig, LogSettings
@@ -28,11 +27,6 @@ COMPACT = LogConfig(
     delete_retention_ms=0,
     min_cleanable_dirty_ratio=0.0,
 )
-WAYS: dict[str, Callable[[random.Random], Leaves | None]] = {
-    "the process ends": lambda chance: None,
-    "power cut": lambda chance: Nothing(),
-    "power cut, some of it written": Any,
-}
 
 
 class Life:

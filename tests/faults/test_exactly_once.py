@@ -8,67 +8,25 @@ both while all of that happens and afterwards.
 from __future__ import annotations
 
 import itertools
-import json
-import os
 import random
-import signal
-import subprocess
-import sys
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import pytest
 from support.late import confluent
 from up_process import RunningUp
 
-from tests.faults.histories.nemesis import BACK_TIMEOUT_S
+from tests.faults.histories.nemesis import BACK_TIMEOUT_S, Program
 from tests.support.waiting import until
 
 PARTITIONS = 3
 TOPICS = ("--topics", f"source:{PARTITIONS},copy:{PARTITIONS}")
 ANY_PORTS = ("--kafka-port", "0", "--http-port", "0")
 ENVIRONMENT = {"MILLRACE_GROUP_INITIAL_REBALANCE_DELAY_MS": "0"}
-PROGRAM = Path(__file__).with_name("transactional_copier.py")
 COPIER = "copier"
-
-
-class CopierProcess:
-    """The copier as a process, that can be killed and is started again."""
-
-    def __init__(self, bootstrap_servers: str) -> None:
-        self._bootstrap_servers = bootstrap_servers
-        self._start()
-
-    def _start(self) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, str(PROGRAM), self._bootstrap_servers],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-        )
-
-    def kill(self) -> None:
-        self._process.kill()
-        self._process.communicate()
-        self._start()
-
-    def stop(self) -> dict[str, Any]:
-        """End it after its transaction; return its counts since it was last started."""
-        self._process.terminate()
-        output, _ = self._process.communicate(timeout=BACK_TIMEOUT_S)
-        counts: dict[str, Any] = json.loads(output)
-        return counts
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._process.poll() is None:
-            self._process.kill()
-            self._process.communicate()
 
 
 class CommittedReader:
@@ -118,13 +76,6 @@ class CommittedReader:
         self._consumer.close()
 
 
-def _kill(up: RunningUp, service: str) -> None:
-    """Kill a service, and wait until the supervisor has restarted it."""
-    returned = up.log().count('"event": "service is back"')
-    os.kill(up.services()[service][0], signal.SIGKILL)
-    until(lambda: up.log().count('"event": "service is back"') > returned, up.log)
-
-
 def _fill(bootstrap_servers: str, begin: int, end: int) -> None:
     producer = confluent.Producer({"bootstrap.servers": bootstrap_servers, "enable.idempotence": True, "linger.ms": 5})
     for number in range(begin, end):
@@ -132,26 +83,26 @@ def _fill(bootstrap_servers: str, begin: int, end: int) -> None:
     assert producer.flush(BACK_TIMEOUT_S) == 0
 
 
-def copy_with_kills(up: RunningUp, victims: Sequence[str], per_kill: int) -> dict[str, Any]:
+def copy_with_kills(up: RunningUp, victims: Sequence[str], per_kill: int, tmp_path: Path) -> None:
     """Copy, while the victims are killed one by one, and check that each value is seen once, in order.
 
-    A kill hits among the values that were written since the one before. Return the counts of the last copier.
+    A kill hits among the values that were written since the one before.
     """
     total = (len(victims) + 1) * per_kill
     expected = {partition: list(range(partition, total, PARTITIONS)) for partition in range(PARTITIONS)}
-    with CopierProcess(up.kafka) as copier, CommittedReader(up.kafka) as reader:
+    program = Program(COPIER, "tests.faults.transactional_copier", lambda _: [up.kafka], tmp_path / "copier.log")
+    with program as copier, CommittedReader(up.kafka) as reader:
         for done, victim in zip(itertools.count(0, per_kill), victims):
             _fill(up.kafka, done, done + per_kill)
             reader.until(done + per_kill // 4)
-            copier.kill() if victim == COPIER else _kill(up, victim)
+            copier.kill_and_start() if victim == COPIER else up.kill(victim)
         _fill(up.kafka, total - per_kill, total)
         reader.until(total)
-        counts = copier.stop()
+        copier.stop()
         assert dict(reader.values) == expected
     with CommittedReader(up.kafka) as again:
         until(lambda: len(again.ended) == PARTITIONS, lambda: again.ended)
     assert dict(again.values) == expected
-    return counts
 
 
 @pytest.mark.timeout(120)
@@ -161,11 +112,10 @@ def copy_with_kills(up: RunningUp, victims: Sequence[str], per_kill: int) -> dic
     ids=["combined", "separate"],
 )
 def test_a_copy_is_exact_though_processes_are_killed(
-    arguments: tuple[str, ...], victims: tuple[str, ...], figures: Any
+    arguments: tuple[str, ...], victims: tuple[str, ...], tmp_path: Path
 ) -> None:
     with RunningUp(*ANY_PORTS, *TOPICS, *arguments, environment=ENVIRONMENT) as up:
-        counts = copy_with_kills(up, victims, 600)
-    figures(f"{len(victims)} kills, {counts}")
+        copy_with_kills(up, victims, 600, tmp_path)
 
 
 @pytest.mark.slow
@@ -176,10 +126,9 @@ def test_a_copy_is_exact_though_processes_are_killed(
     ids=["combined", "separate"],
 )
 def test_a_copy_is_exact_after_fifty_kills(
-    arguments: tuple[str, ...], services: tuple[str, ...], figures: Any, scaled: Callable[[int], int]
+    arguments: tuple[str, ...], services: tuple[str, ...], tmp_path: Path, scaled: Callable[[int], int]
 ) -> None:
     kills = scaled(50)
     victims = random.Random(8).choices(services, k=kills)
     with RunningUp(*ANY_PORTS, *TOPICS, *arguments, environment=ENVIRONMENT) as up:
-        counts = copy_with_kills(up, victims, 400)
-    figures(f"{kills} kills of {', '.join(services)}; the last copier: {counts}")
+        copy_with_kills(up, victims, 400, tmp_path)

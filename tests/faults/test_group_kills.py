@@ -39,14 +39,6 @@ PASSING = {
 }
 
 
-def kill_storage(up):
-    """Kill storage, and wait until it is back."""
-    (pid,) = up.services()["storage-svc"]
-    returned = up.log().count('"event": "service is back"')
-    os.kill(pid, signal.SIGKILL)
-    until(lambda: up.log().count('"event": "service is back"') > returned, up.log)
-
-
 @contextlib.asynccontextmanager
 async def talk_to(address):
     host, _, port = address.rpartition(":")
@@ -74,7 +66,7 @@ async def test_storage_killed_while_a_join_is_parked_loads_the_last_generation()
             assert (await talk.commit("a", ("orders", 0, 5), member=(first, generation))).topics
             await talk.join_later("a", version=3, member_id=first)  # the leader's join begins a rebalance
 
-            await asyncio.to_thread(kill_storage, up)
+            await asyncio.to_thread(up.kill, "storage-svc")
 
         async with talk_to(up.kafka) as talk:
             # Both are loaded with the group, in the generation they had, and their session goes on.
@@ -100,7 +92,7 @@ async def test_storage_killed_before_the_assignment_is_durable_forgets_that_gene
             assert joined.generation_id == generation + 1
             await talk.sync_later("b", second, joined.generation_id)
 
-            await asyncio.to_thread(kill_storage, up)
+            await asyncio.to_thread(up.kill, "storage-svc")
 
         async with talk_to(up.kafka) as talk:
             # No member received an assignment of it, so none can hold one next to that of the next generation.
@@ -123,7 +115,7 @@ async def test_storage_killed_in_the_middle_of_a_reconciliation_costs_nobody_any
             kept = set(reduced.assignment.topic_partitions[0].partitions)
             assert len(kept) == PARTITIONS / 2
 
-            await asyncio.to_thread(kill_storage, up)
+            await asyncio.to_thread(up.kill, "storage-svc")
 
         async with talk_to(up.kafka) as talk:
             talk.requests.topic_ids = topic_ids
@@ -247,7 +239,7 @@ def test_members_go_on_when_storage_is_killed_in_their_rebalances(start_load, ki
             start()
             time.sleep(pause_s)
             killed_at = time.monotonic()
-            kill_storage(up)
+            up.kill("storage-svc")
             until(shared, lambda: [member.reports for member in peers])
             took_s.append(time.monotonic() - killed_at)
             leaver = peers[0]

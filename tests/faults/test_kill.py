@@ -1,9 +1,7 @@
 """kill -9 of storage and of gateways in the middle of a load."""
 
 import contextlib
-import os
 import random
-import signal
 import statistics
 import time
 
@@ -12,22 +10,12 @@ from support.late import confluent
 from up_process import RunningUp
 
 from tests.faults.two_gateways import two_gateways
+from tests.support.waiting import until
 
 PARTITIONS = 6
 TOPICS = ("--topics", f"orders:{PARTITIONS}")
 ANY_PORTS = ("--kafka-port", "0", "--http-port", "0")
 QUICK_GROUPS = {"MILLRACE_GROUP_INITIAL_REBALANCE_DELAY_MS": "0"}
-
-
-def _kill(up, service, signal_number=signal.SIGKILL):
-    """Kill a service, and wait until the supervisor has restarted it."""
-    pids = up.services()[service]
-    returned = up.log().count('"event": "service is back"')
-    os.kill(pids[0], signal_number)
-    deadline = time.monotonic() + 60
-    while up.log().count('"event": "service is back"') == returned:
-        assert time.monotonic() < deadline, up.log()
-        time.sleep(0.02)
 
 
 @pytest.mark.parametrize(
@@ -38,7 +26,7 @@ def test_storage_killed_under_load_keeps_every_acknowledged_record(arguments, se
         load = start_load(up.kafka, "orders", PARTITIONS)
         for _ in range(3):
             load.until_acknowledged(2000)
-            _kill(up, service)
+            up.kill(service)
         load.until_acknowledged(2000)
         load.stop()
         assert load.errors == []
@@ -52,7 +40,7 @@ def test_gateway_killed_and_clients_resume_by_themselves(start_load, start_reade
         load, reader = start_load(up.kafka, "orders", PARTITIONS), start_reader(up.kafka, "orders")
         for _ in range(2):
             load.until_acknowledged(1000)
-            _kill(up, "gateway-svc")
+            up.kill("gateway-svc")
         load.until_acknowledged(1000)
         load.stop()
         reader.until_read(set(load.acknowledged.values()))
@@ -80,7 +68,7 @@ def test_killed_many_times(tmp_path, arguments, service, kills, start_load, chec
             in_flight.append(load.until_in_flight() if kill % 2 == 0 else load.in_flight)
             acknowledged.append(len(load.acknowledged) - before)
             started = time.monotonic()
-            _kill(up, service)
+            up.kill(service)
             load.until_acknowledged(1)
             silences.append(time.monotonic() - started)
         load.until_acknowledged(1000)
@@ -98,12 +86,9 @@ def test_killed_many_times(tmp_path, arguments, service, kills, start_load, chec
     assert len(found) == len(load.acknowledged) > 10 * kills
 
 
-def _until_advertised(consumer, addresses, timeout_s=60.0):
+def _until_advertised(consumer, addresses):
     """Wait until the gateways advertise these addresses: each learns of the others when it renews its lease."""
-    deadline = time.monotonic() + timeout_s
-    while (found := _advertised(consumer)) != sorted(addresses):
-        assert time.monotonic() < deadline, f"advertised: {found}"
-        time.sleep(0.05)
+    until(lambda: _advertised(consumer) == sorted(addresses), lambda: f"advertised: {_advertised(consumer)}")
 
 
 def _advertised(consumer):

@@ -2,8 +2,6 @@
 
 import asyncio
 import contextlib
-import os
-import signal
 
 import pytest
 from protocol_lib.errors import ErrorCode
@@ -12,7 +10,7 @@ from protocol_lib.messages.metadata import MetadataRequest, MetadataRequestTopic
 
 from tests.faults.two_gateways import two_gateways
 from tests.groups.talk import GroupTalk
-from tests.support.frozen import freeze
+from tests.support.frozen import frozen
 
 
 @pytest.fixture(scope="module")
@@ -35,15 +33,6 @@ async def talks(addresses, group):
             await talk.close()
 
 
-@contextlib.contextmanager
-def paused(pid):
-    freeze(pid)
-    try:
-        yield
-    finally:
-        os.kill(pid, signal.SIGCONT)
-
-
 async def leave_behind(ask):
     """Send a request to a gateway that stands still, and leave without an answer."""
     with pytest.raises(TimeoutError):
@@ -56,7 +45,7 @@ async def test_a_static_member_is_not_fenced_by_a_join_of_a_client_that_has_left
     async with talks(addresses, f"fenced {before}") as (stopped, living):
         if before == "connected before":
             await stopped.describe("a")
-        with paused(pid):
+        with frozen(pid):
             await leave_behind(stopped.join("a", version=5, group_instance_id="s1"))
             await stopped.close()
             joined = await living.join("b", version=5, group_instance_id="s1")
@@ -77,7 +66,7 @@ async def test_a_commit_of_a_client_that_has_left_does_not_undo_a_later_one(clus
     async with talks(addresses, "commits") as (stopped, living):
         for offset in (98, 99):  # repeated ones are recognised by their bytes
             await stopped.commit("a", ("orders", 0, offset), version=7)
-        with paused(pid):
+        with frozen(pid):
             await leave_behind(stopped.commit("a", ("orders", 0, 100), version=7))
             await stopped.close()
             await living.commit("b", ("orders", 0, 200), version=7)
@@ -89,7 +78,7 @@ async def test_a_commit_of_a_client_that_has_left_does_not_undo_a_later_one(clus
 async def test_a_topic_is_not_deleted_for_a_client_that_has_left(cluster):
     pid, addresses = cluster
     async with talks(addresses, "topics") as (stopped, living):
-        with paused(pid):
+        with frozen(pid):
             await leave_behind(stopped.ask("a", 20, 3, DeleteTopicsRequest(topic_names=("other",), timeout_ms=1000)))
             await stopped.close()
         await asyncio.sleep(1)
@@ -100,7 +89,7 @@ async def test_a_topic_is_not_deleted_for_a_client_that_has_left(cluster):
 async def test_requests_of_living_clients_are_carried_out_after_the_pause(cluster):
     pid, addresses = cluster
     async with talks(addresses, "living") as (stopped, living):
-        with paused(pid):
+        with frozen(pid):
             joining = asyncio.create_task(stopped.join("a", version=3))
             committing = asyncio.create_task(stopped.commit("b", ("orders", 1, 7), version=7))
             await asyncio.sleep(1)
@@ -127,7 +116,7 @@ async def test_members_outlive_a_pause_of_their_gateway_that_is_longer_than_thei
             for who, member in members.items():
                 assert (await stopped.heartbeat(who, member, generation)).error_code == 0
             await asyncio.sleep(0.3)
-        with paused(pid):
+        with frozen(pid):
             beats = [asyncio.create_task(stopped.heartbeat(who, each, generation)) for who, each in members.items()]
             await asyncio.sleep(9)
             (group,) = (await living.describe("c")).groups

@@ -1,9 +1,6 @@
 """Storage stands still: the gateway itself keeps the times that requests name."""
 
 import asyncio
-import contextlib
-import os
-import signal
 
 import pytest
 from protocol_lib.errors import ErrorCode
@@ -15,20 +12,11 @@ from protocol_lib.records.record import Record
 from up_process import RunningUp
 
 from tests.groups.talk import GroupTalk
-from tests.support.frozen import freeze
+from tests.support.frozen import frozen
 
 ANY_PORTS = ("--kafka-port", "0", "--http-port", "0")
 #: Far below the 25 s after which keepalive finds a storage that stands still.
 SOON_S = 15
-
-
-@contextlib.contextmanager
-def stopped(pid):
-    freeze(pid)
-    try:
-        yield
-    finally:
-        os.kill(pid, signal.SIGCONT)
 
 
 def produce(value):
@@ -55,7 +43,7 @@ async def test_requests_are_answered_when_their_time_is_over():
             topics=(CreatableTopic(name="new", num_partitions=1, replication_factor=1, assignments=(), configs=()),),
             timeout_ms=100,
         )
-        with stopped(storage):
+        with frozen(storage):
             async with asyncio.timeout(SOON_S):
                 produced, fetched, created = await asyncio.gather(
                     talk.ask("a", 0, 9, produce(b"late")),

@@ -9,19 +9,13 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable
 
 import pytest
-from faults.disk_model import Any, Leaves, Nothing
 from faults.simulated_disk import PowerCut
+from faults.test_crash_points import WAYS
 from faults.transaction_life import Life
 from storage_svc.coordinator.transactions import marker_delivery
 
-WAYS: dict[str, Callable[[random.Random], Leaves | None]] = {
-    "the process ends": lambda chance: None,
-    "power cut": lambda chance: Nothing(),
-    "power cut, some of it written": Any,
-}
 #: Turns of the event loop for each sync: many syncs with little in each, and few with much.
 RHYTHMS = (1, 4)
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
-__all__ = ["freeze"]
+__all__ = ["freeze", "frozen"]
 
 _TIMEOUT_S = 30.0
 
@@ -26,6 +28,16 @@ def freeze(pid: int) -> None:
         if time.monotonic() > deadline:
             raise TimeoutError(f"process {pid} still runs")
         time.sleep(0.001)
+
+
+@contextlib.contextmanager
+def frozen(pid: int) -> Iterator[None]:
+    """Let the process stand still, and go on at the end."""
+    freeze(pid)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
 
 
 def _runs(thread: Path) -> bool:

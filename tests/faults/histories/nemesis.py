@@ -19,8 +19,6 @@ from typing import IO, Self
 
 from up_process import RunningUp
 
-from tests.support.waiting import until
-
 #: A service that was killed comes back, and a program ends, within this time.
 BACK_TIMEOUT_S = 60.0
 #: Time at the end in which no fault begins.
@@ -29,7 +27,6 @@ QUIET_S = 4.0
 PAUSE_MAX_S = 7.0
 _ASSERTION = -signal.SIGABRT
 _ROOT = Path(__file__).parents[3]
-_RETURNED = '"event": "service is back"'
 
 
 class Program:
@@ -65,6 +62,10 @@ class Program:
         self.has_ended()
         self._process.kill()
         self._process.wait()
+
+    def kill_and_start(self) -> None:
+        self.kill()
+        self.start()
 
     def stop(self) -> None:
         """End it by SIGTERM. Raises AssertionError if it does not end, or fails."""
@@ -148,13 +149,9 @@ class Nemesis:
         time.sleep(max(QUIET_S / 2, end - time.monotonic()))
 
     def _kill_services(self, victims: Sequence[str]) -> None:
-        returned = self._up.log().count(_RETURNED)
-        running = self._up.services()
         killed_at = time.monotonic_ns()
-        for service in victims:
-            os.kill(running[service][0], signal.SIGKILL)
+        self._up.kill(*victims)
         self.faults.append(Fault(f"kill {' and '.join(victims)}", killed_at, killed_at, True))
-        until(lambda: self._up.log().count(_RETURNED) >= returned + len(victims), self._up.log)
 
     def _pause_services(self) -> None:
         victims = self._chance.choice(self._victims)
@@ -174,8 +171,7 @@ class Nemesis:
         program = self._chance.choice(self._programs)
         began = time.monotonic_ns()
         if self._chance.random() < 0.6:
-            program.kill()
-            program.start()
+            program.kill_and_start()
             name = "kill"
         else:
             self._pause([program.pid], self._chance.choice([0.5, 1.5, PAUSE_MAX_S]))

@@ -22,6 +22,8 @@ from storage_svc.rpc.long_reads import PIECE
 from storage_svc.rpc.waiting_reads import INLINE_BYTES_A_TURN, INLINE_BYTES_MAX, WaitingReads
 from support.scripted_transactions import NoTransactions
 
+from tests.support.waiting import until_async
+
 TOPIC_ID = bytes(range(16))
 BATCH = build_batch([Record(n, 1_700_000_000_000, b"k", b"value") for n in range(2)])
 SIZE = len(BATCH)
@@ -47,17 +49,12 @@ class Bench:
         return answer
 
     async def answered(self) -> ReadResponse:
-        for _ in range(2000):
-            if self.answers:
-                return self.answer()
-            await asyncio.sleep(0.01)
-        raise TimeoutError
+        await until_async(lambda: self.answers)
+        return self.answer()
 
     async def parked(self) -> None:
         """Wait until a long read has been looked at, and has no answer."""
-        async with asyncio.timeout(60):
-            while not self.service.parked_read_count:  # noqa: ASYNC110
-                await asyncio.sleep(0)
+        await until_async(lambda: self.service.parked_read_count)
 
     async def close(self) -> None:
         self.directory.check_invariants()
@@ -66,10 +63,16 @@ class Bench:
 
 
 @pytest.fixture
-async def bench(tmp_path):
-    bench = Bench(tmp_path)
-    yield bench
-    await bench.close()
+async def open_bench(tmp_path):
+    """Open the test's one bench, with other settings than `bench` has."""
+    opened = []
+    yield lambda *arguments, **settings: opened.append(Bench(tmp_path, *arguments, **settings)) or opened[0]
+    await opened[0].close()
+
+
+@pytest.fixture
+async def bench(open_bench):
+    return open_bench()
 
 
 def at(offset: int, partition: int = 0, max_bytes: int = 1 << 20, **options) -> ReadPartition:
@@ -78,6 +81,10 @@ def at(offset: int, partition: int = 0, max_bytes: int = 1 << 20, **options) -> 
 
 def records(response: ReadResponse) -> list[tuple[int, bytes]]:
     return [(each.error_code, bytes(each.records)) for each in response.partitions]
+
+
+def with_records(response: ReadResponse) -> list[int]:
+    return [partition for partition, each in enumerate(response.partitions) if each.records]
 
 
 def stored(base_offset: int) -> bytes:
@@ -299,8 +306,8 @@ async def test_a_cold_read_is_given_up_and_fails(bench, cold, monkeypatch):
     assert bench.answers == []
 
 
-async def test_a_cold_read_of_many_partitions_holds_few_segments(tmp_path, cold):
-    bench = Bench(tmp_path, partitions=40)
+async def test_a_cold_read_of_many_partitions_holds_few_segments(open_bench, cold):
+    bench = open_bench(partitions=40)
     for log in bench.logs[1:]:
         log.append(BATCH)
     bench.service._reads._cold.segments_max = 16
@@ -312,7 +319,6 @@ async def test_a_cold_read_of_many_partitions_holds_few_segments(tmp_path, cold)
     assert [each.high_watermark for each in answer.partitions] == [0] + 39 * [2]
     assert bench.service.read_bytes == {"cache": 0, "disk": 16 * SIZE, "file": 0}
     assert not any(log.segments.active._pins for log in bench.logs)
-    await bench.close()
 
 
 async def test_a_cold_read_without_descriptors_fails_and_holds_none(bench, cold, monkeypatch):
@@ -394,21 +400,16 @@ async def test_records_in_a_segment_before_the_last_are_not_waited_with(bench, i
     assert records(await bench.answered()) == [(0, stored(2) + stored(4))]
 
 
-async def test_given_up(bench):
+@pytest.mark.parametrize("is_woken", [False, True])
+async def test_given_up(bench, is_woken):
     give_up = bench.read(at(0), wait=60_000)
+    if is_woken:
+        bench.logs[0].append(BATCH)
     give_up()
     bench.logs[0].append(BATCH)
     await asyncio.sleep(0.02)
     assert bench.answers == []
     give_up()
-
-
-async def test_given_up_after_it_was_woken(bench):
-    give_up = bench.read(at(0), wait=60_000)
-    bench.logs[0].append(BATCH)
-    give_up()
-    await asyncio.sleep(0.02)
-    assert bench.answers == []
 
 
 async def test_deleted_partition_wakes(bench):
@@ -417,8 +418,8 @@ async def test_deleted_partition_wakes(bench):
     assert records(await bench.answered()) == [(0, b""), (3, b"")]
 
 
-async def test_only_synced_records_are_read(tmp_path):
-    bench = Bench(tmp_path, FlushPolicy.GROUP)
+async def test_only_synced_records_are_read(open_bench):
+    bench = open_bench(FlushPolicy.GROUP)
     bench.logs[0].append(BATCH)
     bench.read(at(0))
     assert records(bench.answer()) == [(0, b"")]
@@ -426,11 +427,10 @@ async def test_only_synced_records_are_read(tmp_path):
     assert records(bench.answer()) == [(0, b"")]
     bench.read(at(0), wait=60_000)
     assert records(await bench.answered()) == [(0, stored(0))]
-    await bench.close()
 
 
-async def test_a_thousand_partitions_are_not_scanned_again(tmp_path, monkeypatch):
-    bench = Bench(tmp_path, partitions=1000)
+async def test_a_thousand_partitions_are_not_scanned_again(open_bench, monkeypatch):
+    bench = open_bench(partitions=1000)
     looked: list[int] = []
     spans = PartitionLog.spans
     monkeypatch.setattr(PartitionLog, "spans", lambda log, *a, **o: looked.append(log.partition) or spans(log, *a, **o))
@@ -444,37 +444,31 @@ async def test_a_thousand_partitions_are_not_scanned_again(tmp_path, monkeypatch
     assert looked == [7, 8]
     assert bench.answers == []
     bench.logs[9].append(BATCH)
-    answer = await bench.answered()
-    assert [n for n, each in enumerate(answer.partitions) if each.records] == [7, 8, 9]
-    await bench.close()
+    assert with_records(await bench.answered()) == [7, 8, 9]
 
 
-async def test_a_long_read_leaves_turns_to_others(tmp_path):
-    bench = Bench(tmp_path, partitions=3 * PIECE)
+async def test_a_long_read_leaves_turns_to_others(open_bench):
+    bench = open_bench(partitions=3 * PIECE)
     for log in (bench.logs[0], bench.logs[PIECE]):
         log.append(BATCH)
     give_up = bench.read(*(at(0, n) for n in range(3 * PIECE)))
     assert bench.answers == []
     bench.read(at(0, 1))  # a short one overtakes it
     assert records(bench.answer()) == [(0, b"")]
-    answer = await bench.answered()
-    assert [n for n, each in enumerate(answer.partitions) if each.records] == [0, PIECE]
+    assert with_records(await bench.answered()) == [0, PIECE]
     give_up()
-    await bench.close()
 
 
-async def test_a_long_read_shares_its_bytes_among_all_pieces(tmp_path):
-    bench = Bench(tmp_path, partitions=3 * PIECE)
+async def test_a_long_read_shares_its_bytes_among_all_pieces(open_bench):
+    bench = open_bench(partitions=3 * PIECE)
     for number in (0, PIECE, 2 * PIECE):
         bench.logs[number].append(BATCH)
     bench.read(*(at(0, n) for n in range(3 * PIECE)), max_bytes=2 * SIZE)
-    answer = await bench.answered()
-    assert [n for n, each in enumerate(answer.partitions) if each.records] == [0, PIECE]
-    await bench.close()
+    assert with_records(await bench.answered()) == [0, PIECE]
 
 
-async def test_a_long_read_finds_records_that_came_while_it_was_looked_at(tmp_path, monkeypatch):
-    bench = Bench(tmp_path, partitions=2 * PIECE)
+async def test_a_long_read_finds_records_that_came_while_it_was_looked_at(open_bench, monkeypatch):
+    bench = open_bench(partitions=2 * PIECE)
     look = WaitingReads._read_partition
 
     def append_at_the_end(self, request, wanted, *rest):
@@ -484,14 +478,12 @@ async def test_a_long_read_finds_records_that_came_while_it_was_looked_at(tmp_pa
 
     monkeypatch.setattr(WaitingReads, "_read_partition", append_at_the_end)
     bench.read(*(at(0, n) for n in range(2 * PIECE)), wait=60_000)
-    answer = await bench.answered()
-    assert [n for n, each in enumerate(answer.partitions) if each.records] == [0]
-    await bench.close()
+    assert with_records(await bench.answered()) == [0]
 
 
 @pytest.mark.parametrize("turns", range(6))
-async def test_a_long_read_is_given_up_in_each_of_its_turns(tmp_path, turns):
-    bench = Bench(tmp_path, partitions=2 * PIECE)
+async def test_a_long_read_is_given_up_in_each_of_its_turns(open_bench, turns):
+    bench = open_bench(partitions=2 * PIECE)
     give_up = bench.read(*(at(0, n) for n in range(2 * PIECE)), wait=60_000)
     for _ in range(turns):
         await asyncio.sleep(0)
@@ -500,22 +492,20 @@ async def test_a_long_read_is_given_up_in_each_of_its_turns(tmp_path, turns):
     for _ in range(10):
         await asyncio.sleep(0)
     assert (bench.answers, bench.service.parked_read_count) == ([], 0)
-    await bench.close()
 
 
 @pytest.mark.parametrize("turns", range(6))
-async def test_a_stop_answers_a_long_read_in_each_of_its_turns(tmp_path, turns):
-    bench = Bench(tmp_path, partitions=2 * PIECE)
+async def test_a_stop_answers_a_long_read_in_each_of_its_turns(open_bench, turns):
+    bench = open_bench(partitions=2 * PIECE)
     bench.read(*(at(0, n) for n in range(2 * PIECE)), wait=60_000)
     for _ in range(turns):
         await asyncio.sleep(0)
     await bench.service.close()
     assert len(bench.answer().partitions) == 2 * PIECE
-    await bench.close()
 
 
-async def test_parked_reads_are_bounded(tmp_path):
-    bench = Bench(tmp_path, parked_reads_max=2)
+async def test_parked_reads_are_bounded(open_bench):
+    bench = open_bench(parked_reads_max=2)
     for _ in range(2):
         bench.read(at(0), wait=60_000)
     assert bench.answers == []
@@ -526,7 +516,6 @@ async def test_parked_reads_are_bounded(tmp_path):
     bench.answers.clear()
     bench.read(at(0), wait=60_000)
     assert records(bench.answer()) == [(6, b"")]
-    await bench.close()
 
 
 async def test_answer_is_bounded(tmp_path):

@@ -31,7 +31,11 @@ from storage_svc.topics.catalog import Catalog
 from storage_svc.topics.leases import Leases
 from support.scripted_transactions import NoTransactions
 
+from tests.support.waiting import until_async
+
 BATCH = build_batch([Record(n, 1_700_000_000_000, b"k", b"value") for n in range(2)])
+#: A place in the area at which the batch does not fit.
+BEYOND = SLOTS * SLOT_BYTES - len(BATCH) + 1
 
 
 class Stream:
@@ -101,8 +105,7 @@ def read(offset, wait=0) -> ReadRequest:
 
 
 async def test_many_calls_in_one_frame_are_answered_in_few(served):
-    _, channel = served
-    stream = Stream(channel)
+    stream = Stream(served[1])
     await stream.send(*((n, append(n % 2)) for n in range(100)))
     answers = await stream.receive(100)
     assert [answers[n].outcomes[0].base_offset for n in range(100)] == [n // 2 * 2 for n in range(100)]
@@ -111,8 +114,7 @@ async def test_many_calls_in_one_frame_are_answered_in_few(served):
 
 
 async def test_read_of_records(served):
-    _, channel = served
-    stream = Stream(channel)
+    stream = Stream(served[1])
     await stream.send((1, append()), (2, append()))
     await stream.receive(2)
     await stream.send((3, read(2)))
@@ -122,8 +124,7 @@ async def test_read_of_records(served):
 
 
 async def test_parked_and_cancelled_reads(served):
-    _, channel = served
-    stream = Stream(channel)
+    stream = Stream(served[1])
     await stream.send((1, read(0, wait=60_000)), (2, read(0, wait=60_000)), (1, Cancel()), (99, Cancel()))
     await asyncio.sleep(0.05)
     await stream.send((3, append(acks=1)))
@@ -133,16 +134,14 @@ async def test_parked_and_cancelled_reads(served):
 
 
 async def test_appends_are_answered_before_the_reads_of_their_frame(served):
-    _, channel = served
-    stream = Stream(channel)
+    stream = Stream(served[1])
     await stream.send((1, read(0)), (2, append(acks=1)), (3, read(0)))
     assert [*await stream.receive(3)] == [2, 1, 3]
     assert stream.frames == 1
 
 
 async def test_an_acknowledgement_and_the_read_that_waited_for_the_records_leave_together(served):
-    _, channel = served
-    stream = Stream(channel)
+    stream = Stream(served[1])
     for turn in range(3):
         await stream.send((1, read(2 * turn, wait=60_000)), (2, append()))
         answers = await stream.receive(2)
@@ -161,8 +160,7 @@ async def test_the_receipt_of_a_frame_comes_when_its_appends_are_written(served)
 
 
 async def test_records_are_written_from_the_gateways_memory_until_the_receipt_of_their_frame(served, area):
-    _, channel = served
-    stream = Stream(channel, area.name)
+    stream = Stream(served[1], area.name)
     assert await stream.sees_area()
     positions = [area.take_slot(), area.take_slot() + SLOT_BYTES - len(BATCH)]
     for position in positions:
@@ -181,8 +179,7 @@ async def test_records_are_written_from_the_gateways_memory_until_the_receipt_of
 
 @pytest.mark.parametrize("name", ["", "1:2:3", f"1:0:{bytes(16).hex()}"])
 async def test_storage_does_not_claim_to_see_memory_that_it_cannot_see(served, name):
-    _, channel = served
-    stream = Stream(channel, name)
+    stream = Stream(served[1], name)
     assert not await stream.sees_area()
     await stream.send((1, append()))
     assert set(await stream.receive(1)) == {1}
@@ -191,11 +188,7 @@ async def test_storage_does_not_claim_to_see_memory_that_it_cannot_see(served, n
 async def test_a_frame_that_points_beyond_the_area_or_at_none_ends_the_stream(served, area):
     directory, channel = served
     for stream, position, reason in (
-        (
-            Stream(channel, area.name),
-            SLOTS * SLOT_BYTES - len(BATCH) + 1,
-            "an append's batches do not end where they have to",
-        ),
+        (Stream(channel, area.name), BEYOND, "an append's batches do not end where they have to"),
         (Stream(channel), 0, "an append's records lie in memory that was not named"),
     ):
         await stream.send((1, append()), (2, append(), position))
@@ -205,22 +198,20 @@ async def test_a_frame_that_points_beyond_the_area_or_at_none_ends_the_stream(se
 
 
 async def test_a_broken_frame_ends_the_stream(served):
-    _, channel = served
-    stream = Stream(channel)
+    stream = Stream(served[1])
     await stream.call.write([b"\x63" + bytes(12)])
     assert await stream.call.code() == grpc.StatusCode.INVALID_ARGUMENT
     assert await stream.call.details() == "item of unknown kind 99"
-    stream = Stream(channel)
+    stream = Stream(served[1])
     await stream.send((1, AppendResponse([])))
     assert await stream.call.code() == grpc.StatusCode.INVALID_ARGUMENT
-    stream = Stream(channel)
+    stream = Stream(served[1])
     await stream.send((1, append()))
     assert set(await stream.receive(1)) == {1}
 
 
 async def test_half_closed_stream_gets_its_answers(served):
-    _, channel = served
-    stream = Stream(channel)
+    stream = Stream(served[1])
     await stream.send((1, append()), (2, read(0, wait=100)))
     await stream.call.done_writing()
     assert set(await stream.receive(2)) == {1, 2}
@@ -232,22 +223,13 @@ async def test_a_gateway_that_dies_leaves_no_parked_reads(served):
     stream = Stream(channel)
     await stream.send((1, read(0, wait=60_000)))
     log = directory.logs["t", 0]
-    for _ in range(2000):
-        if log.readable.watcher_count:
-            break
-        await asyncio.sleep(0.01)
-    assert log.readable.watcher_count == 1
+    await until_async(lambda: log.readable.watcher_count == 1)
     stream.call.cancel()
-    for _ in range(2000):
-        if not log.readable.watcher_count:
-            break
-        await asyncio.sleep(0.01)
-    assert log.readable.watcher_count == 0
+    await until_async(lambda: log.readable.watcher_count == 0)
 
 
 async def test_large_batches(served):
-    _, channel = served
-    stream = Stream(channel)
+    stream = Stream(served[1])
     large = build_batch([Record(0, 1_700_000_000_000, b"k", bytes(900_000))])
     await stream.send(*((n, append(records=large)) for n in range(10)))
     assert {answer.outcomes[0].error_code for answer in (await stream.receive(10)).values()} == {0}

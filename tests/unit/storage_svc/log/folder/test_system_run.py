@@ -28,22 +28,14 @@ class Systems(Files):
         super().sync(descriptor)
 
 
-def test_a_new_folder_has_no_run(tmp_path):
-    files = Systems()
-    assert not system_run.is_same_run(files, str(tmp_path))
-    system_run.note(files, str(tmp_path))
-    assert system_run.is_same_run(files, str(tmp_path))
-
-
-@pytest.mark.parametrize("run", ["second", None])
-def test_another_run_of_the_system_is_noticed(tmp_path, run):
-    system_run.note(Systems(), str(tmp_path))
-    assert not system_run.is_same_run(Systems(run), str(tmp_path))
-
-
-def test_a_system_without_an_id_never_goes_on(tmp_path):
-    system_run.note(Systems(None), str(tmp_path))
-    assert not system_run.is_same_run(Systems(None), str(tmp_path))
+@pytest.mark.parametrize(
+    ("noted", "later", "same"),
+    [("first", "first", True), ("first", "second", False), ("first", None, False), (None, None, False)],
+)
+def test_another_run_of_the_system_is_noticed(tmp_path, noted, later, same):
+    assert not system_run.is_same_run(Systems(later), str(tmp_path))
+    system_run.note(Systems(noted), str(tmp_path))
+    assert system_run.is_same_run(Systems(later), str(tmp_path)) is same
 
 
 def test_a_copy_is_not_the_folder(tmp_path):

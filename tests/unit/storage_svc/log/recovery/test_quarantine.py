@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from protocol_lib.records.batch import build_batch, read_batches
 from protocol_lib.records.record import Record
@@ -12,6 +10,8 @@ from storage_svc.log.disk.files import Files
 from storage_svc.log.errors import DiskFull
 from storage_svc.log.inspection.verification import Totals, verify
 from storage_svc.log.partition.partition_log import Origin
+
+from tests.unit.storage_svc.log.recovery.damage import batches, flipped, log_file, position_of, quarantined
 
 
 @pytest.fixture
@@ -23,29 +23,13 @@ def crashed(tmp_path, folders, fill):
     return tmp_path / "data", stored
 
 
-def log_file(path: Path, base: int = 0) -> Path:
-    return path / "t-0" / f"{base:020d}.log"
-
-
-def quarantined(path: Path) -> dict[str, bytes]:
-    return {each.name: each.read_bytes() for each in (path / "t-0" / "quarantine").glob("*")}
-
-
-def position_of(stored, number):
-    return sum(len(batch) for _, batch in stored[:number])
-
-
-def flipped(data, at, mask=4):
-    return data[:at] + bytes([data[at] ^ mask]) + data[at + 1 :]
-
-
 @pytest.mark.parametrize("number", [0, 2])
 def test_a_flip_anywhere_in_a_batch_costs_that_batch_only(crashed, folders, read_all, make_batch, number):
     """Fields outside the CRC are put right from the neighbours, and cost nothing."""
     path, stored = crashed
     whole = log_file(path).read_bytes()
     start, size = position_of(stored, number), len(stored[number][1])
-    others = b"".join(batch for other, (_, batch) in enumerate(stored) if other != number)
+    others = batches(stored, number)
     for at in (*range(61), 62, size // 2, size - 1):
         log_file(path).write_bytes(flipped(whole, start + at))
         directory = folders.open(path)
@@ -79,7 +63,7 @@ def test_the_last_batch_stays_where_it_is_after_a_gap(tmp_path, folders, fill, r
         directory = folders.open(tmp_path)
         log = directory.logs["t", 0]
         assert log.log_end_offset == sum(counts)
-        assert read_all(log) == b"".join(batch for other, (_, batch) in enumerate(stored) if other != number)
+        assert read_all(log) == batches(stored, number)
         folders.crash(directory)
     folders.stop(folders.open(tmp_path))
     assert [finding for finding in verify(str(tmp_path), Totals()) if finding.fault] == []
@@ -188,7 +172,7 @@ def test_unwritten_sectors_are_a_power_cut_not_damage(crashed, folders, read_all
     (path / "recovery-point-offset-checkpoint").write_bytes(b"0\n1\nt 0 24\n")  # it was synced: the disk lost it
     log = folders.open(path).logs["t", 0]
     assert log.log_end_offset == 24
-    assert read_all(log) == b"".join(batch for number, (_, batch) in enumerate(stored) if number != 6)
+    assert read_all(log) == batches(stored, 6)
 
 
 @pytest.mark.parametrize("number", range(10))
@@ -203,7 +187,7 @@ def test_unwritten_sectors_are_damage_when_only_the_process_ended(tmp_path, fold
     log_file(tmp_path).write_bytes(data[:sector] + bytes(512) + data[sector + 512 :])
     directory = folders.open(tmp_path, FlushPolicy.GROUP)
     log = directory.logs["t", 0]
-    assert read_all(log) == b"".join(batch for other, (_, batch) in enumerate(stored) if other != number)
+    assert read_all(log) == batches(stored, number)
     # Nothing comes after the last batch: its write may have been under way.
     assert (log.log_end_offset, log.offline) == (45 if number == 9 else 50, None)
     assert len(quarantined(tmp_path)) == (0 if number == 9 else 1)

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from storage_svc.log.config import LogConfig
 
+from tests.unit.storage_svc.log.recovery.damage import log_file
+
 
 def partition(path: Path) -> Path:
     return path / "t-0"
@@ -22,10 +24,6 @@ def crashed(tmp_path, folders, fill):
     stored = fill(log, [2, 1, 3])
     folders.crash(directory)
     return tmp_path / "data", stored
-
-
-def log_file(path: Path) -> Path:
-    return partition(path) / f"{0:020d}.log"
 
 
 def reopened(folders, path: Path):

@@ -10,6 +10,8 @@ from protocol_lib.errors import ErrorCode
 from storage_svc.log.config import FlushPolicy, LogConfig
 from storage_svc.log.partition.outcome import Origin
 
+from tests.unit.storage_svc.log.recovery.damage import log_file, quarantined
+
 ROOT = Path("/simulated/data")
 SECTOR = 512
 #: The number of bytes of a small offset that are zeros.
@@ -32,14 +34,6 @@ def lay_out(tmp_path, folders, fill, make_batch):
         return tmp_path, [batch for _, batch in stored]
 
     return lay_out
-
-
-def log_file(path: Path) -> Path:
-    return path / "t-0" / f"{0:020d}.log"
-
-
-def quarantined(path: Path) -> dict[str, bytes]:
-    return {each.name: each.read_bytes() for each in (path / "t-0" / "quarantine").glob("*")}
 
 
 @pytest.mark.parametrize("reach", range(OFFSET_ZEROS + 2))

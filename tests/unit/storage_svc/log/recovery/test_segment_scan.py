@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from storage_svc.log.config import FlushPolicy, LogConfig
 from storage_svc.log.segment.positions import position_of_timestamp
+
+from tests.unit.storage_svc.log.recovery.damage import batches, flipped, log_file, position_of, quarantined
 
 SYNCED = 40
 SIZE = 16_000
@@ -28,30 +28,12 @@ def crashed(tmp_path, folders, fill):
     return tmp_path / "data", stored
 
 
-def log_file(path: Path) -> Path:
-    return path / "t-0" / f"{0:020d}.log"
-
-
-def flip(path: Path, at: int, mask: int = 4) -> None:
-    data = bytearray(log_file(path).read_bytes())
-    data[at] ^= mask
-    log_file(path).write_bytes(data)
-
-
-def position_of(stored, number):
-    return sum(len(batch) for _, batch in stored[:number])
-
-
-def quarantined(path: Path) -> list[str]:
-    return [each.name for each in (path / "t-0" / "quarantine").glob("*")]
-
-
 def test_synced_batches_are_not_read_but_indexed(crashed, folders, read_all):
     path, stored = crashed
-    flip(path, position_of(stored, 3) + 500)
+    log_file(path).write_bytes(flipped(log_file(path).read_bytes(), position_of(stored, 3) + 500))
     whole = log_file(path).read_bytes()
     log = folders.open(path, FlushPolicy.GROUP).logs["t", 0]
-    assert (log.log_end_offset, log.high_watermark, quarantined(path)) == (85, 85, [])
+    assert (log.log_end_offset, log.high_watermark, quarantined(path)) == (85, 85, {})
     assert read_all(log) == whole
     positions = [position_of(stored, number) for number in range(len(stored))]
     index = log.segments.active.offset_index
@@ -62,10 +44,10 @@ def test_synced_batches_are_not_read_but_indexed(crashed, folders, read_all):
 @pytest.mark.parametrize("number", [SYNCED - 5, SYNCED - 1, SYNCED, SYNCED + 3])
 def test_the_end_of_the_segment_is_checked_synced_or_not(crashed, folders, number):
     path, stored = crashed
-    flip(path, position_of(stored, number) + 500)
+    log_file(path).write_bytes(flipped(log_file(path).read_bytes(), position_of(stored, number) + 500))
     log = folders.open(path, FlushPolicy.GROUP).logs["t", 0]
     assert (log.log_end_offset, log.offline) == (85, None)
-    assert quarantined(path) == [
+    assert list(quarantined(path)) == [
         f"{0:020d}.log-{position_of(stored, number)}-{stored[number][0]}-{stored[number + 1][0]}"
     ]
 
@@ -78,11 +60,10 @@ def test_the_end_of_the_segment_is_checked_synced_or_not(crashed, folders, numbe
 def test_synced_batches_that_do_not_follow_one_another_are_checked(crashed, folders, read_all, at, lost):
     path, stored = crashed
     whole = log_file(path).read_bytes()
-    flip(path, position_of(stored, 3) + at)
+    log_file(path).write_bytes(flipped(log_file(path).read_bytes(), position_of(stored, 3) + at))
     log = folders.open(path, FlushPolicy.GROUP).logs["t", 0]
-    others = b"".join(batch for number, (_, batch) in enumerate(stored) if number != 3)
-    assert read_all(log) == (others if lost else whole)
-    assert quarantined(path) == ([f"{0:020d}.log-{position_of(stored, 3)}-6-8"] if lost else [])
+    assert read_all(log) == (batches(stored, 3) if lost else whole)
+    assert list(quarantined(path)) == ([f"{0:020d}.log-{position_of(stored, 3)}-6-8"] if lost else [])
     assert (log.log_end_offset, log.offline, log.epochs.entries) == (85, None, [(0, 0)])
     (producer,) = log.producers.producers.values()
     assert [batch.last_offset for batch in producer.batches] == [71, 73, 75, 77, 79]

@@ -211,17 +211,14 @@ async def test_a_full_disk_leaves_everything_as_it_was(tmp_path, fill, read_all)
 def test_a_sound_log_looks_sound_and_what_is_gone_is_passed_over(tmp_path, fill):
     directory, log, _ = filled(tmp_path, fill)
     segments = [(segment.base_offset, segment.size) for segment in log.segments]
-    seen = [
-        (look.segment.base_offset, look.size, look.damaged)
-        for look in scrub_job.look(Files(), log.folder, segments, 120)
-    ]
-    assert seen == [(base, size, False) for base, size in segments]
+
+    def seen() -> list[tuple[int, int, bool]]:
+        looks = scrub_job.look(Files(), log.folder, segments, 120)
+        return [(look.segment.base_offset, look.size, look.damaged) for look in looks]
+
+    assert seen() == [(base, size, False) for base, size in segments]
     (tmp_path / "t-0" / f"{segments[1][0]:020d}.log").unlink()
-    seen = [
-        (look.segment.base_offset, look.size, look.damaged)
-        for look in scrub_job.look(Files(), log.folder, segments, 120)
-    ]
-    assert seen == [(base, size, False) for base, size in [segments[0], *segments[2:]]]
+    assert seen() == [(base, size, False) for base, size in [segments[0], *segments[2:]]]
     directory.release()
 
 
