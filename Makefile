@@ -18,8 +18,9 @@
 PYTHON ?= python3
 BIN := .venv/bin
 PACKAGES := protocol-lib services/contract services/chassis storage-svc gateway-svc admin-api spark assembly/demo assembly/launcher
-# A failed test runs once more at the end: tests/support/unsteady.py.
-PYTEST := $(BIN)/pytest -q --once-more
+# A failed test runs once more at the end: tests/support/unsteady.py. A replaced worker of xdist runs the file of the crash
+# again, or waits for ever.
+PYTEST := $(BIN)/pytest -q --once-more --max-worker-restart=0
 export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: setup jars demo test lint etl etl-faults faults shapes mutants fuzz conformance bench bench-check bench-against bench-parts profile install-test compose-test generate clean

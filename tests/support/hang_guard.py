@@ -2,8 +2,8 @@
 
 pytest-timeout ends most tests that hang, by a signal that Python handles between two steps. A thread of faulthandler
 needs neither a signal nor Python's global lock, so it ends those that block signals or never return to Python. It
-waits GRACE_S longer. `pytest -n` then reports a crash in that test, and ends: see `--max-worker-restart` in
-pyproject.toml. The process that distributes tests ends if it gets no report for SILENCE_S.
+waits GRACE_S longer. `pytest -n` then reports a crash in that test, and ends: see `--max-worker-restart` in the
+Makefile. The process that distributes tests ends if it gets no report for SILENCE_S.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ def ends_badly():
 def test_end(ends_badly):
     pass
 """
-#: It would pass in a second run.
+#: A crash that a second run would not repeat.
 CRASH = """
 import os, pathlib
 def test_crash():
@@ -39,7 +39,7 @@ def test_crash():
         pathlib.Path("crashed").touch()
         os.abort()
 """
-#: It blocks the signal of pytest-timeout.
+#: A hang that blocks the signal of pytest-timeout.
 HANG = """
 import pytest, signal, threading
 @pytest.mark.timeout(1)
