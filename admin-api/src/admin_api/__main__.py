@@ -10,8 +10,6 @@ from service_chassis import address, lifecycle, logs, loop_lag
 
 from admin_api.settings import AdminSettings
 
-__all__ = ["main"]
-
 log = logs.get("admin_api")
 
 

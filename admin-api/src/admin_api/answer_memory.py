@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 
-__all__ = ["ANSWER_BYTES_MAX", "AnswerMemory", "AnswerTooLargeError"]
-
 #: Bytes of one answer. A fetch asks for less, but its first record batch comes whole.
 ANSWER_BYTES_MAX = 16 * 1024 * 1024
 

@@ -42,8 +42,6 @@ from admin_api.settings import AdminSettings
 from admin_api.storage import Storage
 from admin_api.tags import TAGS
 
-__all__ = ["create_app"]
-
 _DESCRIPTION = """\
 Administration of a Kafka-compatible broker. `/v3` has the shape of Confluent's REST API v3; `/api/v1` has more.
 

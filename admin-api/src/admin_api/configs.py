@@ -12,8 +12,6 @@ from admin_api.schemas.clusters import ConfigSource, ConfigSynonym
 from admin_api.schemas.configs import AlterConfigsRequest
 from admin_api.storage import BROKER_RESOURCE, TOPIC_RESOURCE, StorageCalls
 
-__all__ = ["ConfigFields", "ConfiguredResource", "fields"]
-
 #: Kafka's operations on a configuration.
 _SET, _DELETE = 0, 1
 _NOUNS = {TOPIC_RESOURCE: "topic", BROKER_RESOURCE: "broker"}

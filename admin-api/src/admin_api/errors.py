@@ -23,22 +23,7 @@ import grpc
 from service_chassis.http.errors import ApiError, of_status
 from starlette.responses import JSONResponse
 
-__all__ = [
-    "GROUP_ID_NOT_FOUND",
-    "UNKNOWN_TOPIC_OR_PARTITION",
-    "ApiError",
-    "check",
-    "from_rpc",
-    "group_not_found",
-    "has_members",
-    "internal_error",
-    "no_such_path",
-    "not_found",
-    "of_status",
-    "partition_not_found",
-    "refused",
-    "rendered",
-]
+__all__ = ["ApiError", "of_status"]
 
 UNKNOWN_TOPIC_OR_PARTITION = 3
 UNKNOWN_MEMBER_ID = 25

@@ -33,8 +33,6 @@ from admin_api.lag_times import LagTimes
 from admin_api.storage import EARLIEST, LATEST, Storage, StorageCalls
 from admin_api.view import BrokerAddress, brokers_of
 
-__all__ = ["Exporter", "Snapshot", "collect", "take_snapshot"]
-
 CACHE_S = 5.0
 PATIENCE_S = 1.0
 #: Most partitions, and most committed offsets, shown: 20 000 of each are about 15 MB of text.

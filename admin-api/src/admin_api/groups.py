@@ -16,18 +16,6 @@ from admin_api import errors
 from admin_api.schemas.consumer_groups import ConsumerGroupState, ConsumerGroupType
 from admin_api.storage import LATEST, StorageCalls
 
-__all__ = [
-    "PROTOCOL_TYPE",
-    "Group",
-    "Lag",
-    "Member",
-    "describe",
-    "describe_some",
-    "is_consumer_group",
-    "lags",
-    "types",
-]
-
 TopicPartition = tuple[str, int]
 
 PROTOCOL_TYPE = "consumer"

@@ -29,18 +29,6 @@ from admin_api.idle import Idle
 if TYPE_CHECKING:
     from protocol_lib.client import Connection, FetchedPartition
 
-__all__ = [
-    "BROWSE",
-    "CLIENT_ID",
-    "DOWNLOAD",
-    "PRODUCE",
-    "TAIL",
-    "KafkaClient",
-    "KafkaClients",
-    "Use",
-    "unreachable",
-]
-
 CLIENT_ID = "admin-api"
 #: Seconds for which an idle connection is kept for the next borrower, and the number of those kept.
 IDLE_S = 10.0

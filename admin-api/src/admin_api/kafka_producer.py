@@ -30,8 +30,6 @@ from admin_api.idle import Idle
 from admin_api.kafka_clients import CLIENT_ID, PRODUCE, KafkaClients, unreachable
 from admin_api.new_records import NewRecord, Stored
 
-__all__ = ["Producers", "Target"]
-
 Outcome = Stored | errors.ApiError
 
 #: Seconds for which a batch is sent again, and those of an idle producer.

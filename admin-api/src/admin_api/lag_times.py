@@ -17,8 +17,6 @@ from bisect import bisect_right
 from collections.abc import Mapping
 from typing import Final
 
-__all__ = ["POINTS_MAX", "LagTimes"]
-
 #: 16 points of 20,000 partitions are 8 MB.
 POINTS_MAX: Final = 16
 

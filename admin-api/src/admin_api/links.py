@@ -10,8 +10,6 @@ from urllib.parse import quote
 
 from admin_api.schemas.resources import CollectionMetadata, Relationship, ResourceMetadata
 
-__all__ = ["Links"]
-
 Segment = str | int
 
 

@@ -16,8 +16,6 @@ from admin_api.schemas.produce import ProduceRequest, ProduceRequestData, Produc
 from admin_api.schemas.requests import Request
 from admin_api.times import milliseconds
 
-__all__ = ["NewRecord", "Stored", "new_record", "parsed", "rfc3339", "size_of"]
-
 #: Characters of data that an error quotes.
 _QUOTED_MAX = 64
 _FAULT_LENGTH_MAX = 200

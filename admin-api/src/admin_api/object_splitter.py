@@ -14,8 +14,6 @@ import re
 
 from admin_api import errors
 
-__all__ = ["DEPTH_MAX", "OBJECT_BYTES_MAX", "VALUES_MAX", "ObjectSplitter"]
-
 #: A record of Kafka's 1 MiB takes 1.4 MB in base64.
 OBJECT_BYTES_MAX = 2 * 1024 * 1024
 VALUES_MAX = 100_000

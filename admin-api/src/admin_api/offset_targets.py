@@ -18,8 +18,6 @@ from admin_api.schemas.administration import ResetRequest
 from admin_api.storage import EARLIEST, LATEST, StorageCalls
 from admin_api.times import milliseconds
 
-__all__ = ["targets"]
-
 TopicPartition = tuple[str, int]
 
 #: java.time.Duration's text, which has no years and months.

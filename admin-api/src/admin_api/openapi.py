@@ -13,8 +13,6 @@ from admin_api.kafka_clients import KafkaClients
 from admin_api.settings import AdminSettings
 from admin_api.storage import Storage
 
-__all__ = ["rendered"]
-
 
 async def rendered() -> str:
     """Return the OpenAPI description as JSON text."""

@@ -12,8 +12,6 @@ from broker_contract import groups_pb2, logs_pb2, topics_pb2
 from admin_api import groups
 from admin_api.storage import EARLIEST, LATEST, StorageCalls
 
-__all__ = ["Overview", "TopicState", "take"]
-
 #: Partitions, and groups, in one question to storage.
 PARTITIONS_BATCH = 2000
 GROUPS_BATCH = 200

@@ -20,8 +20,6 @@ from fastapi import Depends, Query
 
 from admin_api import errors
 
-__all__ = ["Key", "PageQuery", "Paging", "Rows"]
-
 #: Rows of a page, at most, as in Confluent Cloud's list calls.
 PAGE_SIZE_MAX = 1000
 #: Rows of a list whose caller requests no page.

@@ -7,8 +7,6 @@ from broker_contract import cluster_pb2, cluster_pb2_grpc
 from broker_contract.version import CONTRACT_VERSION
 from service_chassis import rpc
 
-__all__ = ["PATIENCE_S", "QUESTION_TIMEOUT_S", "StorageCheck"]
-
 #: Longest wait of a probe, in seconds: Kubernetes' own default is 1 s.
 PATIENCE_S = 0.9
 #: Lifetime of a question, in seconds. Probes that come while it is open fail at once.

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
-__all__ = ["RecordMetrics"]
-
 
 class RecordMetrics:
     """The work of browses, and the number of tails."""

@@ -13,8 +13,6 @@ from __future__ import annotations
 import re
 from enum import IntEnum
 
-__all__ = ["Role", "required"]
-
 
 class Role(IntEnum):
     """Each role includes those below it."""

@@ -9,8 +9,6 @@ from service_chassis.http.rules import Rules
 from admin_api.errors import rendered
 from admin_api.roles import Role, required
 
-__all__ = ["RULES", "reads_in_parts"]
-
 _OF_RECORDS = re.compile(r"(/kafka)?/v3/clusters/[^/]+/topics/[^/]+/records(:batch)?")
 _PREFIX = "/kafka"
 

@@ -18,8 +18,6 @@ from admin_api import errors, overview
 from admin_api.overview import Overview
 from admin_api.storage import Storage
 
-__all__ = ["SAMPLES", "SAMPLE_S", "Samples"]
-
 SAMPLE_S = 15.0
 SAMPLES = 60
 SERIES_MAX = 8000

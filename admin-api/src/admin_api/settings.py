@@ -9,8 +9,6 @@ from service_chassis import address
 from service_chassis.http.settings import HttpSettings
 from service_chassis.settings import ServiceSettings
 
-__all__ = ["AdminSettings"]
-
 
 class AdminSettings(ServiceSettings):
     """Addresses of admin-api, of storage and of the gateways, and the listener whose addresses it reports."""

@@ -30,8 +30,6 @@ from service_chassis import logs, rpc
 
 from admin_api import errors
 
-__all__ = ["BROKER_RESOURCE", "EARLIEST", "LATEST", "TOPIC_RESOURCE", "Storage", "StorageCalls"]
-
 #: Kafka's special timestamps of ListOffsets.
 LATEST = -1
 EARLIEST = -2

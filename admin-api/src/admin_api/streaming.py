@@ -20,8 +20,6 @@ from admin_api.paging import Rows
 from admin_api.records.streams import LastingResponse
 from admin_api.schemas.resources import CollectionMetadata, Resource
 
-__all__ = ["streamed"]
-
 Row = TypeVar("Row")
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["TAGS"]
-
 TAGS = {
     "Cluster (v3)": "The one cluster. In a path, `-` names it as its id does.",
     "Broker (v3)": "Gateways that are up: they are the brokers that clients see.",

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-__all__ = ["milliseconds"]
-
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 

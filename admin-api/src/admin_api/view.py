@@ -23,22 +23,6 @@ from admin_api.schemas.resources import Relationship
 from admin_api.settings import AdminSettings
 from admin_api.storage import Storage, StorageCalls
 
-__all__ = [
-    "NO_NODE",
-    "BrokerAddress",
-    "BrokerId",
-    "Calls",
-    "ClusterView",
-    "ConfigName",
-    "ConsumerId",
-    "CurrentView",
-    "GroupId",
-    "PartitionId",
-    "TopicName",
-    "View",
-    "brokers_of",
-]
-
 #: Names the one cluster in a path. Ids of clusters have 22 characters.
 ONLY_CLUSTER = "-"
 #: The largest of Kafka's ids: int32.

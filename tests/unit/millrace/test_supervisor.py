@@ -10,10 +10,10 @@ import threading
 
 import pytest
 from millrace import liveness, supervisor
-from millrace.child import Child
+from millrace.child import Child, ServiceProcess
 from millrace.liveness import Liveness
 from millrace.ports import Reservation
-from millrace.supervisor import ServiceFailedError, ServiceProcess, Supervisor
+from millrace.supervisor import ServiceFailedError, Supervisor
 
 from tests.support.frozen import freeze
 from tests.support.waiting import until

@@ -29,8 +29,6 @@ from admin_api.records.decoding import records_of
 from admin_api.records.limits import ROWS_BYTES_MAX, Work
 from admin_api.records.rendering import Formats, render
 
-__all__ = ["Browse", "Fault", "Range", "Row"]
-
 #: Bytes of one fetch, and its partitions at most.
 FETCH_BYTES = 1024 * 1024
 _FETCH_PARTITIONS = 32

@@ -21,8 +21,6 @@ from typing import Any, Protocol
 
 from admin_api.times import milliseconds
 
-__all__ = ["JSON_BYTES_MAX", "Condition", "ConditionError", "Filter", "Readable", "json_of", "parse"]
-
 #: Bytes of a value that is read as JSON; its objects take up to 25 times as many.
 JSON_BYTES_MAX = 256 * 1024
 CONDITION_LENGTH_MAX = 1024

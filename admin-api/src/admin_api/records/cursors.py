@@ -11,8 +11,6 @@ from typing import NamedTuple
 
 from admin_api import errors
 
-__all__ = ["CURSOR_LENGTH_MAX", "Cursor", "Left", "decode", "encode"]
-
 #: About 300 partitions with offsets of ten digits. A head of HTTP has at most 16 KiB.
 CURSOR_LENGTH_MAX = 12 * 1024
 _VERSION = 1

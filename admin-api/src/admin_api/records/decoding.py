@@ -10,8 +10,6 @@ from functools import partial
 from protocol_lib.client import FetchedBatch
 from protocol_lib.records.record import Record
 
-__all__ = ["records_of"]
-
 #: Bytes that a record batch may decompress to. A few kilobytes can claim to be gigabytes.
 DECOMPRESSED_BYTES_MAX = 16 * 1024 * 1024
 #: Batches of more bytes are decompressed in a thread, a few at once: it may take longer than a turn of the loop.

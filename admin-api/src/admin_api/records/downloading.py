@@ -12,8 +12,6 @@ from admin_api.records.decoding import records_of
 from admin_api.records.limits import Work
 from admin_api.records.rendering import Formats, render
 
-__all__ = ["lines"]
-
 #: Bytes of one fetch, and of lines that are sent together.
 _FETCH_BYTES = 1024 * 1024
 _PIECE_BYTES = 64 * 1024

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 
-__all__ = ["Work"]
-
 SCANNED_MAX = 100_000
 BYTES_MAX = 64 * 1024 * 1024
 TIME_MAX_S = 3.0

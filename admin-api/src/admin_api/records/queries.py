@@ -14,9 +14,6 @@ from admin_api.records.rendering import Format
 from admin_api.schemas.records import Isolation, Mode
 from admin_api.storage import EARLIEST, LATEST, StorageCalls
 
-__all__ = ["PARTITIONS_MAX", "FilterQuery", "FormatQuery", "IsolationQuery", "OffsetQuery", "PartitionQuery", "Place"]
-__all__ += ["PlaceQuery", "TimestampQuery", "bounds", "partitions_of", "place_ranges"]
-
 #: Partitions that one request reads.
 PARTITIONS_MAX = 256
 CONDITIONS_MAX = 4

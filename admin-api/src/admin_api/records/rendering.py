@@ -18,8 +18,6 @@ from typing import Literal
 
 from admin_api.records.conditions import JSON_BYTES_MAX, Readable
 
-__all__ = ["SHOWN_BYTES_MAX", "Format", "Formats", "render"]
-
 Format = Literal["auto", "json", "utf8", "base64", "hex"]
 
 #: Bytes of a key, a value or a header's value that a list shows; the record itself and a download show all.

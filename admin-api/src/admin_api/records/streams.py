@@ -15,8 +15,6 @@ from starlette.types import Message, Receive, Scope, Send
 
 from admin_api.kafka_clients import KafkaClient, KafkaClients, Use
 
-__all__ = ["LastingResponse", "borrowed"]
-
 
 class LastingResponse(StreamingResponse):
     """A response without a time limit. Its end closes the stack of the things that it holds."""

@@ -36,8 +36,6 @@ from admin_api.records.decoding import records_of
 from admin_api.records.limits import Work
 from admin_api.records.rendering import Formats, render
 
-__all__ = ["Tail", "positions_after"]
-
 EVENTS_PER_S = 200
 BYTES_PER_S = 1024 * 1024
 SCANNED_PER_S = 5000

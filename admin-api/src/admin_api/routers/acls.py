@@ -12,8 +12,6 @@ from admin_api.schemas.acls import AclFilter, CompleteAclFilter, CreateAclReques
 from admin_api.schemas.resources import Error
 from admin_api.view import ClusterView, View
 
-__all__ = ["add_operations"]
-
 
 def add_operations(app: FastAPI) -> None:
     operations = Operations(app, "ACL (v3)")

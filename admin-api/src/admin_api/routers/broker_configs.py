@@ -15,8 +15,6 @@ from admin_api.schemas.configs import AlterBrokerConfigs, UpdateBrokerConfig
 from admin_api.storage import BROKER_RESOURCE
 from admin_api.view import BrokerId, ClusterView, ConfigName, View
 
-__all__ = ["add_operations"]
-
 #: Kafka's name of the resource with the configurations of all brokers.
 EVERY_BROKER = ""
 

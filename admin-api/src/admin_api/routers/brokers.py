@@ -11,8 +11,6 @@ from admin_api.schemas.clusters import Broker, BrokerList
 from admin_api.schemas.topics import ReplicaList
 from admin_api.view import BrokerAddress, BrokerId, ClusterView, View
 
-__all__ = ["add_operations"]
-
 
 def add_operations(app: FastAPI) -> None:
     operations = Operations(app, "Broker (v3)")

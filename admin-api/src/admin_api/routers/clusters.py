@@ -9,8 +9,6 @@ from admin_api.schemas.clusters import Cluster, ClusterList
 from admin_api.schemas.resources import CollectionMetadata
 from admin_api.view import ClusterView, CurrentView, View
 
-__all__ = ["add_operations"]
-
 
 def add_operations(app: FastAPI) -> None:
     operations = Operations(app, "Cluster (v3)")

@@ -17,8 +17,6 @@ from admin_api.schemas.consumer_groups import (
 )
 from admin_api.view import ClusterView, ConsumerId, GroupId, PartitionId, TopicName, View
 
-__all__ = ["add_operations"]
-
 
 def add_operations(app: FastAPI) -> None:
     group = f"{CLUSTER}/consumer-groups/{{consumer_group_id}}"

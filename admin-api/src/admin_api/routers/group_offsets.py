@@ -15,8 +15,6 @@ from admin_api.schemas.administration import CopyRequest, OffsetChange, OffsetCh
 from admin_api.storage import StorageCalls
 from admin_api.view import Calls, GroupId, TopicName
 
-__all__ = ["GROUP", "add_operations"]
-
 GROUP = "/api/v1/consumer-groups/{consumer_group_id}"
 #: Partitions of one change: more are changed by topic.
 PARTITIONS_MAX = 10_000

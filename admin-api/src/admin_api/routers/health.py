@@ -15,8 +15,6 @@ from admin_api.routers.operations import Operations
 from admin_api.schemas.administration import Disk, Health, OfflinePartition, Reason, ServiceStatus, Version
 from admin_api.storage import Storage
 
-__all__ = ["add_operations"]
-
 #: Longest wait for storage, in seconds.
 TIMEOUT_S = 2.0
 #: Share of the volume below which its free space is a reason to worry.

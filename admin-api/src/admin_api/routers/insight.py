@@ -25,8 +25,6 @@ from admin_api.schemas.administration import (
 )
 from admin_api.view import Calls
 
-__all__ = ["add_operations"]
-
 _Health = administration_pb2.DescribeSegmentsResponse.IndexHealth
 _OfTopic = Annotated[str | None, Query(max_length=249, description="Only this topic.")]
 

@@ -10,8 +10,6 @@ from admin_api.routers.operations import CLUSTER, Operations
 from admin_api.schemas.consumer_groups import ConsumerGroupLagSummary, ConsumerLag, ConsumerLagList
 from admin_api.view import ClusterView, GroupId, PartitionId, TopicName, View
 
-__all__ = ["add_operations"]
-
 
 def add_operations(app: FastAPI) -> None:
     group = f"{CLUSTER}/consumer-groups/{{consumer_group_id}}"

@@ -17,8 +17,6 @@ from starlette.responses import JSONResponse, Response
 from admin_api.roles import required
 from admin_api.schemas.resources import Error
 
-__all__ = ["CLUSTER", "CLUSTERS", "Operations", "described"]
-
 _REFERENCE = "#/components/schemas/{model}"
 CLUSTERS = "/v3/clusters"
 CLUSTER = "/v3/clusters/{cluster_id}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
+from broker_contract.leadership import NO_NODE
 from fastapi import FastAPI, Query
 
 from admin_api import errors
@@ -19,9 +20,7 @@ from admin_api.schemas.topics import (
     ReplicaList,
 )
 from admin_api.storage import EARLIEST, LATEST
-from admin_api.view import NO_NODE, BrokerId, ClusterView, PartitionId, TopicName, View
-
-__all__ = ["add_operations", "replica"]
+from admin_api.view import BrokerId, ClusterView, PartitionId, TopicName, View
 
 OffsetType = Literal["earliest_and_latest"]
 

@@ -38,8 +38,6 @@ from admin_api.schemas.produce import (
 )
 from admin_api.view import ClusterView, TopicName
 
-__all__ = ["add_operations"]
-
 STREAM_BYTES_MAX = 64 * 1024 * 1024
 #: Seconds of a stream, and of silence within it. The middleware ends a request after 60 s.
 STREAM_TIMEOUT_S = 50.0

@@ -28,8 +28,6 @@ from admin_api.routers.operations import Operations
 from admin_api.routers.records import RECORDS, TAG, TOPIC
 from admin_api.view import Calls, TopicName
 
-__all__ = ["add_operations"]
-
 NDJSON = "application/x-ndjson"
 EVENTS = "text/event-stream"
 _FILE_NAME = re.compile(r"[^A-Za-z0-9._-]")

@@ -37,8 +37,6 @@ from admin_api.schemas.records import (
 from admin_api.storage import StorageCalls
 from admin_api.view import Calls, PartitionId, TopicName
 
-__all__ = ["RECORDS", "TAG", "TOPIC", "add_operations"]
-
 TAG = "Records (api/v1)"
 TOPIC = "/api/v1/topics/{topic_name}"
 RECORDS = f"{TOPIC}/records"

@@ -24,8 +24,6 @@ from admin_api import errors
 from admin_api.exporter import Exporter
 from admin_api.storage import Storage
 
-__all__ = ["READY_TIMEOUT_S", "add_operations"]
-
 #: A probe must not wait as long as a user would: Kubernetes' own default is 1 s.
 READY_TIMEOUT_S = 0.9
 

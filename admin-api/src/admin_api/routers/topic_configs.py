@@ -17,8 +17,6 @@ from admin_api.storage import TOPIC_RESOURCE
 from admin_api.streaming import streamed
 from admin_api.view import ClusterView, ConfigName, TopicName, View
 
-__all__ = ["add_operations"]
-
 
 def add_operations(app: FastAPI) -> None:
     operations = Operations(app, "Configs (v3)")

@@ -14,8 +14,6 @@ from admin_api.routers.operations import CLUSTER, Operations
 from admin_api.schemas.topics import CreateTopicRequest, Topic, TopicList, UpdatePartitionCountRequest
 from admin_api.view import ClusterView, TopicName, View
 
-__all__ = ["add_operations"]
-
 #: Every partition is stored once: durability is storage's volume, not a second copy of ours.
 REPLICATION_FACTOR = 1
 #: Kafka's operations on a topic. Without an authorizer everyone may do all of them.

@@ -8,8 +8,6 @@ from pydantic import BaseModel, Field
 
 from admin_api.schemas.requests import Request, Text, example
 
-__all__ = ["AclFilter", "CompleteAclFilter", "CreateAclRequest", "CreateAclsRequest"]
-
 #: ACLs of one request.
 ACLS_MAX = 100
 

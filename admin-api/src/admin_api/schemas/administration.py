@@ -9,27 +9,6 @@ from pydantic import BaseModel, ConfigDict, Field
 from admin_api.schemas.requests import GivenInt32, Request, Text
 from admin_api.schemas.resources import Int32, Int64
 
-__all__ = [
-    "CopyRequest",
-    "Disk",
-    "Health",
-    "MetricName",
-    "MetricPoint",
-    "MetricRange",
-    "OfflinePartition",
-    "OffsetChange",
-    "OffsetChanges",
-    "Reason",
-    "ResetRequest",
-    "Segment",
-    "SegmentList",
-    "ServiceStatus",
-    "TopicSort",
-    "TopicSummary",
-    "TopicSummaryList",
-    "Version",
-]
-
 #: Partitions that a request may name; without names it means all.
 _PARTITIONS_MAX = 1000
 _TEXT_MAX = 64

@@ -8,20 +8,6 @@ from pydantic import BaseModel, Field
 
 from admin_api.schemas.resources import Collection, Int32, Relationship, Resource
 
-__all__ = [
-    "Broker",
-    "BrokerConfig",
-    "BrokerConfigList",
-    "BrokerList",
-    "Cluster",
-    "ClusterConfig",
-    "ClusterConfigList",
-    "ClusterList",
-    "Config",
-    "ConfigSource",
-    "ConfigSynonym",
-]
-
 ConfigSource = Literal[
     "DYNAMIC_TOPIC_CONFIG",
     "DYNAMIC_BROKER_CONFIG",

@@ -8,16 +8,6 @@ from pydantic import Field
 
 from admin_api.schemas.requests import Request, Text, example
 
-__all__ = [
-    "AlterBrokerConfigs",
-    "AlterConfigsRequest",
-    "AlterTopicConfigs",
-    "ConfigChange",
-    "UpdateBrokerConfig",
-    "UpdateConfigRequest",
-    "UpdateTopicConfig",
-]
-
 #: Changes of one request: there are 34 configurations of a topic, and fewer than 100 of a broker.
 CHANGES_MAX = 100
 

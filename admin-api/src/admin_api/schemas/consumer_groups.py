@@ -8,20 +8,6 @@ from pydantic import Field
 
 from admin_api.schemas.resources import Collection, Int32, Int64, Relationship, Resource
 
-__all__ = [
-    "Consumer",
-    "ConsumerAssignment",
-    "ConsumerAssignmentList",
-    "ConsumerGroup",
-    "ConsumerGroupLagSummary",
-    "ConsumerGroupList",
-    "ConsumerGroupState",
-    "ConsumerGroupType",
-    "ConsumerLag",
-    "ConsumerLagList",
-    "ConsumerList",
-]
-
 ConsumerGroupState = Literal[
     "PREPARING_REBALANCE",
     "COMPLETING_REBALANCE",

@@ -10,17 +10,6 @@ from pydantic import BaseModel, ConfigDict, Field
 from admin_api.schemas.requests import GivenInt32, Request, Text
 from admin_api.schemas.resources import Int32, Int64
 
-__all__ = [
-    "ENTRIES_MAX",
-    "ProduceBatchFailure",
-    "ProduceBatchRequest",
-    "ProduceBatchResponse",
-    "ProduceBatchSuccess",
-    "ProduceRequest",
-    "ProduceRequestData",
-    "ProduceResponse",
-]
-
 #: Entries of a batch, as Confluent's default of api.v3.produce.batch.maximum.entries, and headers of a record.
 ENTRIES_MAX = 10
 HEADERS_MAX = 100

@@ -8,20 +8,6 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from admin_api.schemas.resources import Int32, Int64
 
-__all__ = [
-    "DeleteRecordsRequest",
-    "DeletedRecords",
-    "Deletion",
-    "Isolation",
-    "Mode",
-    "Record",
-    "RecordFault",
-    "RecordHeader",
-    "RecordPage",
-    "TruncateRequest",
-    "UsedFormat",
-]
-
 Mode = Literal["newest", "oldest", "from_offset", "to_offset", "from_timestamp", "to_timestamp"]
 Isolation = Literal["read_uncommitted", "read_committed"]
 UsedFormat = Literal["json", "utf8", "base64", "hex"]

@@ -6,17 +6,6 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
-__all__ = [
-    "Collection",
-    "CollectionMetadata",
-    "Error",
-    "Int32",
-    "Int64",
-    "Relationship",
-    "Resource",
-    "ResourceMetadata",
-]
-
 #: A generated client takes these sizes; without them it would take int32 for offsets too.
 Int32 = Annotated[int, Field(json_schema_extra={"format": "int32"})]
 Int64 = Annotated[int, Field(json_schema_extra={"format": "int64"})]

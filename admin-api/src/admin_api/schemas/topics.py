@@ -10,24 +10,6 @@ from admin_api.schemas.clusters import Config
 from admin_api.schemas.requests import GivenInt32, Request, Text, example
 from admin_api.schemas.resources import Collection, Int32, Int64, Relationship, Resource
 
-__all__ = [
-    "ConfigEntry",
-    "CreateTopicRequest",
-    "Partition",
-    "PartitionList",
-    "PartitionOffsets",
-    "Reassignment",
-    "ReassignmentList",
-    "Replica",
-    "ReplicaAssignment",
-    "ReplicaList",
-    "Topic",
-    "TopicConfig",
-    "TopicConfigList",
-    "TopicList",
-    "UpdatePartitionCountRequest",
-]
-
 #: Limits of a new topic's lists: there are 34 configurations, and a partition has one replica.
 CONFIGS_MAX = 100
 ASSIGNMENTS_MAX = 1000

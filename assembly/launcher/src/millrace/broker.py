@@ -40,8 +40,6 @@ from millrace.layout import GATEWAY_NAME, admin_process, reachable
 from millrace.ports import Reservation
 from millrace.supervisor import Supervisor
 
-__all__ = ["Broker"]
-
 #: A start that takes longer is given up: recovery of a large data folder included.
 _START_TIMEOUT_S = 120.0
 

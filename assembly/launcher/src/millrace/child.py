@@ -19,8 +19,6 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-__all__ = ["RESTART_DELAY_FIRST_S", "Child", "ServiceProcess", "how_it_ended"]
-
 RESTART_DELAY_FIRST_S = 0.1
 #: The same number as service_chassis.lifecycle.START_FAULT_BYTES_MAX, which is not imported for its weight.
 _START_FAULT_BYTES_MAX = 4096

@@ -27,9 +27,6 @@ from storage_svc.topics.catalog import CatalogError
 if TYPE_CHECKING:
     from storage_svc.rpc.server import StorageServer
 
-__all__ = ["DirectBroker", "DirectSettings", "direct_storage", "main"]
-
-
 #: Calls of admin-api still under way at a stop get this long.
 _CALLS_GRACE_S = 0.5
 

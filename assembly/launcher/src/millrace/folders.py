@@ -16,8 +16,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from shutil import rmtree
 
-__all__ = ["DATA_DIR", "STORAGE_SOCKET", "private_folder", "remove_abandoned"]
-
 #: The socket's name inside its folder.
 STORAGE_SOCKET = "storage.sock"
 #: The name of a temporary data folder inside its folder.

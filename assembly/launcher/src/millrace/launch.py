@@ -22,14 +22,13 @@ from pathlib import Path
 from service_chassis.address import Address, is_loopback
 from service_chassis.stop_signals import StopRequest, StopSignals, handled
 
+from millrace.child import ServiceProcess
 from millrace.folders import DATA_DIR, private_folder
 from millrace.launch_options import LaunchOptions
 from millrace.layout import WILDCARD_HOSTS, Layout
 from millrace.ports import AddressError, Reservation
-from millrace.supervisor import ServiceFailedError, ServiceProcess, Supervisor, stop_deadline_s
+from millrace.supervisor import ServiceFailedError, Supervisor, stop_deadline_s
 from millrace.variables import VARIABLES
-
-__all__ = ["launch"]
 
 
 def launch(options: LaunchOptions) -> int:

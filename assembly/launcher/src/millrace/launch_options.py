@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Self
 
-__all__ = ["LaunchOptions"]
-
 _GATEWAYS_MAX = 64
 _PORT_MAX = 65535
 

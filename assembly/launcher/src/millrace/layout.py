@@ -18,10 +18,8 @@ from pathlib import Path
 
 from service_chassis.address import Address
 
+from millrace.child import ServiceProcess
 from millrace.folders import STORAGE_SOCKET
-from millrace.supervisor import ServiceProcess
-
-__all__ = ["GATEWAY_NAME", "WILDCARD_HOSTS", "Layout", "admin_process", "reachable"]
 
 GATEWAY_NAME = "millrace"
 #: Hosts that stand for every interface of this machine.

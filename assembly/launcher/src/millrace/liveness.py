@@ -15,8 +15,6 @@ from service_chassis.probe import check
 
 from millrace.child import Child
 
-__all__ = ["Liveness"]
-
 #: Seconds between two rounds of questions.
 INTERVAL_S = 5.0
 TIMEOUT_S = 5.0

@@ -18,8 +18,6 @@ from service_chassis.settings import load
 
 from millrace.direct import DirectBroker, DirectSettings
 
-__all__ = ["MetricRow", "metric_rows", "metrics_page"]
-
 #: Metrics of prometheus-client, which every service has and the page names in one sentence.
 _OF_THE_PROCESS = ("process_", "python_")
 

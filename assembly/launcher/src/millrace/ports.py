@@ -18,8 +18,6 @@ import socket
 
 from service_chassis.address import Address
 
-__all__ = ["AddressError", "Reservation"]
-
 #: Number of free ports of the first address to try, since each may be in use on another address.
 _TRIES = 20
 

@@ -13,8 +13,6 @@ import signal
 import sys
 from importlib import import_module
 
-__all__ = ["MAINS", "main"]
-
 #: Name on the command line -> module with `main() -> int`.
 MAINS = {
     "broker": "millrace.direct",

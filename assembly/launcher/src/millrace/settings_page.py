@@ -11,8 +11,6 @@ from storage_svc.settings import StorageSettings
 
 from millrace.direct import DirectSettings
 
-__all__ = ["settings_page", "settings_reference", "variables_module"]
-
 #: Titles, classes, and the classes whose fields another section shows.
 _SECTIONS: tuple[tuple[str, type[ServiceSettings], tuple[type[ServiceSettings], ...]], ...] = (
     ("Every service", ServiceSettings, ()),

@@ -33,8 +33,6 @@ from service_chassis.probe import check, listens
 from millrace.child import RESTART_DELAY_FIRST_S, Child, ServiceProcess, how_it_ended
 from millrace.liveness import Liveness
 
-__all__ = ["DEADLINE_DEFAULT_S", "ServiceFailedError", "ServiceProcess", "Supervisor", "stop_deadline_s"]
-
 RESTART_DELAY_MAX_S = 5.0
 #: Seconds of readiness after which a service has recovered: clients were served in that time.
 STABLE_AFTER_S = 2.0

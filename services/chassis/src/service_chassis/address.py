@@ -11,8 +11,6 @@ import ipaddress
 import re
 from dataclasses import dataclass
 
-__all__ = ["Address", "Listener", "is_loopback", "is_unix", "parse", "parse_listeners"]
-
 #: Longest host name DNS allows (RFC 1035, 2.3.4).
 _HOST_LENGTH_MAX = 255
 _LISTENER_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")

@@ -24,8 +24,6 @@ from service_chassis.lifecycle import StartError
 from service_chassis.metrics import Collects
 from service_chassis.small_http import Answer, Route, SmallHttpServer
 
-__all__ = ["Health", "HttpEndpoint"]
-
 #: An event loop that did not turn for this long is stuck for good (longer than any storage sync that still succeeds).
 LOOP_STUCK_AFTER_S = 30.0
 _BEAT_S = 5.0

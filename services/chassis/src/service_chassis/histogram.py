@@ -11,8 +11,6 @@ from typing import Final
 
 from prometheus_client.core import HistogramMetricFamily
 
-__all__ = ["SECONDS", "Buckets", "add_buckets"]
-
 #: Upper bounds in seconds: from a tenth of a millisecond (one small write) to ten seconds (a disk that hangs).
 SECONDS: Final = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 

@@ -39,8 +39,6 @@ from service_chassis import logs, memory, stall_watch
 from service_chassis.settings import ServiceSettings, SettingsError, answer, load
 from service_chassis.stop_signals import StopRequest, StopSignals, handled
 
-__all__ = ["START_ERROR_STATUS", "StartError", "freeze_start_objects", "main", "run"]
-
 START_ERROR_STATUS = 78
 #: Longest reason of a failed start that a launcher receives; a socket takes it without a wait.
 START_FAULT_BYTES_MAX = 4096

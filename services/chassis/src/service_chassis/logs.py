@@ -28,18 +28,6 @@ from typing import Any, Final, Literal
 from service_chassis.log_sink import Sink
 from service_chassis.rates import Rates
 
-__all__ = [
-    "LEVELS",
-    "ROOT",
-    "Logger",
-    "capture_standard_logging",
-    "configure",
-    "configured",
-    "get",
-    "levels",
-    "set_level",
-]
-
 Level = Literal["debug", "info", "warning", "error"]
 Format = Literal["json", "text"]
 

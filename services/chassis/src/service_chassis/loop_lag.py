@@ -16,8 +16,6 @@ from prometheus_client import CollectorRegistry, Histogram
 
 from service_chassis import shared_wakes
 
-__all__ = ["observe"]
-
 #: Seconds between two observations.
 OBSERVE_S: Final = 1.0
 #: Upper bounds in seconds. uvloop's timers have a resolution of a millisecond, so smaller ones would show that.

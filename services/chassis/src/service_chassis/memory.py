@@ -19,8 +19,6 @@ from typing import Any, Final
 
 from service_chassis import shared_wakes
 
-__all__ = ["give_back_when_idle", "keep_freed_memory"]
-
 #: Most free memory that is kept at the end of the heap; larger allocations are mapped separately.
 KEPT_BYTES: Final = 16 * 1024 * 1024
 #: <malloc.h>: M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX

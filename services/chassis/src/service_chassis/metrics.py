@@ -17,8 +17,6 @@ from prometheus_client.registry import Collector
 
 from service_chassis.version import VERSION
 
-__all__ = ["Collects", "merged", "registry"]
-
 
 class Collects(Protocol):
     """The source of the HTTP endpoint: a CollectorRegistry, or several merged."""

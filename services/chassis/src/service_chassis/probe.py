@@ -7,8 +7,6 @@ import socket
 
 from service_chassis import address as addresses
 
-__all__ = ["check", "listens"]
-
 _ANSWER_BYTES_MAX = 65536
 #: The address of a service that listens on every interface.
 _LOOPBACK = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}

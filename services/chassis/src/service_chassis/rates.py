@@ -10,8 +10,6 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 
-__all__ = ["BURST_S", "KEYS_MAX", "Rates"]
-
 #: A bucket holds the tokens of this many seconds.
 BURST_S = 10.0
 #: Keys in the table: more clients need more addresses than one attacker usually has, and take 1 MB.

@@ -17,8 +17,6 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from service_chassis.version import VERSION
 
-__all__ = ["HealthService", "blocking_channel", "channel", "listen", "opened", "server"]
-
 _Options = list[tuple[str, int]]
 
 #: The words of a user agent that name the caller's release and its version of the contract.

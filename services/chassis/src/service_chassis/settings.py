@@ -19,8 +19,6 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from service_chassis.version import VERSION
 
-__all__ = ["ENVIRONMENT_PREFIX", "ServiceSettings", "SettingsError", "answer", "load", "reference", "variable"]
-
 ENVIRONMENT_PREFIX = "MILLRACE_"
 #: Characters of a line of --help.
 _WIDTH = 100

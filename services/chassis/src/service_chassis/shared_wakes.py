@@ -9,8 +9,6 @@ from __future__ import annotations
 import asyncio
 import math
 
-__all__ = ["next_at"]
-
 #: Share of the interval by which a timer may have fired early.
 _EARLY = 1e-3
 

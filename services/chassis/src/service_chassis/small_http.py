@@ -28,8 +28,6 @@ from http import HTTPStatus
 from service_chassis import address as addresses
 from service_chassis import logs
 
-__all__ = ["Answer", "Route", "SmallHttpServer"]
-
 CONNECTIONS_MAX = 64
 HEAD_BYTES_MAX = 16 * 1024
 REQUEST_TIMEOUT_S = 2.0

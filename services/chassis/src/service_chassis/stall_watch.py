@@ -32,8 +32,6 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Final, NamedTuple
 
-__all__ = ["LIMIT_S", "Stall", "StallWatch", "append_to_file"]
-
 #: A turn of the event loop that takes longer is a stall.
 LIMIT_S: Final = 0.1
 #: Seconds between the end of a probe and the next.

@@ -15,8 +15,6 @@ import time
 from collections.abc import Callable
 from enum import Enum
 
-__all__ = ["KILLING_COUNT", "StopRequest", "StopSignals", "handled"]
-
 #: The count of signals at which the process no longer waits.
 KILLING_COUNT = 3
 #: Seconds in which two signals count as one.

@@ -21,8 +21,6 @@ from functools import lru_cache
 from hashlib import blake2b, shake_128
 from struct import unpack
 
-__all__ = ["NO_NODE", "assignment_fault", "group_coordinator", "partition_leaders"]
-
 #: Kafka's node id for "there is none".
 NO_NODE = -1
 

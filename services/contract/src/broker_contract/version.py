@@ -21,8 +21,6 @@ from broker_contract import (
     transactions_pb2,
 )
 
-__all__ = ["CONTRACT_VERSION"]
-
 #: The number of the frames' layout (frames.py) and of the meaning of fields.
 _LAYOUT: Final = 2
 # mutant: contract-version-whole

@@ -11,8 +11,6 @@ from millrace.cli.options import Format, Output, Rest
 from millrace.cli.output import show
 from millrace.cli.rest import RestClient
 
-__all__ = ["cluster"]
-
 cluster = typer.Typer(help="Look at the cluster.", no_args_is_help=True, rich_markup_mode=None)
 
 

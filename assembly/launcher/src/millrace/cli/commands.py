@@ -19,8 +19,6 @@ from service_chassis.version import VERSION
 
 from millrace.cli.errors import FAILED, USAGE, CliError
 
-__all__ = ["application", "run"]
-
 #: Command -> module, name in it, whether it is a group.
 COMMANDS = {
     "up": ("millrace.cli.up", "up", False),

@@ -8,8 +8,6 @@ import typer
 
 from millrace.cli.tree import Command, commands
 
-__all__ = ["completion", "script"]
-
 Shell = Literal["bash", "zsh", "fish"]
 
 

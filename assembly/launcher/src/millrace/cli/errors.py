@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["FAILED", "USAGE", "CliError"]
-
 FAILED = 1
 USAGE = 2
 

@@ -9,8 +9,6 @@ import typer
 
 from millrace.cli.options import Rest, pairs
 
-__all__ = ["PANELS", "dashboard", "generate"]
-
 generate = typer.Typer(
     help="Print configuration for Prometheus and Grafana.", no_args_is_help=True, rich_markup_mode=None
 )

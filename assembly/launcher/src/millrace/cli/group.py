@@ -12,8 +12,6 @@ from millrace.cli.options import Execute, Format, Kafka, Output, Rest, Yes
 from millrace.cli.output import show
 from millrace.cli.rest import RestClient
 
-__all__ = ["group", "target"]
-
 group = typer.Typer(help="List consumer groups, and change their offsets.", no_args_is_help=True, rich_markup_mode=None)
 Name = Annotated[str, typer.Argument(metavar="GROUP", help="The group's id.")]
 Topics = Annotated[

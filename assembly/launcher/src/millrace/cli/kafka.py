@@ -11,8 +11,6 @@ from protocol_lib.client import Admin, ClientSettings, KafkaError, TopicPartitio
 from millrace.cli.errors import USAGE, CliError
 from millrace.cli.profile import current
 
-__all__ = ["administer", "run", "settings", "topic_partitions"]
-
 Result = TypeVar("Result")
 
 CONNECT_TIMEOUT_S = 3.0

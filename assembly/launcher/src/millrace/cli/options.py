@@ -9,8 +9,6 @@ import typer
 
 from millrace.cli.errors import USAGE, CliError
 
-__all__ = ["Execute", "Format", "Kafka", "Output", "Rest", "Yes", "pairs"]
-
 
 class Format(StrEnum):
     """The form of an answer."""

@@ -13,8 +13,6 @@ from typing import Any
 
 from millrace.cli.options import Format
 
-__all__ = ["show", "table"]
-
 Row = Mapping[str, Any]
 
 

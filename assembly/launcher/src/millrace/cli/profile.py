@@ -22,8 +22,6 @@ from millrace.cli.errors import CliError
 from millrace.cli.options import Format, Output
 from millrace.cli.output import show
 
-__all__ = ["Profile", "Profiles", "current", "profile"]
-
 
 @dataclass(frozen=True)
 class Profile:

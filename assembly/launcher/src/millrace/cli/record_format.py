@@ -19,8 +19,6 @@ from typing import Any, Protocol
 
 from millrace.cli.errors import USAGE, CliError
 
-__all__ = ["NewRecord", "ShownRecord", "compiled", "from_json", "from_line", "to_json"]
-
 
 class ShownRecord(Protocol):
     """The record that a consumer returns."""

@@ -14,8 +14,6 @@ from millrace.cli.errors import CliError
 from millrace.cli.kafka import settings, started
 from millrace.cli.record_format import NewRecord, ShownRecord, from_json, from_line
 
-__all__ = ["Consumption", "Production", "consume_records", "produce_lines"]
-
 _READ_BYTES = 1 << 16
 #: Longest line of standard input, above the largest record that a broker takes by default.
 LINE_BYTES_MAX = 64 << 20

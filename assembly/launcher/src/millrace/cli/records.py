@@ -10,8 +10,6 @@ import typer
 from millrace.cli.errors import USAGE, CliError
 from millrace.cli.options import Kafka, pairs
 
-__all__ = ["consume", "produce"]
-
 Name = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.")]
 #: The form of records, one a line.
 Lines = Literal["text", "json-each-row"]

@@ -13,8 +13,6 @@ from urllib.parse import SplitResult, parse_qsl, quote, urlencode, urlsplit
 from millrace.cli.errors import USAGE, CliError
 from millrace.cli.profile import current
 
-__all__ = ["RestClient"]
-
 #: Seconds until an address counts as one that does not answer.
 CONNECT_TIMEOUT_S = 3.0
 #: Seconds for the answer to a request.

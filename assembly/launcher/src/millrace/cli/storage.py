@@ -11,8 +11,6 @@ import typer
 from millrace.cli.options import Format, Output
 from millrace.cli.output import show
 
-__all__ = ["storage"]
-
 storage = typer.Typer(
     help="Check or repair the files of a broker that does not run.", no_args_is_help=True, rich_markup_mode=None
 )

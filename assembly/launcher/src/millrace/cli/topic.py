@@ -12,8 +12,6 @@ from millrace.cli.output import show
 from millrace.cli.records import consume, produce
 from millrace.cli.rest import RestClient
 
-__all__ = ["topic"]
-
 topic = typer.Typer(help="List, create, change and delete topics.", no_args_is_help=True, rich_markup_mode=None)
 Name = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.")]
 Partition = Annotated[

@@ -8,8 +8,6 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
-__all__ = ["Command", "Parameter", "commands"]
-
 
 @dataclass(frozen=True)
 class Parameter:

@@ -9,8 +9,6 @@ import typer
 from millrace.cli.errors import USAGE, CliError
 from millrace.launch_options import LaunchOptions
 
-__all__ = ["up"]
-
 _DEFAULTS = LaunchOptions()
 
 

@@ -32,8 +32,6 @@ from service_chassis.http.rules import PUBLIC, READ, Rules
 from service_chassis.http.settings import HttpSettings
 from service_chassis.rates import Rates
 
-__all__ = ["Access", "AccessError", "Principal", "Tokens", "authorize", "caller"]
-
 #: The keys, in the ASGI scope, of the Principal and of the Access that admitted it.
 _PRINCIPAL = "service_chassis.http.principal"
 _ACCESS = "service_chassis.http.access"

@@ -20,8 +20,6 @@ from service_chassis import logs
 from service_chassis.http.access import caller
 from service_chassis.http.rules import PUBLIC, READ, Rules
 
-__all__ = ["NO_ANSWER", "Audit", "note"]
-
 #: nginx's status of a request whose client left before its answer.
 NO_ANSWER = 499
 

@@ -26,18 +26,6 @@ from starlette.types import Message, Receive
 
 from service_chassis.http import errors
 
-__all__ = [
-    "BODY_BYTES_MAX",
-    "BODY_KEY",
-    "BODY_TIMEOUT_S",
-    "MEMBERS_MAX",
-    "VALUES_MAX",
-    "Body",
-    "JsonRoute",
-    "parsed",
-    "require_json",
-]
-
 #: The key of the Body in the ASGI scope, for an endpoint that reads it in parts.
 BODY_KEY = "service_chassis.http.body"
 #: A topic with 34 configurations and the assignments of 1,000 partitions takes 40 KB.

@@ -29,8 +29,6 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from service_chassis.http import errors
 from service_chassis.http.rules import Rules
 
-__all__ = ["Connection", "Connections"]
-
 #: Tomcat's acceptor allows 8,192 for 200 threads; here requests share one thread.
 CONNECTIONS_MAX = 512
 HEAD_TIMEOUT_S = 10.0

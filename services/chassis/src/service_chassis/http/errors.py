@@ -15,8 +15,6 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.routing import Match
 
-__all__ = ["ApiError", "add_error_handlers", "of_status"]
-
 #: Most faults of one request that its answer names.
 _FAULTS_MAX = 5
 _FAULT_LENGTH_MAX = 200

@@ -21,8 +21,6 @@ from service_chassis import address
 from service_chassis.http import errors
 from service_chassis.http.settings import HttpSettings
 
-__all__ = ["PROBES", "Hosts"]
-
 #: Paths that a kubelet requests by the pod's address, under any host name.
 PROBES = ("/healthz", "/readyz")
 _METRICS = "/metrics"

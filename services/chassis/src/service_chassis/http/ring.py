@@ -38,8 +38,6 @@ from service_chassis.http.connections import FIELDS_MAX
 from service_chassis.http.origins import PROBES, Hosts
 from service_chassis.http.rules import Rules
 
-__all__ = ["HEAD_KEY", "LASTING_KEY", "REQUEST_KEY", "HttpMetrics", "RequestContext", "RequestRing"]
-
 #: The key of the RequestContext in the ASGI scope.
 REQUEST_KEY = "service_chassis.http.request"
 #: The key, in the ASGI scope, of whether the client requests the head of an answer alone.

@@ -13,8 +13,6 @@ from starlette.responses import Response
 
 from service_chassis.http.errors import ApiError
 
-__all__ = ["PUBLIC", "READ", "Rules"]
-
 PUBLIC, READ = 0, 1
 
 

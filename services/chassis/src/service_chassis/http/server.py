@@ -18,8 +18,6 @@ from service_chassis import shared_wakes
 from service_chassis.address import Address
 from service_chassis.http.connections import Connection, Connections
 
-__all__ = ["listen", "serving"]
-
 #: Connections that wait to be accepted; as in nginx.
 _BACKLOG = 511
 #: Connections accepted in one turn of the event loop. Each is read before many others can take its place.

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 from service_chassis.address import Address
 
-__all__ = ["HttpSettings"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpSettings:
