@@ -47,8 +47,15 @@ lint: setup
 jars: setup
 	-$(BIN)/python tests/support/maven.py
 
-test: lint jars
-	$(PYTEST) -n 3 --no-loadscope-reorder -m "not etl and not compose and not conformance and not slow and not install" tests
+REQUIRED = "not etl and not compose and not conformance and not slow and not install"
+test: setup
+	$(MAKE) --no-print-directory -j 3 lint jars build/collected
+	$(PYTEST) -n 3 --no-loadscope-reorder -m $(REQUIRED) tests
+
+# The tests' source as pytest compiles it, for all of its processes: once in a clone, while mypy has the other processor.
+build/collected:
+	@mkdir -p build
+	-@$(BIN)/pytest -q --collect-only -m $(REQUIRED) tests > $@.log && mv $@.log $@
 
 # Two processes, each with a session of Spark; the tests of a file share one process (tests/conftest.py). The longer files
 # come first, so that both processes end together. No other folder has tests of Spark: tests/unit/test_etl_target.py.
