@@ -19,7 +19,8 @@ from storage_svc.log.segment.segment import Segment
 from storage_svc.rpc.data import DataService
 from storage_svc.rpc.found_records import ABORTED_BYTES, ABORTED_MIN
 from storage_svc.rpc.long_reads import PIECE
-from storage_svc.rpc.waiting_reads import INLINE_BYTES_A_TURN, INLINE_BYTES_MAX, WaitingReads
+from storage_svc.rpc.partition_read import PartitionReads
+from storage_svc.rpc.waiting_reads import INLINE_BYTES_A_TURN, INLINE_BYTES_MAX
 from support.scripted_transactions import NoTransactions
 
 from tests.support.waiting import until_async
@@ -469,14 +470,14 @@ async def test_a_long_read_shares_its_bytes_among_all_pieces(open_bench):
 
 async def test_a_long_read_finds_records_that_came_while_it_was_looked_at(open_bench, monkeypatch):
     bench = open_bench(partitions=2 * PIECE)
-    look = WaitingReads._read_partition
+    look_up = PartitionReads.read
 
     def append_at_the_end(self, request, wanted, *rest):
         if wanted.topic_partition.partition == 2 * PIECE - 1 and not bench.logs[0].log_end_offset:
             bench.logs[0].append(BATCH)
-        return look(self, request, wanted, *rest)
+        return look_up(self, request, wanted, *rest)
 
-    monkeypatch.setattr(WaitingReads, "_read_partition", append_at_the_end)
+    monkeypatch.setattr(PartitionReads, "read", append_at_the_end)
     bench.read(*(at(0, n) for n in range(2 * PIECE)), wait=60_000)
     assert with_records(await bench.answered()) == [0]
 
