@@ -32,6 +32,12 @@ TOOLS = {
 }
 
 
+def java_program(name: str, level: str = "off") -> tuple[str, ...]:
+    """Return the command of a class in a built folder, which writes log lines from this level on."""
+    options = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", f"-Dorg.slf4j.simpleLogger.defaultLogLevel={level}")
+    return ("java", *options, "-cp", "target/classes:target/lib/*", name)
+
+
 @functools.cache
 def built(name: str) -> Path:
     """Return the built copy of the folder `name`, which is built once for each content of its files.

@@ -25,6 +25,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar
 
+from conformance.building import java_program
+
 from tests.wire.group_members import ALWAYS_COOPERATIVE, POLL_S, TIMEOUT_S, Member
 
 
@@ -132,15 +134,7 @@ class RemoteMember(Member):
 class JavaMember(RemoteMember):
     title = "Java kafka-clients, classic"
     folder = "java"
-    command = (
-        "java",
-        "-XX:+UseSerialGC",
-        "-XX:TieredStopAtLevel=1",
-        "-Dorg.slf4j.simpleLogger.defaultLogLevel=error",
-        "-cp",
-        "target/classes:target/lib/*",
-        "GroupMember",
-    )
+    command = java_program("GroupMember", "error")
 
 
 class JavaConsumerProtocolMember(JavaMember):

@@ -35,7 +35,18 @@ with_records = functools.partial(crafted_batches.with_records, timestamp=NOW_MS)
 GOOD = batch_of((NOW_MS, b"k"), (NOW_MS + 1, b"k"))
 KEYLESS = batch_of((NOW_MS, b"k"), (NOW_MS, None), (NOW_MS, b""), (NOW_MS, None))
 ONE_RECORD = bytes(GOOD[61 : 61 + 1 + (GOOD[61] >> 1)])
+SHORT, BROKEN, STAMPED = (
+    edited(GOOD[:40], 8, ">i", 28),
+    edited(GOOD, 21, ">h", Codec.ZSTD),
+    edited(GOOD, 21, ">h", 0x08),
+)
+TOO_OLD = batch_of((NOW_MS, b"k"), (NOW_MS - HOUR_MS, b"k"), (-1, b"k"))
+LONGER = with_records(ONE_RECORD + b"\x30", 2)
+LARGER = batch_of((NOW_MS, b"k"), size=1_100_000, codec=Codec.GZIP)
+GROWING = batch_of(*[(NOW_MS, b"k" * 20)] * 50, codec=Codec.ZSTD)
+NONSENSE = with_records(zlib.compress(bytes(1 << 20), wbits=31), 2, Codec.GZIP)
 COMPACT = {"cleanup.policy": "compact"}
+UNCOMPRESSED = {"compression.type": "uncompressed"}
 LOG_APPEND_TIME = {"message.timestamp.type": "LogAppendTime"}
 LARGE = {"max.message.bytes": "3000000", "segment.bytes": "1048576"}
 
@@ -55,6 +66,8 @@ class Case:
     reason: str = ""
 
 
+NAMED, NOT_STORED = "the record is named", "what is not stored must not be acknowledged; Kafka drops it unsaid"
+BROKERS_BIT = "as Kafka did before 4: only the broker's clock sets that bit"
 NOT_OPENED = "a batch with a sound header is not opened unless the topic's settings ask for it"
 CASES = {
     "good": Case(GOOD, 0),
@@ -67,9 +80,7 @@ CASES = {
     "4 magic 0": Case(edited(GOOD, 16, ">B", 0), 87),
     "4 magic 1": Case(edited(GOOD, 16, ">B", 1), 87),
     "4 two batches": Case(GOOD + GOOD, 87),
-    "4 trailing byte": Case(
-        GOOD + b"\0", 0, ours=87, reason="what is not stored must not be acknowledged; Kafka drops it unsaid"
-    ),
+    "4 trailing byte": Case(GOOD + b"\0", 0, ours=87, reason=NOT_STORED),
     "5 length 13": Case(edited(GOOD, 8, ">i", 13), 2),
     "5 length 13 and no magic byte": Case(edited(GOOD[:16], 8, ">i", 13, crc=False), 2),
     "5 length -1": Case(edited(GOOD, 8, ">i", -1), 2),
@@ -87,56 +98,29 @@ CASES = {
     "11 too large": Case(GOOD, 10, configs={"max.message.bytes": str(len(GOOD) - 1)}),
     "11 too large before crc": Case(edited(GOOD, 17, ">I", 1, crc=False), 10, configs={"max.message.bytes": "70"}),
     "12 wrong crc": Case(edited(GOOD, 17, ">I", 1, crc=False), 2),
-    "12 shorter than a header": Case(
-        edited(GOOD[:40], 8, ">i", 28), -1, ours=2, reason="Kafka trips over the end of the buffer"
-    ),
+    "12 shorter than a header": Case(SHORT, -1, ours=2, reason="Kafka trips over the end of the buffer"),
     "13 codec 5": Case(edited(GOOD, 21, ">h", 5), -1, ours=76, reason="says what is wrong"),
-    "14 broken zstd on a compacted topic": Case(
-        edited(GOOD, 21, ">h", Codec.ZSTD), -1, configs=COMPACT, ours=2, reason="says what is wrong"
-    ),
-    "14 broken zstd": Case(edited(GOOD, 21, ">h", Codec.ZSTD), -1, ours=0, reason=NOT_OPENED),
+    "14 broken zstd on a compacted topic": Case(BROKEN, -1, configs=COMPACT, ours=2, reason="says what is wrong"),
+    "14 broken zstd": Case(BROKEN, -1, ours=0, reason=NOT_OPENED),
     "15 fewer records than offsets": Case(edited(GOOD, 57, ">i", 1), 87),
     "15 no records": Case(edited(edited(GOOD, 57, ">i", 0), 23, ">i", -1), 87),
     "15 control batch": Case(edited(GOOD, 21, ">h", 0x20), 87),
     "15 producer id without a sequence": Case(edited(GOOD, 43, ">q", 1), 87),
     "16 record without a key": Case(KEYLESS, 87, (1, 3), COMPACT),
-    "16 record longer than the batch": Case(
-        with_records(ONE_RECORD + b"\x30", 2), 87, (), COMPACT, ours=87, reason="the record is named"
-    ),
-    "16 record cut off": Case(with_records(ONE_RECORD, 2), 87, (), COMPACT, ours=87, reason="the record is named"),
+    "16 record longer than the batch": Case(LONGER, 87, (), COMPACT, ours=87, reason=NAMED),
+    "16 record cut off": Case(with_records(ONE_RECORD, 2), 87, (), COMPACT, ours=87, reason=NAMED),
     "16 record cut off, not compacted": Case(with_records(ONE_RECORD, 2), 87),
     "16 bytes behind the records": Case(with_records(ONE_RECORD + b"\0", 1), 87, (), COMPACT),
     "17 too new": Case(batch_of((NOW_MS, b"k"), (NOW_MS + 2 * HOUR_MS, b"k")), 32, (1,)),
-    "17 too old": Case(
-        batch_of((NOW_MS, b"k"), (NOW_MS - HOUR_MS, b"k"), (-1, b"k")),
-        32,
-        (1,),
-        {"message.timestamp.before.max.ms": "3000000"},
-    ),
+    "17 too old": Case(TOO_OLD, 32, (1,), {"message.timestamp.before.max.ms": "3000000"}),
     "17 wins over 16": Case(batch_of((NOW_MS, None), (NOW_MS + 2 * HOUR_MS, b"k")), 32, (0, 1), COMPACT),
-    "17 log append time by the producer": Case(
-        edited(GOOD, 21, ">h", 0x08), 0, ours=32, reason="as Kafka did before 4: only the broker's clock sets that bit"
-    ),
-    "17 log append time is the broker's": Case(edited(GOOD, 21, ">h", 0x08), 32, (0, 1), LOG_APPEND_TIME),
+    "17 log append time by the producer": Case(STAMPED, 0, ours=32, reason=BROKERS_BIT),
+    "17 log append time is the broker's": Case(STAMPED, 32, (0, 1), LOG_APPEND_TIME),
     "17 wrong largest timestamp": Case(edited(GOOD, 35, ">q", NOW_MS + 9 * HOUR_MS), 0),
-    "18 too large after recompression": Case(
-        batch_of(*[(NOW_MS, b"k" * 20)] * 50, codec=Codec.ZSTD),
-        10,
-        (),
-        {"compression.type": "uncompressed", "max.message.bytes": "500"},
-    ),
+    "18 too large after recompression": Case(GROWING, 10, (), UNCOMPRESSED | {"max.message.bytes": "500"}),
     "18 larger than a segment": Case(batch_of((NOW_MS, b"k"), size=1_100_000), 18, (), LARGE),
-    "18 larger than a segment after recompression": Case(
-        batch_of((NOW_MS, b"k"), size=1_100_000, codec=Codec.GZIP), 18, (), LARGE | {"compression.type": "uncompressed"}
-    ),
-    "14 decompresses to nonsense": Case(
-        with_records(zlib.compress(bytes(1 << 20), wbits=31), 2, Codec.GZIP),
-        87,
-        (),
-        COMPACT,
-        ours=87,
-        reason="the record is named",
-    ),
+    "18 larger than a segment after recompression": Case(LARGER, 18, (), LARGE | UNCOMPRESSED),
+    "14 decompresses to nonsense": Case(NONSENSE, 87, (), COMPACT, ours=87, reason=NAMED),
     "20 any first sequence": Case(batch_of((NOW_MS, b"k"), producer_id=1, producer_epoch=5, base_sequence=7), 0),
     "2 transactional records without an id": Case(
         batch_of((NOW_MS, b"k"), producer_id=1, producer_epoch=0, base_sequence=0, transactional=True), 53

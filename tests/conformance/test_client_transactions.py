@@ -1,7 +1,7 @@
-"""Transactions of franz-go, sarama and KafkaJS: the same outcomes with Apache Kafka and Millrace.
+"""Transactions of kafka-clients, franz-go, sarama and KafkaJS: the same outcomes with Apache Kafka and Millrace.
 
 Each client's program commits and aborts, is fenced, lets transactions time out, and copies records with the offsets of
-its group. test_java_transactions.py and tests/clients do the same with the other clients.
+its group. tests/clients do the same with the other clients.
 """
 
 from __future__ import annotations
@@ -10,12 +10,13 @@ import subprocess
 from collections.abc import Callable
 
 import pytest
-from conformance.building import TOOLS, built
+from conformance.building import TOOLS, built, java_program
 from support.kafka_broker import ApacheKafka
 
 pytestmark = [pytest.mark.conformance, pytest.mark.timeout(600)]
 
 CLIENTS = {"franz-go": ("bin/transactions",), "sarama": ("bin/transactions",), "kafkajs": ("node", "transactions.js")}
+CLIENTS["java"] = java_program("Transactions")
 #: Errors of a commit and a send after a fence, and after a time-out: franz-go's client has transaction.version 2.
 #: sarama prints numbers; 90 is PRODUCER_FENCED, 47 INVALID_PRODUCER_EPOCH.
 REFUSALS = {
@@ -38,6 +39,26 @@ offsets after an abort: []
 offsets: ["0=9","1=9"]
 copy: [["0-0","2-0","end"],["0-1","2-1","end"]]
 """
+#: kafka-clients has transaction.version 2, and copies with both kinds of group.
+JAVAS_OUTCOMES = """\
+epochs: [1, 2, 3, 4]
+committed: [[0-0, 2-0], [0-1, 2-1]]
+all: [[0-0, 1-0, 2-0, 3-0], [0-1, 1-1, 2-1, 3-1]]
+fenced commit: ProducerFencedException
+fenced begin: ProducerFencedException
+fenced send: InvalidProducerEpochException
+after fences: [[kept], []]
+epoch after the time-out: 1
+late commit: InvalidTxnStateException
+after a time-out: [[], []]
+too long a timeout: KafkaException
+classic offsets after an abort: []
+classic offsets: [0=3copied, 1=3copied]
+classic copy: [[0, 2, 4], [1, 3, 5]]
+consumer offsets after an abort: []
+consumer offsets: [0=3copied, 1=3copied]
+consumer copy: [[0, 2, 4], [1, 3, 5]]
+"""
 
 
 def check(client: str, bootstrap: str, prefix: str) -> None:
@@ -45,7 +66,7 @@ def check(client: str, bootstrap: str, prefix: str) -> None:
         [*CLIENTS[client], bootstrap, prefix], cwd=built(client), capture_output=True, text=True, timeout=180
     )
     assert done.returncode == 0, done.stdout + done.stderr[-3000:]
-    assert done.stdout == OUTCOMES.format(*REFUSALS[client])
+    assert done.stdout == (JAVAS_OUTCOMES if client == "java" else OUTCOMES.format(*REFUSALS[client]))
 
 
 @pytest.mark.parametrize("client", CLIENTS)

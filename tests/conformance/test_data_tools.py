@@ -18,23 +18,16 @@ pytestmark = [pytest.mark.conformance, pytest.mark.timeout(300)]
 
 RUNNER = Path(__file__).parents[1] / "support" / "KafkaTools.java"
 TOOLS = "org.apache.kafka.tools"
+KEYED = "--property parse.key=true --property key.separator=:"
 #: Class, standard input, arguments. TOPIC, GROUP, BROKER and the names of files are replaced.
 COMMANDS = [
     ("TopicCommand", "", "--create --topic TOPIC --partitions 2 --bootstrap-server BROKER"),
     ("TopicCommand", "", "--create --topic TOPIC --partitions 2 --bootstrap-server BROKER"),
     ("TopicCommand", "", "--list --topic TOPIC --bootstrap-server BROKER"),
     ("TopicCommand", "", "--delete --topic nowhere --bootstrap-server BROKER"),
-    (
-        "ConsoleProducer",
-        "a:one\\nb:two\\na:three\\n",
-        "--topic TOPIC --property parse.key=true --property key.separator=: --bootstrap-server BROKER",
-    ),
+    ("ConsoleProducer", "a:one\\nb:two\\na:three\\n", f"--topic TOPIC {KEYED} BOOTSTRAP"),
     ("ConsoleProducer", "x\\n", "--topic bad/name --bootstrap-server BROKER"),
-    (
-        "consumer.ConsoleConsumer",
-        "",
-        "--topic TOPIC --partition 0 --offset earliest --max-messages 1 --bootstrap-server BROKER",
-    ),
+    ("consumer.ConsoleConsumer", "", "--topic TOPIC --partition 0 --offset earliest --max-messages 1 BOOTSTRAP"),
     ("consumer.ConsoleConsumer", "", "--topic TOPIC --partition 0 --offset wrong --bootstrap-server BROKER"),
     ("consumer.ConsoleConsumer", "", "--topic TOPIC --group GROUP --from-beginning --max-messages 3 BOOTSTRAP"),
     ("GetOffsetShell", "", "--topic TOPIC --bootstrap-server BROKER"),
@@ -45,11 +38,7 @@ COMMANDS = [
     ("DeleteRecordsCommand", "", "--offset-json-file DELETE --bootstrap-server BROKER"),
     ("DeleteRecordsCommand", "", "--offset-json-file BEYOND --bootstrap-server BROKER"),
     ("GetOffsetShell", "", "--topic TOPIC --time earliest --bootstrap-server BROKER"),
-    (
-        "ProducerPerformance",
-        "",
-        "--topic TOPIC --num-records 20 --record-size 10 --throughput -1 --bootstrap-server BROKER",
-    ),
+    ("ProducerPerformance", "", "--topic TOPIC --num-records 20 --record-size 10 --throughput -1 BOOTSTRAP"),
     ("ProducerPerformance", "", "--topic TOPIC --num-records -1 --record-size 10 --throughput -1"),
     ("ConsumerPerformance", "", "--topic TOPIC --num-records 10 --bootstrap-server BROKER"),
     ("TopicCommand", "", "--delete --topic TOPIC --bootstrap-server BROKER"),

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import pytest
-from conformance.building import TOOLS, built
+from conformance.building import TOOLS, built, java_program
 
 pytestmark = [pytest.mark.conformance, pytest.mark.timeout(600)]
 
@@ -28,20 +28,9 @@ class Client:
 
 
 CLIENTS = (
-    Client(name="kafkajs", version="kafkajs 2.2.4", codecs=("none", "gzip"), run=("node", "conformance.js")),
-    Client(
-        name="java",
-        version="kafka-clients 4.3.0",
-        codecs=ALL_CODECS,
-        run=(
-            "java",
-            "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
-            "-cp",
-            "target/classes:target/lib/*",
-            "Conformance",
-        ),
-    ),
-    Client(name="franz-go", version="franz-go 1.22.2", codecs=ALL_CODECS, run=("bin/conformance",)),
+    Client("kafkajs", "kafkajs 2.2.4", ("none", "gzip"), ("node", "conformance.js")),
+    Client("java", "kafka-clients 4.3.0", ALL_CODECS, java_program("Conformance", "warn")),
+    Client("franz-go", "franz-go 1.22.2", ALL_CODECS, ("bin/conformance",)),
 )
 
 
@@ -52,13 +41,8 @@ def test_a_stock_client_produces_consumes_as_a_group_and_resumes(
     need(*TOOLS[client.name])
     folder = built(client.name)
 
-    done = subprocess.run(
-        [*client.run, bootstrap, f"{client.name}-{layout}", str(RECORDS)],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=180,
-    )
+    command = [*client.run, bootstrap, f"{client.name}-{layout}", str(RECORDS)]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=180)
 
     assert done.returncode == 0, done.stderr[-3000:]
     result = json.loads(done.stdout.splitlines()[-1])

@@ -17,7 +17,7 @@ import confluent_kafka.admin
 import pytest
 from clients.disturbances import disturbed
 from clients.proxy import KafkaProxy
-from conformance.building import TOOLS, built
+from conformance.building import TOOLS, built, java_program
 from conformance.transaction_traces import Trace, log_lines, state_lines
 from protocol_lib.api import ApiKey
 
@@ -27,14 +27,7 @@ pytestmark = [pytest.mark.conformance, pytest.mark.timeout(300)]
 COMMITS = 20
 TIMEOUT_S = 90
 LATE = {ApiKey.PRODUCE, ApiKey.END_TXN, ApiKey.INIT_PRODUCER_ID}
-RUN = (
-    "java",
-    "-XX:TieredStopAtLevel=1",
-    "-Dorg.slf4j.simpleLogger.defaultLogLevel=off",
-    "-cp",
-    "target/classes:target/lib/*",
-    "DisturbedTransactions",
-)
+RUN = java_program("DisturbedTransactions")
 
 
 def committed(bootstrap: str, topic: str) -> dict[int, dict[int, list[int]]]:

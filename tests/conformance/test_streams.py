@@ -18,7 +18,7 @@ from pathlib import Path
 import confluent_kafka
 import confluent_kafka.admin
 import pytest
-from conformance.building import TOOLS, built
+from conformance.building import TOOLS, built, java_program
 from support.kafka_broker import ApacheKafka
 from up_process import RunningUp
 
@@ -31,15 +31,7 @@ WORDS_A_LINE = 3
 #: Lines that are written before each event.
 LINES = 300
 WAIT_S = 90
-RUN = (
-    "java",
-    "-XX:+UseSerialGC",
-    "-XX:TieredStopAtLevel=1",
-    "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
-    "-cp",
-    "target/classes:target/lib/*",
-    "WordCount",
-)
+RUN = java_program("WordCount", "warn")
 #: Transactions that have timed out are aborted at once.
 ENVIRONMENT = {
     "MILLRACE_GROUP_INITIAL_REBALANCE_DELAY_MS": "0",

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -201,19 +201,23 @@ class Process:
 
 
 @pytest.fixture
-def processes() -> Iterator[list[Process]]:
+def start(tmp_path: Path) -> Iterator[Callable[..., Process]]:
+    """Start a process on the test's folder with these settings."""
     started: list[Process] = []
-    yield started
+
+    def begin(**settings: str) -> Process:
+        started.append(Process(tmp_path, **settings))
+        return started[-1]
+
+    yield begin
     for each in started:
         if each.process.poll() is None:
             each.process.kill()
             each.process.wait()
 
 
-def test_serve_and_stop_in_order(tmp_path: Path, processes: list[Process]) -> None:
-    process = Process(tmp_path, MILLRACE_TOPICS="orders:2")
-    processes.append(process)
-    process.ready()
+def test_serve_and_stop_in_order(tmp_path: Path, start: Callable[..., Process]) -> None:
+    process = start(MILLRACE_TOPICS="orders:2").ready()
     assert process.fault() is None
     assert "millrace_partitions 2.0" in process.get("/metrics")
     status, lines = process.end()
@@ -225,13 +229,9 @@ def test_serve_and_stop_in_order(tmp_path: Path, processes: list[Process]) -> No
     assert "refused" in str(process.fault())
 
 
-def test_a_second_process_on_the_folder_is_refused(tmp_path: Path, processes: list[Process]) -> None:
-    first = Process(tmp_path)
-    processes.append(first)
-    first.ready()
-    second = Process(tmp_path)
-    processes.append(second)
-    status, lines = second.end(signal.SIGCONT)
+def test_a_second_process_on_the_folder_is_refused(tmp_path: Path, start: Callable[..., Process]) -> None:
+    first = start().ready()
+    status, lines = start().end(signal.SIGCONT)
     assert status == 78
     assert lines[-1]["event"] == "cannot start"
     assert str(tmp_path / "data") in str(lines[-1]["reason"])
@@ -247,25 +247,20 @@ def test_a_second_process_on_the_folder_is_refused(tmp_path: Path, processes: li
     ],
 )
 def test_what_keeps_it_from_starting_is_said(
-    tmp_path: Path, processes: list[Process], settings: dict[str, str], reason: str
+    start: Callable[..., Process], settings: dict[str, str], reason: str
 ) -> None:
-    process = Process(tmp_path, **settings)
-    processes.append(process)
-    status, lines = process.end(signal.SIGCONT)
+    status, lines = start(**settings).end(signal.SIGCONT)
     assert status == 78
     assert reason in str(lines[-1]["reason"])
 
 
-def test_a_damaged_catalog_is_named_with_what_to_do_about_it(tmp_path: Path, processes: list[Process]) -> None:
-    process = Process(tmp_path, MILLRACE_TOPICS="orders:2")
-    processes.append(process)
-    assert process.ready().end()[0] == 0
+def test_a_damaged_catalog_is_named_with_what_to_do_about_it(tmp_path: Path, start: Callable[..., Process]) -> None:
+    assert start(MILLRACE_TOPICS="orders:2").ready().end()[0] == 0
     catalog = tmp_path / "data" / "catalog.sqlite"
     kept = catalog.read_bytes()
     catalog.write_bytes(kept[:4096] + bytes(4096) + kept[8192:])
 
-    process = Process(tmp_path)
-    processes.append(process)
+    process = start()
     assert process.process.wait(timeout=60) == 78
     assert "Traceback" not in process.log.read_text()
     line = process.lines()[-1]
@@ -275,8 +270,6 @@ def test_a_damaged_catalog_is_named_with_what_to_do_about_it(tmp_path: Path, pro
     assert "move catalog.sqlite, catalog.sqlite-wal and catalog.sqlite-shm away" in reason
 
     catalog.unlink()
-    process = Process(tmp_path)
-    processes.append(process)
-    process.ready()
+    process = start().ready()
     assert "millrace_partitions 2.0" in process.get("/metrics")
     assert process.end()[0] == 0
