@@ -95,11 +95,8 @@ async def test_groups_without_their_own_interval_follow(peer: Peer) -> None:
     ]
     await peer.topics.AlterConfigs(topics.AlterConfigsRequest(resources=resources))
     assert await alter(peer, "", group_consumer_assignment_interval_ms="3000") == (0, "")
-    assert [groups._settings_of(each).assignment_interval_ms for each in ("owns", "follows", "new")] == [
-        500,
-        3000,
-        3000,
-    ]
+    intervals = {"owns": 500, "follows": 3000, "new": 3000}
+    assert {each: groups._settings_of(each).assignment_interval_ms for each in intervals} == intervals
     assert groups._settings_of("follows").session_timeout_ms == 50_000
     value, source, synonyms = await shown(peer, 32, "follows", interval)
     assert (value, source, synonyms[0]) == ("3000", 3, ("group." + interval, "3000", 3))

@@ -375,12 +375,8 @@ async def test_a_run_that_takes_too_long(bench):
 async def test_a_run_to_a_topic_whose_records_are_looked_at(os_bench):
     os_bench.logs[0].configure(LogConfig(cleanup_policy=frozenset({"compact"})))
     keyless = build_batch([Record(0, 1_700_000_000_000, None, b"v")])
-    assert codes(await os_bench.send_run(batch(2), keyless, batch(700), batch(1))) == [
-        (0, 0),
-        (87, -1),
-        (0, 2),
-        (0, 702),
-    ]
+    run = os_bench.send_run(batch(2), keyless, batch(700), batch(1))
+    assert codes(await run) == [(0, 0), (87, -1), (0, 2), (0, 702)]
 
 
 async def test_a_run_is_answered_when_its_last_batch_is_durable(bench):

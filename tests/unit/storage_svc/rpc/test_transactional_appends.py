@@ -63,13 +63,8 @@ async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
 
 
 def batch(sequence: int = 0, *, producer: int = PRODUCER, epoch: int = EPOCH, transactional: bool = True) -> bytes:
-    return build_batch(
-        [Record(0, NOW_MS, b"k", b"value")],
-        producer_id=producer,
-        producer_epoch=epoch,
-        base_sequence=sequence,
-        transactional=transactional,
-    )
+    sent = {"producer_id": producer, "producer_epoch": epoch, "base_sequence": sequence, "transactional": transactional}
+    return build_batch([Record(0, NOW_MS, b"k", b"value")], **sent)
 
 
 def codes(response: AppendResponse) -> list[tuple[int, int]]:
@@ -113,12 +108,8 @@ async def test_the_transaction_is_judged_before_the_sequence(bench: Bench) -> No
 @pytest.mark.parametrize("version", [12, 13])
 async def test_version_12_adds_the_partitions_of_a_request_by_one_call(bench: Bench, version: int) -> None:
     plain = batch(producer=8, transactional=False)
-    assert await bench.codes(version, (0, batch()), (1, plain), (2, batch()), (9, batch())) == [
-        (0, 0),
-        (0, 0),
-        (0, 0),
-        (3, -1),
-    ]
+    answered = await bench.codes(version, (0, batch()), (1, plain), (2, batch()), (9, batch()))
+    assert answered == [(0, 0), (0, 0), (0, 0), (3, -1)]
     assert bench.transactions.added == [(("t", 0), ("t", 2))]
     assert await bench.codes(version, (0, batch(1)), (1, batch())) == [(0, 1), (0, 1)]
     assert bench.transactions.added == [(("t", 0), ("t", 2)), (("t", 1),)]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from protocol_lib.records.batch import build_batch, crc_matches, read_batch_header
 from protocol_lib.records.compression import Codec
@@ -56,15 +54,8 @@ def records(base: int, *pairs: tuple[bytes | None, bytes | None]) -> list[Record
 @pytest.mark.parametrize("codec", Codec)
 def test_superseded_records_go_and_the_header_stays(codec: Codec) -> None:
     listed = records(100, (b"a", b"1"), (b"b", b"2"), (b"a", b"3"), (b"c", b"4"))
-    options: dict[str, Any] = {
-        "base_offset": 100,
-        "codec": codec,
-        "producer_id": 7,
-        "producer_epoch": 2,
-        "base_sequence": 40,
-        "leader_epoch": 5,
-    }
-    batch = build_batch(listed, **options)
+    producer = {"producer_id": 7, "producer_epoch": 2, "base_sequence": 40, "leader_epoch": 5}
+    batch = build_batch(listed, base_offset=100, codec=codec, **producer)
     left = filtered(batch_filter({b"a": 102, b"b": 101, b"c": 500}), batch)
     assert list(read_records(left)) == listed[1:3]
     before, after = read_batch_header(batch), read_batch_header(left)
@@ -119,14 +110,8 @@ def test_under_log_append_time_records_keep_the_batchs_time() -> None:
 
 
 def test_an_emptied_batch_stays_for_its_producers_sequence_number() -> None:
-    batch = build_batch(
-        records(20, (b"a", b"1"), (b"a", b"2")),
-        base_offset=20,
-        codec=Codec.LZ4,
-        producer_id=7,
-        producer_epoch=1,
-        base_sequence=30,
-    )
+    producer = {"producer_id": 7, "producer_epoch": 1, "base_sequence": 30}
+    batch = build_batch(records(20, (b"a", b"1"), (b"a", b"2")), base_offset=20, codec=Codec.LZ4, **producer)
     latest = {b"a": 900}
     assert filtered(batch_filter(latest), batch) == b""
     assert filtered(batch_filter(latest, last_batches={7: LastBatch(20, 1)}), batch) == b""
@@ -148,14 +133,8 @@ def test_an_emptied_batch_stays_at_the_high_watermark() -> None:
 
 def transaction(base: int, producer_id: int, end: ControlType) -> tuple[bytes, bytes]:
     """Return a batch of one record and the marker after it."""
-    batch = build_batch(
-        records(base, (b"t", b"1")),
-        base_offset=base,
-        producer_id=producer_id,
-        producer_epoch=0,
-        base_sequence=0,
-        transactional=True,
-    )
+    producer = {"producer_id": producer_id, "producer_epoch": 0, "base_sequence": 0}
+    batch = build_batch(records(base, (b"t", b"1")), base_offset=base, transactional=True, **producer)
     marker = build_marker_batch(
         EndTransactionMarker(end, 3), timestamp=NOW_MS, producer_id=producer_id, producer_epoch=0, base_offset=base + 1
     )

@@ -38,10 +38,5 @@ def test_each_file_has_its_own_outcome(queue, descriptors):
     outcomes = queue.sync([*descriptors[:3], reader, *descriptors[3:5], nobodys, descriptors[5]])
     os.close(reader)
     os.close(writer)
-    assert [outcome and outcome.errno for outcome in outcomes] == [
-        *[None] * 3,
-        errno.EINVAL,
-        *[None] * 2,
-        errno.EBADF,
-        None,
-    ]
+    codes = [outcome and outcome.errno for outcome in outcomes]
+    assert codes == [*[None] * 3, errno.EINVAL, *[None] * 2, errno.EBADF, None]

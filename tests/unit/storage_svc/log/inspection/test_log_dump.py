@@ -21,15 +21,8 @@ def partition(tmp_path, folders):
         Record(1, 1_700_000_000_001, None, b"two\nlines \xff"),
     ]
     log.append(build_batch(records, codec=Codec.GZIP))
-    log.append(
-        build_batch(
-            [Record(0, 1_700_000_000_002, b"k", None)],
-            producer_id=7,
-            producer_epoch=1,
-            base_sequence=2**31 - 1,
-            transactional=True,
-        )
-    )
+    producer = {"producer_id": 7, "producer_epoch": 1, "base_sequence": 2**31 - 1}
+    log.append(build_batch([Record(0, 1_700_000_000_002, b"k", None)], transactional=True, **producer))
     log.transactions.end(7, 1, commit=False, coordinator_epoch=3)
     folders.stop(directory)
     return tmp_path / "t-0"
@@ -67,22 +60,15 @@ def test_indexes_and_snapshots(partition):
     second = len((partition / f"{0:020d}.log").read_bytes()) - 78
     offsets, _ = dump(partition / f"{0:020d}.index")
     assert offsets[-1] == f"offset: 3 position: {second}"
-    assert dump(partition / f"{0:020d}.timeindex") == (
-        ["timestamp: 1700000000002 offset: 2", "timestamp: 1700000000500 offset: 3"],
-        True,
+    times = ["timestamp: 1700000000002 offset: 2", "timestamp: 1700000000500 offset: 3"]
+    assert dump(partition / f"{0:020d}.timeindex") == (times, True)
+    aborted = ["producerId: 7 firstOffset: 2 lastOffset: 3 lastStableOffset: 4"]
+    assert dump(partition / f"{0:020d}.txnindex") == (aborted, True)
+    producer = (
+        "producerId: 7 producerEpoch: 1 coordinatorEpoch: 3 currentTxnFirstOffset: none lastTimestamp: 1700000000500"
+        " firstSequence: 2147483647 lastSequence: 2147483647 lastOffset: 2 offsetDelta: 0"
     )
-    assert dump(partition / f"{0:020d}.txnindex") == (
-        ["producerId: 7 firstOffset: 2 lastOffset: 3 lastStableOffset: 4"],
-        True,
-    )
-    assert dump(partition / f"{4:020d}.snapshot") == (
-        [
-            "producerId: 7 producerEpoch: 1 coordinatorEpoch: 3 currentTxnFirstOffset: none"
-            " lastTimestamp: 1700000000500 firstSequence: 2147483647"
-            " lastSequence: 2147483647 lastOffset: 2 offsetDelta: 0"
-        ],
-        True,
-    )
+    assert dump(partition / f"{4:020d}.snapshot") == ([producer], True)
 
 
 def test_damage_is_named_and_gone_over(partition):

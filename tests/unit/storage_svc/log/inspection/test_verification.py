@@ -32,15 +32,8 @@ def write(log, make_batch) -> None:
         producer = number % 3
         if number == 20:
             log.begin_leader_epoch(1)
-        batch = make_batch(
-            2,
-            timestamp=1_700_000_000_000 + number,
-            producer_id=producer,
-            producer_epoch=0,
-            base_sequence=number // 3 * 2,
-            transactional=True,
-        )
-        assert log.append(batch).error_code == 0
+        sent = {"producer_id": producer, "producer_epoch": 0, "base_sequence": number // 3 * 2, "transactional": True}
+        assert log.append(make_batch(2, timestamp=1_700_000_000_000 + number, **sent)).error_code == 0
         if number % 5 == 4:
             log.transactions.end(producer, 0, commit=number % 2 == 0, coordinator_epoch=1)
 

@@ -10,6 +10,8 @@ from storage_svc.log.disk.files import Files
 from storage_svc.log.partition.leader_epochs import LeaderEpochs
 
 TOPIC_ID = bytes(range(16))
+WRONG_LISTS = [None, b"", b"0\n0\n", b"\xff", b"0\n3\n0 0\n5 30\n2 10\n", b"0\n3\n0 0\n2 30\n5 10\n"]
+WRONG_LISTS += [b"0\n1\n7 0\n", b"0\n2\n0 0\n2 10\n"]
 
 
 @pytest.mark.parametrize(
@@ -94,19 +96,7 @@ def three_epochs(folders, make_batch, tmp_path):
 
 
 @pytest.mark.parametrize("clean", [True, False])
-@pytest.mark.parametrize(
-    "content",
-    [
-        None,
-        b"",
-        b"0\n0\n",
-        b"\xff",
-        b"0\n3\n0 0\n5 30\n2 10\n",
-        b"0\n3\n0 0\n2 30\n5 10\n",
-        b"0\n1\n7 0\n",
-        b"0\n2\n0 0\n2 10\n",
-    ],
-)
+@pytest.mark.parametrize("content", WRONG_LISTS)
 def test_a_lost_or_wrong_list_is_rebuilt_from_the_batches(folders, three_epochs, clean, content):
     file = three_epochs / "t-0" / "leader-epoch-checkpoint"
     file.unlink() if content is None else file.write_bytes(content)

@@ -243,12 +243,7 @@ def test_a_start_finds_every_transaction_again(tmp_path, folders, small, written
     if damage in ("index", "both"):
         for number, path in enumerate(sorted((tmp_path / "t-0").glob("*.txnindex"))):
             content = path.read_bytes()
-            edits = (
-                content[:-1],
-                b"\0\1" + content[2:],
-                content + content[-34:],
-                content[:18] + b"\x7f" + content[19:],
-            )
+            edits = content[:-1], b"\0\1" + content[2:], content + content[-34:], content[:18] + b"\x7f" + content[19:]
             path.write_bytes(edits[number % 4])
     if damage == "no index" and how == "crash":
         for path in (tmp_path / "t-0").glob("*.txnindex"):

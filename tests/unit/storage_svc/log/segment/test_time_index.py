@@ -8,15 +8,9 @@ from storage_svc.log.segment.time_index import TimeIndex
 
 def test_bytes_and_look_ups(tmp_path):
     index = TimeIndex(Files(), str(tmp_path / "x"), 100, 12 * 4)
-    for timestamp, offset, full in (
-        (1000, 105, False),
-        (1000, 109, False),
-        (999, 110, False),
-        (2000, 111, False),
-        (3000, 112, True),
-    ):
+    for timestamp, offset in ((1000, 105), (1000, 109), (999, 110), (2000, 111), (3000, 112)):
         index.append(timestamp, offset)
-        assert (index.file.count == index.entries_max) is full
+        assert (index.file.count == index.entries_max) is (offset == 112)
     index.file.finish()
     expected = "00000000000003e8 00000005  00000000000007d0 0000000b  0000000000000bb8 0000000c"
     assert (tmp_path / "x").read_bytes() == bytes.fromhex(expected)
