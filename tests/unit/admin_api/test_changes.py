@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import httpx
@@ -12,9 +10,6 @@ from broker_contract import topics_pb2
 
 if TYPE_CHECKING:
     from tests.unit.admin_api.conftest import Stack
-
-DESCRIPTION = json.loads((Path(__file__).parents[3] / "admin-api" / "openapi.json").read_text())
-NO_AUTHORIZER = "No Authorizer is configured on the brokers of cluster {}."
 
 
 def _value(stack: Stack, topic: str, name: str) -> tuple[str, str]:
@@ -112,12 +107,6 @@ def test_refused_changes_of_configurations(stack: Stack) -> None:
     answer = stack.http.put(f"{configs}/retention.ms", json={"value": "soon"})
     assert (answer.status_code, answer.json()["error_code"]) == (400, 40002)
     assert "retention.ms" in answer.json()["message"]
-    for answer in (stack.http.put(f"{configs}/no.such", json={"value": "1"}), stack.http.delete(f"{configs}/no.such")):
-        _refused(answer, 404, 404, "A topic has no configuration of this name.")
-    answer = stack.http.put(f"{stack.cluster}/topics/none/configs/retention.ms", json={"value": "1"})
-    _refused(answer, 404, 40403, "Topic 'none' does not exist.")
-    answer = stack.http.patch(f"{stack.cluster}/topics/none", json={"partitions_count": 3})
-    assert (answer.status_code, answer.json()["error_code"]) == (404, 40403)
     answer = stack.http.post(f"{configs}:alter", json={"data": [{"name": "a", "value": "b", "operation": "APPEND"}]})
     _refused(answer, 400, 400, "body.data.0.operation: Input should be 'SET' or 'DELETE'")
 
@@ -129,10 +118,6 @@ def test_configurations_of_brokers(stack: Stack) -> None:
         assert [row for row in stack.get("/brokers/-/configs")["data"] if row["broker_id"] == broker_id] == own
         (page,) = stack.get("/brokers/-/configs", page_size=1)["data"]
         assert page in stack.get("/brokers/-/configs")["data"]
-        for path in (f"/brokers/{broker_id}/configs/no.such", "/broker-configs/no.such"):
-            _refused(stack.http.get(stack.cluster + path), 404, 404, "A broker has no configuration of this name.")
-        for path in ("/brokers/999/configs/retention.ms", "/brokers/999/configs"):
-            _refused(stack.http.get(stack.cluster + path), 404, 404, "Broker 999 cannot be found.")
         for path in (f"/brokers/{broker_id}/configs", "/broker-configs"):
             answer = stack.http.post(f"{stack.cluster}{path}:alter", json={"data": [{"name": "no.such", "value": "1"}]})
             assert (answer.status_code, answer.json()["error_code"]) == (400, 40002)
@@ -180,68 +165,6 @@ def test_configurations_of_brokers_change(stack: Stack) -> None:
         assert (answer.status_code, answer.json()["error_code"]) == (400, 40002)
     finally:
         stack.remove_gateway("changed")
-
-
-@pytest.mark.parametrize(
-    ("method", "path", "body"),
-    [
-        ("GET", "/acls", None),
-        ("GET", "/acls?resource_type=TOPIC&principal=User:a", None),
-        ("POST", "/acls", "CreateAclRequest"),
-        ("DELETE", "/acls?resource_type=TOPIC&pattern_type=ANY&operation=ALL&permission=ALLOW", None),
-        ("POST", "/acls:batch", "batch"),
-    ],
-)
-def test_acls_are_refused_while_there_is_no_authorizer(stack: Stack, method: str, path: str, body: str | None) -> None:
-    (acl,) = DESCRIPTION["components"]["schemas"]["CreateAclRequest"]["examples"]
-    given = {"json": {"data": [acl]} if body == "batch" else acl} if body else {}
-    answer = stack.http.request(method, stack.cluster + path, **given)
-    _refused(answer, 400, 40002, NO_AUTHORIZER.format(stack.cluster.rpartition("/")[2]))
-
-
-def test_acls_are_deleted_by_their_kind_only(stack: Stack) -> None:
-    answer = stack.http.delete(f"{stack.cluster}/acls?resource_type=TOPIC&pattern_type=ANY&operation=ALL")
-    _refused(answer, 400, 400, "query.permission: Field required")
-    answer = stack.http.get(f"{stack.cluster}/acls?resource_type=SHELF")
-    assert (answer.status_code, answer.json()["error_code"]) == (400, 400)
-
-
-def _examples() -> list[tuple[str, str, dict[str, Any]]]:
-    found = []
-    for path, methods in DESCRIPTION["paths"].items():
-        for method, operation in methods.items():
-            if "requestBody" in operation:
-                schema = operation["requestBody"]["content"]["application/json"]["schema"]["$ref"].rpartition("/")[2]
-                (example,) = DESCRIPTION["components"]["schemas"][schema]["examples"]
-                found.append((method, path, example))
-    return found
-
-
-@pytest.mark.parametrize(("method", "path", "example"), _examples())
-def test_the_examples_of_the_description_work(stack: Stack, method: str, path: str, example: dict[str, Any]) -> None:
-    """Every example succeeds as it is shown, except those of ACLs."""
-    stack.http.delete(f"{stack.cluster}/topics/orders")
-    if path != "/v3/clusters/{cluster_id}/topics":
-        stack.create_topic("orders", 2)
-        stack.append("orders", 0, 100)
-    broker_id = stack.register_gateway("exemplary", ("EXTERNAL", "localhost", 39093))
-    config = "retention.ms" if "/topics/" in path else "message.max.bytes"
-    names = {"cluster_id": stack.cluster.rpartition("/")[2], "topic_name": "orders", "name": config}
-    if "{consumer_group_id}" in path:
-        stack.commit("exemplary", {("orders", 0): 0})
-        names["consumer_group_id"] = "exemplary"
-    try:
-        answer = stack.http.request(method, path.format(**names, broker_id=broker_id), json=example)
-    finally:
-        for configs in (f"/brokers/{broker_id}/configs", "/broker-configs"):
-            stack.http.delete(f"{stack.cluster}{configs}/message.max.bytes")
-        stack.remove_gateway("exemplary")
-        stack.http.delete(f"{stack.cluster}/topics/orders")
-    if "/acls" in path:
-        assert answer.json()["error_code"] == 40002
-    else:
-        assert answer.status_code in (200, 201, 204, 207), answer.text
-        assert '"error_code":4' not in answer.text
 
 
 def test_storage_makes_the_changes_it_is_asked_for(stack: Stack) -> None:

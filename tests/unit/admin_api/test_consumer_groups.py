@@ -95,32 +95,6 @@ def test_ids_of_any_characters(stack: Stack, group_id: str) -> None:
     assert group_id in [row["consumer_group_id"] for row in stack.get("/consumer-groups")["data"]]
 
 
-@pytest.mark.parametrize(
-    "path",
-    ["", "/consumers", "/consumers/m", "/consumers/m/assignments", "/lags", "/lag-summary", "/lags/t/partitions/0"],
-)
-def test_groups_that_are_not_there(stack: Stack, path: str) -> None:
-    answer = stack.http.get(f"{stack.cluster}/consumer-groups/nobody{path}")
-    assert answer.status_code == 404
-    assert answer.json() == NOT_FOUND
-
-
-def test_parts_of_groups_that_are_not_there(stack: Stack) -> None:
-    stack.create_topic("parts")
-    stack.commit("parts", {("parts", 0): 0})
-    member_id = stack.join("parts-member", "c", b"")
-    for path, message in (
-        ("/parts/consumers/nobody", "The consumer group has no consumer of this id."),
-        ("/parts/consumers/nobody/assignments", "The consumer group has no consumer of this id."),
-        (f"/parts-member/consumers/{member_id}/assignments/parts/partitions/0",
-         "This partition is not assigned to the consumer."),
-        ("/parts/lags/parts/partitions/1", "The consumer group has committed no offset in this partition."),
-    ):  # fmt: skip
-        answer = stack.http.get(f"{stack.cluster}/consumer-groups{path}")
-        assert answer.status_code == 404
-        assert answer.json() == {"error_code": 404, "message": message}
-
-
 def test_a_group_of_kip_848(stack: Stack) -> None:
     stack.create_topic("modern", 2)
     member_id = stack.enter("modern", "reader", "modern")

