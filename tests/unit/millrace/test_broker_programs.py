@@ -7,12 +7,12 @@ import socket
 import subprocess
 import sys
 import threading
-from pathlib import Path
 
 import millrace
 import pytest
 
 from tests.support.waiting import until
+from tests.unit.millrace.conftest import is_alive
 
 CLEAN_MARKER = ".kafka_cleanshutdown"
 
@@ -43,13 +43,6 @@ def _forked(tmp_path, then, admin=False):
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
 
-def _is_alive(pid):
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
-
-
 def test_a_fork_that_lives_on_keeps_no_lock_and_no_port(tmp_path):
     program = _forked(
         tmp_path,
@@ -74,7 +67,7 @@ def test_a_fork_does_not_keep_admin_api_when_its_program_is_killed(tmp_path):
     program.stdout.close()
     child, admin = map(int, pids.split())
     try:
-        until(lambda: not _is_alive(admin))
+        until(lambda: not is_alive(admin))
     finally:
         os.kill(child, 9)
 

@@ -22,12 +22,10 @@ def up():
 
 
 @pytest.fixture(autouse=True)
-def profile(up, tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    monkeypatch.delenv("MILLRACE_PROFILE", raising=False)
-    (tmp_path / "millrace").mkdir()
+def profile(up, home):
+    (home / "millrace").mkdir()
     content = {"current": "here", "profiles": {"here": {"rest": up.http, "kafka": up.kafka, "token_file": ""}}}
-    (tmp_path / "millrace" / "profiles.json").write_text(json.dumps(content))
+    (home / "millrace" / "profiles.json").write_text(json.dumps(content))
 
 
 @pytest.fixture

@@ -14,14 +14,7 @@ from millrace.cli.errors import CliError
 from millrace.cli.group import target
 from millrace.cli.record_format import compiled, from_json
 
-
-@pytest.fixture(autouse=True)
-def home(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    monkeypatch.delenv("MILLRACE_PROFILE", raising=False)
-    return tmp_path
-
-
+pytestmark = pytest.mark.usefixtures("home")
 EMPTY = "the address is empty; is a shell variable not set?"
 
 
@@ -75,13 +68,14 @@ def test_a_name_that_is_no_text(other_server):
 @pytest.mark.parametrize(
     ("line", "reason"),
     [
+        *((line, "") for line in (b"", b"[]", b"1", b'{"headers": [1]}', b'{"value_base64": "!"}')),
         (b"[" * 100_000, "RecursionError"),
         (b'{"value": "\\ud800"}', "UnicodeEncodeError"),
         (b'{"headers": [{"name": "\\ud800", "value": "x"}]}', "UnicodeEncodeError"),
     ],
 )
 def test_a_line_that_is_no_record(line, reason):
-    with pytest.raises(CliError, match=f"line 7 is not a record in JSON: {reason}"):
+    with pytest.raises(CliError, match=f"^line 7 is not a record in JSON: {reason}"):
         from_json(line, 7)
 
 

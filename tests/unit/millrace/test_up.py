@@ -15,6 +15,7 @@ from support.late import confluent
 from up_process import RunningUp, UpFailedError
 
 from tests.support.waiting import until
+from tests.unit.millrace.conftest import is_alive
 
 ANY_PORTS = ("--kafka-port", "0", "--http-port", "0")
 LAYOUTS = {
@@ -57,13 +58,6 @@ def _get_json(address, path):
         return json.loads(answer.read())
 
 
-def _alive(pid):
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
-
-
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_serves_clients_and_stops_in_order(layout, tmp_path):
     arguments, expected = LAYOUTS[layout]
@@ -90,7 +84,7 @@ def test_serves_clients_and_stops_in_order(layout, tmp_path):
         assert json.loads(tail.readline().removeprefix(b"data: "))["value"] == "tailed"
         assert not (data_dir / CLEAN_MARKER).exists()
         assert up.stop() == 0
-        assert [pid for pids in services.values() for pid in pids if _alive(pid)] == []
+        assert [pid for pids in services.values() for pid in pids if is_alive(pid)] == []
         stopped = [
             line["service"]
             for line in map(json.loads, up.log().splitlines())
@@ -194,17 +188,8 @@ def test_nothing_lingers_when_the_supervisor_is_killed(tmp_path):
         pids = [pid for found in up.services().values() for pid in found]
         assert len(pids) == 3
         os.kill(up.pid, signal.SIGKILL)
-        until(lambda: not any(map(_alive, pids)))
+        until(lambda: not any(map(is_alive, pids)))
     assert (data_dir / CLEAN_MARKER).exists()
-
-
-def test_taken_port_is_refused_at_once():
-    with RunningUp(*ANY_PORTS) as up:
-        port = up.kafka.rpartition(":")[2]
-        with pytest.raises(
-            UpFailedError, match=f"millrace up: --kafka-port: cannot listen at localhost:{port}: Address already in use"
-        ):
-            RunningUp("--kafka-port", port, "--http-port", "0").start()
 
 
 def test_interrupt_reaches_the_services_in_order_too():
@@ -225,11 +210,6 @@ def test_asked_again_at_its_end_it_still_ends_well():
         while Path(f"/proc/{up.pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z":
             os.kill(up.pid, signal.SIGTERM)
         assert up.stop() == 0
-
-
-def test_wrong_setting_is_told_by_name():
-    with pytest.raises(UpFailedError, match="MILLRACE_FLUSH_POLICY: "):
-        RunningUp(*ANY_PORTS, environment={"MILLRACE_FLUSH_POLICY": "never"}).start()
 
 
 def test_version_and_help():

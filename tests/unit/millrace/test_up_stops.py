@@ -22,16 +22,10 @@ from up_process import RunningUp, UpFailedError
 
 from tests.support.frozen import freeze
 from tests.support.waiting import until
+from tests.unit.millrace.conftest import is_alive
 
 ANY_PORTS = ("--kafka-port", "0", "--http-port", "0")
 CLEAN_MARKER = ".kafka_cleanshutdown"
-
-
-def _alive(pid):
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
 
 
 def _pending(pid):
@@ -110,7 +104,7 @@ def test_signals_to_all_processes_leave_the_order_to_the_supervisor(tmp_path):
             for pid in services:  # the supervisor last: its children get no help from its stop
                 os.kill(pid, number)
         time.sleep(0.5)
-        assert all(map(_alive, services))
+        assert all(map(is_alive, services))
         os.kill(up.pid, signal.SIGTERM)
         assert up.wait() == 0
         stopped = [
@@ -144,7 +138,7 @@ def test_a_terminal_that_closes_stops_in_order(tmp_path):
         services = _children(supervisor)
         assert len(services) == 2
         os.close(master)
-        until(lambda: not any(map(_alive, (supervisor, *services))))
+        until(lambda: not any(map(is_alive, (supervisor, *services))))
         shell.wait(60)
     assert (data_dir / CLEAN_MARKER).exists()
     assert [event for event in _events(log.read_text()) if "killed" in event] == []
@@ -255,7 +249,7 @@ def test_the_next_start_removes_what_a_killed_one_left(tmp_path_factory, monkeyp
         assert folder.exists()  # its services are still at it
         for pid in services:
             os.kill(pid, signal.SIGCONT)
-        until(lambda: not any(map(_alive, services)))
+        until(lambda: not any(map(is_alive, services)))
     assert folder.exists()
     found = []
 

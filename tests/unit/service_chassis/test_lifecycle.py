@@ -164,12 +164,6 @@ def test_failure_is_logged_with_its_traceback(run):
     assert log[-1]["exception"].endswith("ZeroDivisionError: division by zero")
 
 
-def test_wrong_setting_is_status_78(run):
-    status, _, log = _ended(run("pass", MILLRACE_STOP_DEADLINE_S="soon"))
-    assert status == 78
-    assert log[0]["reason"].startswith("MILLRACE_STOP_DEADLINE_S: ")
-
-
 def test_help_names_every_variable_and_its_default():
     popen = subprocess.run(
         [sys.executable, "-c", SERVICE.format(body="pass"), "--help"], capture_output=True, text=True, timeout=60

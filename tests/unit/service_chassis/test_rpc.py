@@ -1,4 +1,5 @@
 import asyncio
+import contextlib
 import sys
 import threading
 import time
@@ -26,21 +27,30 @@ async def test_health_over_each_kind_of_address(kind, tmp_path):
     await server.stop(None)
 
 
+@contextlib.asynccontextmanager
+async def serving(folder, contract="", **handlers):
+    """Run a server with calls of these names, `/x/NAME`; yield its address."""
+    server = rpc.server(contract)
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("x", handlers),))
+    await rpc.HealthService(server).set_serving(True)
+    rpc.listen(server, f"unix:{folder}/s")
+    await server.start()
+    yield f"unix:{folder}/s"
+    await server.stop(None)
+
+
+async def _echo(request, _context):
+    return request
+
+
+ECHO = grpc.unary_unary_rpc_method_handler(_echo)
+
+
 @pytest.fixture
 async def echoes(tmp_path):
     """A channel to a server that has one call, `/x/Echo`."""
-    server = rpc.server()
-
-    async def echo(request, _context):
-        return request
-
-    handler = grpc.unary_unary_rpc_method_handler(echo)
-    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("x", {"Echo": handler}),))
-    rpc.listen(server, f"unix:{tmp_path}/s")
-    await server.start()
-    async with rpc.channel(f"unix:{tmp_path}/s") as channel:
+    async with serving(tmp_path, Echo=ECHO) as address, rpc.channel(address) as channel:
         yield channel
-    await server.stop(None)
 
 
 async def test_messages_of_any_length(echoes):
@@ -102,47 +112,29 @@ class _Public:
 
 @pytest.mark.parametrize("seen", [lambda call: call, _Public], ids=["grpcio", "public"])
 async def test_an_opened_stream_is_written_and_read_to_its_end(seen, tmp_path):
-    server = rpc.server()
-
     async def twice(_requests, context):
         for _ in range(2):
             await context.write(b"<" + await context.read() + b">")
 
-    handler = grpc.stream_stream_rpc_method_handler(twice)
-    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("x", {"Twice": handler}),))
-    rpc.listen(server, f"unix:{tmp_path}/s")
-    await server.start()
-    async with rpc.channel(f"unix:{tmp_path}/s") as channel:
+    twice_handler = grpc.stream_stream_rpc_method_handler(twice)
+    async with serving(tmp_path, Twice=twice_handler) as address, rpc.channel(address) as channel:
         write, read = await rpc.opened(seen(channel.stream_stream("/x/Twice")()))
         for message in (b"a", b"b" * 1_000_000):
             await write(message)
             assert await read() == b"<" + message + b">"
         assert await read() is grpc.aio.EOF
-    await server.stop(None)
 
 
 @pytest.fixture
 async def versioned(tmp_path):
     """A server that has contract 1.b, one unary call and one stream."""
-    server = rpc.server("1.b")
-
-    async def echo(request, _context):
-        return request
 
     async def echo_all(requests, _context):
         async for each in requests:
             yield each
 
-    handlers = {
-        "Echo": grpc.unary_unary_rpc_method_handler(echo),
-        "EchoAll": grpc.stream_stream_rpc_method_handler(echo_all),
-    }
-    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("x", handlers),))
-    await rpc.HealthService(server).set_serving(True)
-    rpc.listen(server, f"unix:{tmp_path}/s")
-    await server.start()
-    yield f"unix:{tmp_path}/s"
-    await server.stop(None)
+    async with serving(tmp_path, "1.b", Echo=ECHO, EchoAll=grpc.stream_stream_rpc_method_handler(echo_all)) as address:
+        yield address
 
 
 @pytest.mark.parametrize(

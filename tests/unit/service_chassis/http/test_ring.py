@@ -50,8 +50,7 @@ async def test_a_request_takes_no_place_before_its_body_is_there(monkeypatch: py
 
     async def app(_scope: Scope, receive: Receive, send: Send) -> None:
         await receive()
-        await send({"type": "http.response.start", "status": 200, "headers": []})
-        await send({"type": "http.response.body"})
+        await _answer(send)
 
     ring = _ring(app)
     sending = asyncio.create_task(_status(ring, "/slow", headers=[(b"content-length", b"1000")]))
@@ -69,8 +68,7 @@ async def test_requests_above_the_limit_wait_for_their_turn_and_not_for_ever(mon
     async def app(scope: Scope, _receive: Receive, send: Send) -> None:
         if scope["path"] == "/images":
             await may_end.wait()
-        await send({"type": "http.response.start", "status": 200, "headers": []})
-        await send({"type": "http.response.body"})
+        await _answer(send)
 
     ring = _ring(app)
     asked = [asyncio.create_task(_status(ring, "/images")) for _ in range(6)]
@@ -102,8 +100,7 @@ async def test_requests_of_many_parts_are_refused(query: bytes, headers: list[An
 
     async def app(scope: Scope, _receive: Receive, send: Send) -> None:
         seen.append(scope)
-        await send({"type": "http.response.start", "status": 200, "headers": []})
-        await send({"type": "http.response.body"})
+        await _answer(send)
 
     assert await _status(_ring(app), "/images", query, headers) == status
     assert len(seen) == (status == 200)
@@ -114,11 +111,15 @@ async def test_cookies_are_dropped() -> None:
 
     async def app(scope: Scope, _receive: Receive, send: Send) -> None:
         names.extend(name for name, _ in scope["headers"])
-        await send({"type": "http.response.start", "status": 200, "headers": []})
-        await send({"type": "http.response.body"})
+        await _answer(send)
 
     await _status(_ring(app), "/images", headers=[(b"cookie", b"a=1; b=2"), (b"x", b"y")])
     assert names == [b"host", b"x"]
+
+
+async def _answer(send: Send) -> None:
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send({"type": "http.response.body"})
 
 
 def _ring(app: Callable[..., Any], registry: CollectorRegistry | None = None) -> RequestRing:
