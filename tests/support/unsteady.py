@@ -2,8 +2,8 @@
 
     UNSTEADY tests/wire/test_fetch.py::test_x       and the text of its first failure, in the summary
 
-An unsteady test is a defect: the next change mends it. Nothing runs again after the crash of a worker, an error of
-collection or an interruption, or if more than RERUNS_MAX tests failed: those are no moods of a machine.
+An unsteady test is a defect: the next change mends it. Crashes, errors of collection, interruptions and more than
+RERUNS_MAX failures are no moods of a machine: nothing runs again after them.
 
 The targets of the Makefile ask for it with `--once-more`. The process that prints the verdict (the only one, or the one
 that `pytest -n` distributes from) starts another pytest for the second runs.

@@ -57,16 +57,19 @@ def codes(response: AppendResponse) -> list[tuple[int, int]]:
     return [(each.error_code, each.base_offset) for each in response.outcomes]
 
 
-SLOW = batch(20_000, codec=Codec.GZIP)
+@pytest.fixture(scope="module")
+def slow_batch() -> bytes:
+    """A batch that takes long to check."""
+    return batch(20_000, codec=Codec.GZIP)
 
 
 @pytest.mark.parametrize("acks", [-1, 1])
-async def test_a_partition_keeps_its_order_and_others_go_on(service, acks):
+async def test_a_partition_keeps_its_order_and_others_go_on(service, acks, slow_batch):
     answers = {
-        "slow": send(service, ("compacted", 0, SLOW), acks=acks),
+        "slow": send(service, ("compacted", 0, slow_batch), acks=acks),
         "behind": send(service, ("compacted", 0, batch(2)), ("compacted", 1, batch(1)), acks=acks),
-        "beside": send(service, ("compacted", 1, batch(1)), ("plain", 0, SLOW), acks=acks),
-        "slow again": send(service, ("compacted", 0, SLOW), acks=acks),
+        "beside": send(service, ("compacted", 1, batch(1)), ("plain", 0, slow_batch), acks=acks),
+        "slow again": send(service, ("compacted", 0, slow_batch), acks=acks),
         "last": send(service, ("compacted", 0, batch(3)), acks=acks),
     }
     order = []
@@ -90,8 +93,8 @@ async def test_sequences_go_on_across_a_slow_batch(service):
     ]
 
 
-async def test_refusals(service, directory):
-    broken = bytearray(SLOW)
+async def test_refusals(service, directory, slow_batch):
+    broken = bytearray(slow_batch)
     broken[-1] ^= 1
     answers = [
         send(service, ("compacted", 0, batch(2000, keyless=1234))),
@@ -105,26 +108,26 @@ async def test_refusals(service, directory):
     assert directory.logs["compacted", 0].log_end_offset == 1
 
 
-async def test_batches_are_copied_from_memory_that_their_gateway_reuses(service, directory):
-    area = mmap.mmap(-1, 2 * len(SLOW))
-    area.write(2 * SLOW)
-    both = [memoryview(area)[: len(SLOW)], memoryview(area)[len(SLOW) :]]
+async def test_batches_are_copied_from_memory_that_their_gateway_reuses(service, directory, slow_batch):
+    area = mmap.mmap(-1, 2 * len(slow_batch))
+    area.write(2 * slow_batch)
+    both = [memoryview(area)[: len(slow_batch)], memoryview(area)[len(slow_batch) :]]
     answers = [send(service, ("compacted", 0, records)) for records in both]
     await asyncio.sleep(0)
-    area[:] = bytes(2 * len(SLOW))
+    area[:] = bytes(2 * len(slow_batch))
     assert [codes(await answer) for answer in answers] == [[(0, 0)], [(0, 20_000)]]
 
 
-async def test_a_partition_deleted_while_batches_wait(service, directory):
-    answer = send(service, ("compacted", 0, SLOW))
+async def test_a_partition_deleted_while_batches_wait(service, directory, slow_batch):
+    answer = send(service, ("compacted", 0, slow_batch))
     await asyncio.sleep(0)
     directory.delete("compacted", 0)
     assert codes(await answer) == [(3, -1)]
 
 
-async def test_closing_waits_for_batches_that_are_looked_at(directory):
+async def test_closing_waits_for_batches_that_are_looked_at(directory, slow_batch):
     service = DataService(directory, lambda _: None, NoTransactions())
-    answers = [send(service, ("compacted", 0, SLOW)), send(service, ("compacted", 0, batch(1)))]
+    answers = [send(service, ("compacted", 0, slow_batch)), send(service, ("compacted", 0, batch(1)))]
     await service.close()
     assert [codes(await answer) for answer in answers] == [[(0, 0)], [(0, 20_000)]]
 
