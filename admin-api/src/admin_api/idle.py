@@ -1,4 +1,4 @@
-"""Things that were used and wait for their next user, for a while: connections, producers. An event loop owns them."""
+"""Connections that wait for their next user, for a while. An event loop owns them."""
 
 from __future__ import annotations
 
@@ -32,13 +32,9 @@ class Idle(Generic[T]):
         if self._timer is None:
             self._timer = loop.call_later(self._idle_s, self._expire)
 
-    def take(self, fits: Callable[[T], bool]) -> T | None:
-        """Return the one that was used last of those that fit."""
-        for entry in reversed(self._waiting):
-            if fits(entry[0]):
-                self._waiting.remove(entry)
-                return entry[0]
-        return None
+    def take(self) -> T | None:
+        """Return the one that was used last."""
+        return self._waiting.pop()[0] if self._waiting else None
 
     def close(self) -> None:
         """Close all."""

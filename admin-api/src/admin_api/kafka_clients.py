@@ -1,4 +1,4 @@
-"""Clients of the gateway: a bounded pool of protocol_lib's connections, through which admin-api reads records.
+"""Clients of the gateway: a bounded pool of connections of protocol_lib, for reading and writing records.
 
 Every gateway serves every partition. A connection goes to the setting's addresses, and never to those that a gateway
 advertises. It asks for no metadata, which could create a topic, and joins no group.
@@ -15,9 +15,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from service_chassis import logs
 from service_chassis.address import Address
@@ -27,7 +27,7 @@ from admin_api.answer_memory import ANSWER_BYTES_MAX, AnswerMemory, AnswerTooLar
 from admin_api.idle import Idle
 
 if TYPE_CHECKING:
-    from protocol_lib.client import Connection, FetchedPartition
+    from protocol_lib.client import Connection, FetchedPartition, ProducedPartition
 
 CLIENT_ID = "admin-api"
 #: Seconds for which an idle connection is kept for the next borrower, and the number of those kept.
@@ -37,6 +37,8 @@ IDLE_MAX = 8
 _WAIT_S = 1.0
 
 log = logs.get(__name__)
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +68,10 @@ class KafkaClients:
     """The pool. The event loop owns it; its owner calls `stop`, which ends every request, and `close`."""
 
     def __init__(self, addresses: Sequence[Address], *, timeout_s: float, idle_s: float = IDLE_S) -> None:
-        self.addresses = tuple(addresses)
-        self.timeout_s = timeout_s
+        self._addresses = tuple(addresses)
+        self._timeout_s = timeout_s
         #: Whether `stop` was called: nothing is lent any more.
         self.stopped = False
-        #: Called by `stop`.
-        self.on_stop: list[Callable[[], None]] = []
         self._idle: Idle[_Line] = Idle(_Line.close, count_max=IDLE_MAX, idle_s=idle_s)
         self._borrowed: set[KafkaClient] = set()
         self._places: dict[str, _Places] = {}
@@ -80,7 +80,7 @@ class KafkaClients:
     @property
     def wait_ms(self) -> int:
         """The longest time for which a gateway may hold a request back, in milliseconds."""
-        return int(min(_WAIT_S, self.timeout_s / 2) * 1000)
+        return int(min(_WAIT_S, self._timeout_s / 2) * 1000)
 
     @property
     def open(self) -> int:
@@ -114,8 +114,6 @@ class KafkaClients:
         for client in list(self._borrowed):
             client.cut()
         self._idle.close()
-        for close in self.on_stop:
-            close()
 
     async def close(self) -> None:
         """Stop, and let the transports close."""
@@ -124,16 +122,16 @@ class KafkaClients:
 
     async def line(self, memory: AnswerMemory) -> tuple[_Line, bool]:
         """Return a connection, and whether it was used before. Raises ApiError if no gateway can be reached."""
-        while (idle := self._idle.take(lambda _: True)) is not None:
+        while (idle := self._idle.take()) is not None:
             if idle.is_open:
                 idle.memory = memory
                 return idle, True
             idle.close()
         from protocol_lib.client import ClientSettings, Connection, KafkaError  # no reader, no memory for a client
 
-        timeout_ms = max(1, int(self.timeout_s * 1000))
+        timeout_ms = max(1, int(self._timeout_s * 1000))
         settings = ClientSettings(
-            bootstrap_servers=[str(address) for address in self.addresses],
+            bootstrap_servers=[str(address) for address in self._addresses],
             client_id=CLIENT_ID,
             connect_timeout_ms=timeout_ms,
             request_timeout_ms=timeout_ms,
@@ -234,21 +232,45 @@ class KafkaClient:
             ApiError: no gateway can be reached, or it does not answer in time.
             AnswerTooLargeError: the answer exceeds ANSWER_BYTES_MAX.
         """
-        from protocol_lib.client import KafkaError, ResponseTimeoutError, ResponseTooLargeError, fetch
+        from protocol_lib.client import fetch
+
+        return await self._ask(
+            lambda connection: fetch(
+                connection, topic, positions, bytes_max=bytes_max, read_committed=read_committed, wait_ms=wait_ms
+            )
+        )
+
+    async def new_producer_id(self) -> tuple[int, int]:
+        """Return a producer id and its epoch. Raises ApiError if a gateway cannot be reached or gives none."""
+        from protocol_lib.client import new_producer_id
+
+        return await self._ask(new_producer_id)
+
+    async def produce(self, topic: str, batches: Mapping[int, bytes], *, timeout_ms: int) -> list[ProducedPartition]:
+        """Append a batch to each partition; error codes in the answers are values.
+
+        Batches have a producer's sequences: they are sent again if an idle connection turns out to be dead.
+
+        Raises:
+            ApiError: no gateway can be reached, or it does not answer in time. Batches may be stored.
+        """
+        from protocol_lib.client import produce
+
+        return await self._ask(lambda connection: produce(connection, topic, batches, timeout_ms=timeout_ms))
+
+    async def _ask(self, request: Callable[[Connection], Awaitable[T]]) -> T:
+        """Make a request, once more if an idle connection turns out to be dead."""
+        from protocol_lib.client import BrokerError, KafkaError, ResponseTimeoutError, ResponseTooLargeError
 
         self.forget()
         while True:
             was_used = await self.connect()
             assert self._line is not None
             try:
-                return await fetch(
-                    self._line.connection,
-                    topic,
-                    positions,
-                    bytes_max=bytes_max,
-                    read_committed=read_committed,
-                    wait_ms=wait_ms,
-                )
+                return await request(self._line.connection)
+            except BrokerError as error:
+                errors.check(error.code)
+                raise
             except BaseException as error:
                 self.cut()  # an answer may still come
                 if isinstance(error, ResponseTooLargeError):

@@ -1,79 +1,61 @@
-"""Records that are stored through aiokafka's producer: idempotent, acks=all, each record with an outcome.
+"""An idempotent producer over the pool of the gateway's clients: acks=all, each record with an outcome.
 
-A producer serves one topic as it was when it started, one call at a time. After any failure it is not used again, for
-aiokafka would go on with the sequence numbers after those that failed. It runs in an event loop and a thread of its
-own: aiokafka sends a batch again for as long as its broker is away, and has no call to give one up. The end of the loop
-does, so that no record is sent any more once it is reported as failed.
+Each borrowed client produces under another identity, a producer id with the next sequence of each partition. A
+request that may have been lost is sent again with the same sequences, and storage then keeps one copy.
 
-Only the routes of records import this module: aiokafka takes 5 MB.
+It asks for no metadata: that could bring back a topic that was deleted, and name addresses that admin-api cannot reach.
+aiokafka's producer asks for both.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import logging
-import random
-import threading
-from collections import deque
-from collections.abc import Mapping, Sequence
-from concurrent.futures import Future
-from typing import Any, NamedTuple
+from collections.abc import Sequence
 
-from aiokafka import AIOKafkaProducer
-from aiokafka.errors import BrokerResponseError, KafkaError, kafka_errors
-from aiokafka.partitioner import DefaultPartitioner
-from service_chassis.address import Address
+from protocol_lib.client import Partitioner, ProducedPartition
+from protocol_lib.records.batch import add_to_sequence, build_batch
+from protocol_lib.records.record import Record
 
 from admin_api import errors
-from admin_api.idle import Idle
-from admin_api.kafka_clients import CLIENT_ID, PRODUCE, KafkaClients, unreachable
+from admin_api.kafka_clients import PRODUCE, KafkaClient, KafkaClients
 from admin_api.new_records import NewRecord, Stored
 
 Outcome = Stored | errors.ApiError
 
-#: Seconds for which a batch is sent again, and those of an idle producer.
-DELIVERY_S = 20.0
-IDLE_S = 10.0
-#: Seconds for an idle producer to close its connections.
-_STOP_S = 1.0
-#: Bytes of a batch: the caller bounds them, and the topic.
-_BATCH_BYTES_MAX = 1 << 30
-#: Kafka's errors of a producer that the broker does not know any more: the batch is not to blame.
-_LOST_IDENTITY = frozenset((45, 46, 47, 59, 90))
+#: Sending a batch: how often, and for how many seconds to wait before the second time, twice as long before the third.
+ATTEMPTS = 4
+BACKOFF_S = 0.1
+#: The wait of storage for a disk, in milliseconds: Kafka's default of request.timeout.ms.
+_TIMEOUT_MS = 30_000
+#: Records of one call that have no key stay together.
+_STICKY_BYTES = 1 << 30
+#: Partitions of one identity: a new one begins with none.
+_SEQUENCES_MAX = 1000
 
-_partition_of = DefaultPartitioner()
-# It logs every try, hundreds a second while a broker is away. The outcome of each record is in its report.
-logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
-
-
-class InvalidRecordError(BrokerResponseError):  # type: ignore[misc]  # aiokafka has no types
-    """One that the broker has validated: aiokafka does not know this code of Kafka's."""
-
-    errno = 87
-    message = "INVALID_RECORD"
+#: Kafka's errors after which the same batch may succeed, and those for which it needs another identity.
+_RETRIABLE = frozenset((5, 6, 7, 19, 20, 56))
+_LOST_IDENTITY = frozenset((45, 47, 59, 90))
+#: REQUEST_TIMED_OUT and NOT_ENOUGH_REPLICAS_AFTER_APPEND.
+_MAY_BE_STORED = frozenset((7, 20))
 
 
-kafka_errors.setdefault(InvalidRecordError.errno, InvalidRecordError)
+class _Identity:
+    __slots__ = ("epoch", "producer_id", "sequences")
+
+    def __init__(self, producer_id: int, epoch: int) -> None:
+        self.producer_id = producer_id
+        self.epoch = epoch
+        self.sequences: dict[tuple[str, int], int] = {}
 
 
-class Target(NamedTuple):
-    """A topic as storage described it to the request."""
-
-    name: str
-    topic_id: bytes
-    partition_count: int
-
-
-class Producers:
-    """The producers of an application: as many as PRODUCE allows at once, and as many idle ones."""
+class Producer:
+    """The identities of an application's producers; as many as clients were borrowed at once."""
 
     def __init__(self, clients: KafkaClients) -> None:
         self._clients = clients
-        self._idle: Idle[_Producer] = Idle(_Producer.end, count_max=PRODUCE.clients_max, idle_s=IDLE_S)
-        clients.on_stop.append(self._idle.close)
+        self._idle: list[_Identity] = []
 
-    async def produce(self, target: Target, records: Sequence[NewRecord]) -> list[Outcome]:
+    async def produce(self, topic: str, partition_count: int, records: Sequence[NewRecord]) -> list[Outcome]:
         """Store the records and return the outcome of each, in order.
 
         Raises:
@@ -81,169 +63,129 @@ class Producers:
         """
         outcomes: list[Outcome] = [errors.partition_not_found()] * len(records)
         by_partition: dict[int, list[int]] = {}
-        partitions = range(target.partition_count)
-        sticky = [random.choice(partitions)]  # as Kafka's producers: records without a key stay together
+        partitions, partitioner = range(partition_count), Partitioner(sticky_bytes=_STICKY_BYTES)
         for index, record in enumerate(records):
             partition = record.partition
             if partition is None:
-                partition = _partition_of(record.key, partitions, sticky)
-            if partition < target.partition_count:
+                partition = partitioner.partition(topic, record.key, partitions, 0)
+            if partition < partition_count:
                 by_partition.setdefault(partition, []).append(index)
         if not by_partition:
             return outcomes
-        async with self._clients.borrow(PRODUCE):
-            alone = await self._deliver(target, records, by_partition, outcomes)
-            while alone:
-                partition, index = alone.popleft()
-                await self._deliver(target, records, {partition: [index]}, outcomes)
-                outcome = outcomes[index]
-                if isinstance(outcome, errors.ApiError) and outcome.status_code == 503:  # it is not the record's fault
-                    for _, index in alone:
-                        outcomes[index] = outcome
-                    break
+        async with self._clients.borrow(PRODUCE) as client:
+            sending = _Sending(client, topic, records, outcomes, self._idle.pop() if self._idle else None)
+            await sending.run(by_partition)
+            if sending.identity is not None and len(sending.identity.sequences) <= _SEQUENCES_MAX:
+                self._idle.append(sending.identity)
         return outcomes
 
-    async def _deliver(
+
+class _Sending:
+    """The records of one call, under one identity."""
+
+    def __init__(
         self,
-        target: Target,
+        client: KafkaClient,
+        topic: str,
         records: Sequence[NewRecord],
-        by_partition: Mapping[int, list[int]],
         outcomes: list[Outcome],
-    ) -> deque[tuple[int, int]]:
-        """Send a batch to each partition, and write the outcomes. Return the records of a batch that was refused for
-        one of them: each is to be sent alone.
-        """
-        answers = await self._answers(
-            target, {partition: [records[index] for index in each] for partition, each in by_partition.items()}
-        )
-        alone: deque[tuple[int, int]] = deque()
-        for partition, indexes in by_partition.items():
-            answer = answers[partition]
-            if len(indexes) > 1 and _is_refusal(answer):  # mutant: refusal-of-one-record
-                alone += [(partition, index) for index in indexes]
-            for number, index in enumerate(indexes):
-                if isinstance(answer, Exception):
-                    outcomes[index] = _fault(answer)
+        identity: _Identity | None,
+    ) -> None:
+        self._client = client
+        self._topic = topic
+        self._records = records
+        self._outcomes = outcomes
+        self.identity = identity
+
+    async def run(self, by_partition: dict[int, list[int]]) -> None:
+        """Send a batch to each partition, and single records where a batch is refused for one of them."""
+        alone: list[tuple[int, int]] = []
+        for partition, indexes in (await self._send(by_partition)).items():
+            alone += [(partition, index) for index in indexes]
+        for partition, index in alone:
+            await self._send({partition: [index]})
+
+    async def _send(self, pending: dict[int, list[int]]) -> dict[int, list[int]]:
+        """Send batches until each has an outcome. Return those of several records that were refused."""
+        refused: dict[int, list[int]] = {}
+        pending = dict(pending)
+        fault: errors.ApiError | None = None
+        in_doubt: set[int] = set()
+        for attempt in range(ATTEMPTS):
+            if attempt:
+                await asyncio.sleep(BACKOFF_S * 2 ** (attempt - 1))
+            try:
+                answers = await self._exchange(pending)
+            except errors.ApiError as error:
+                fault = error  # mutant: doubt-keeps-identity
+                in_doubt |= pending.keys()  # mutant: sent-batches-in-doubt
+                continue
+            for answer in answers:
+                partition, code = answer.partition, answer.error_code
+                indexes = pending[partition]
+                if code == 0:
+                    self._stored(answer, indexes)
+                elif code in _LOST_IDENTITY:
+                    self.identity = None
+                    fault = _fault(code)
+                    continue
+                elif code in _RETRIABLE:
+                    fault = _fault(code)
+                    in_doubt |= {partition} if code in _MAY_BE_STORED else set()
+                    continue
+                elif len(indexes) > 1:  # mutant: refusal-of-one-record
+                    refused[partition] = indexes
                 else:
-                    when = records[index].timestamp if answer.timestamp == -1 else answer.timestamp
-                    outcomes[index] = Stored(partition, answer.offset + number, when)
-        return alone
+                    self._outcomes[indexes[0]] = _fault(code)
+                del pending[partition]
+            if self.identity is None:
+                # Under another identity storage would not know a batch that it has.
+                for partition in in_doubt & pending.keys():
+                    self._fail(pending.pop(partition), fault)
+            if not pending:
+                return refused
+        self.identity = None  # its sequences are in doubt
+        for indexes in pending.values():
+            self._fail(indexes, fault)
+        return refused
 
-    async def _answers(self, target: Target, batches: Mapping[int, Sequence[NewRecord]]) -> dict[int, Any]:
-        """Return the metadata of each partition's batch, or the reason why it is not stored, or may not be."""
-        producer, is_good = self._idle.take(lambda idle: idle.target == target), False
-        try:
-            async with asyncio.timeout(DELIVERY_S):
-                if producer is None:
-                    producer = _Producer(target, self._clients.addresses, self._clients.timeout_s)
-                    await producer.start()
-                answers = await producer.send(batches)
-            is_good = not any(isinstance(answer, Exception) for answer in answers.values())
-            return answers
-        except TimeoutError:
-            return dict.fromkeys(batches, errors.ApiError(503, 50003, "The gateway did not answer in time."))
-        except KafkaError as error:
-            return dict.fromkeys(batches, _fault(error))
-        finally:
-            if producer is not None and is_good and not self._clients.stopped:
-                self._idle.put(producer)
-            elif producer is not None:
-                producer.end()  # mutant: failure-ends-producer
-                await producer.ended()
+    def _fail(self, indexes: list[int], fault: errors.ApiError | None) -> None:
+        for index in indexes:
+            self._outcomes[index] = fault or errors.internal_error()
 
+    async def _exchange(self, pending: dict[int, list[int]]) -> list[ProducedPartition]:
+        """Return the answer to each batch."""
+        if self.identity is None:
+            self.identity = _Identity(*await self._client.new_producer_id())
+        batches = {partition: self._batch(self.identity, partition, each) for partition, each in pending.items()}
+        answers = await self._client.produce(self._topic, batches, timeout_ms=_TIMEOUT_MS)
+        return [answer for answer in answers if answer.partition in pending]
 
-class _Producer:
-    """One of aiokafka's producers, in its own loop. `start`, `send` and `ended` are awaited in the caller's."""
-
-    def __init__(self, target: Target, addresses: Sequence[Address], timeout_s: float) -> None:
-        self.target = target
-        self._addresses = [str(address) for address in addresses]
-        self._timeout_ms = max(1, int(timeout_s * 1000))
-        self._started: Future[None] = Future()
-        self._ended: Future[None] = Future()
-        self._runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)
-        self._loop = self._runner.get_loop()
-        self._over = self._loop.create_future()
-        #: Whether batches may be without an answer.
-        self._under_way = False
-
-    async def start(self) -> None:
-        """Connect. Raises KafkaError if no gateway can be reached."""
-        threading.Thread(target=self._run, name="producer", daemon=True).start()
-        await asyncio.wrap_future(self._started)
-
-    async def send(self, batches: Mapping[int, Sequence[NewRecord]]) -> dict[int, Any]:
-        """Return the metadata of each partition's batch, or the KafkaError that says why it is not stored."""
-        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._send(batches), self._loop))
-
-    def end(self) -> None:
-        """Send nothing any more."""
-        with contextlib.suppress(RuntimeError):  # it has ended
-            self._loop.call_soon_threadsafe(self._over.cancel)
-
-    async def ended(self) -> None:
-        await asyncio.wrap_future(self._ended)
-
-    def _run(self) -> None:
-        try:
-            with contextlib.suppress(asyncio.CancelledError), self._runner as runner:
-                runner.run(self._main())
-        finally:
-            self._ended.set_result(None)
-
-    async def _main(self) -> None:
-        producer = AIOKafkaProducer(
-            bootstrap_servers=self._addresses,
-            client_id=CLIENT_ID,
-            enable_idempotence=True,
-            acks="all",
-            max_batch_size=_BATCH_BYTES_MAX,
-            request_timeout_ms=self._timeout_ms,
+    def _batch(self, identity: _Identity, partition: int, indexes: list[int]) -> bytes:
+        records = (self._records[index] for index in indexes)
+        return build_batch(
+            (
+                Record(offset, record.timestamp, record.key, record.value, record.headers)
+                for offset, record in enumerate(records)
+            ),
+            producer_id=identity.producer_id,
+            producer_epoch=identity.epoch,
+            base_sequence=identity.sequences.get((self._topic, partition), 0),
         )
-        running = asyncio.current_task()
-        assert running is not None
-        self._over.add_done_callback(lambda _: running.cancel())
-        try:
-            await producer.start()
-            self._producer = producer
-            self._started.set_result(None)
-            await self._over
-        except Exception as error:
-            if not self._started.done():
-                self._started.set_exception(error)
-        finally:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(0 if self._under_way else _STOP_S):  # what is under way is given up
-                    await producer.stop()
 
-    async def _send(self, batches: Mapping[int, Sequence[NewRecord]]) -> dict[int, Any]:
-        topic = self.target.name
-        self._under_way = True
-        known = await self._producer.partitions_for(topic)
-        sent = {}
-        for partition in batches.keys() & known:
-            batch = self._producer.create_batch()
-            for record in batches[partition]:
-                batch.append(
-                    timestamp=record.timestamp, key=record.key, value=record.value, headers=list(record.headers)
-                )
-            sent[partition] = await self._producer.send_batch(batch, topic, partition=partition)
-        answers = await asyncio.gather(*sent.values(), return_exceptions=True)
-        self._under_way = False
-        return {**dict.fromkeys(batches, errors.partition_not_found()), **dict(zip(sent, answers, strict=True))}
+    def _stored(self, answer: ProducedPartition, indexes: list[int]) -> None:
+        """Give the records of a stored batch their offsets. -1 is the timestamp of a topic without LogAppendTime."""
+        assert self.identity is not None
+        place = (self._topic, answer.partition)
+        self.identity.sequences[place] = add_to_sequence(self.identity.sequences.get(place, 0), len(indexes))
+        for number, index in enumerate(indexes):
+            when = self._records[index].timestamp if answer.timestamp == -1 else answer.timestamp
+            self._outcomes[index] = Stored(answer.partition, answer.base_offset + number, when)
 
 
-def _is_refusal(answer: Any) -> bool:
-    return isinstance(answer, BrokerResponseError) and not answer.retriable and answer.errno not in _LOST_IDENTITY
-
-
-def _fault(error: Exception) -> errors.ApiError:
-    if isinstance(error, errors.ApiError):
-        return error
-    if not isinstance(error, BrokerResponseError):
-        return unreachable()
+def _fault(code: int) -> errors.ApiError:
     try:
-        errors.check(error.errno)
-    except errors.ApiError as answer:
-        return answer
+        errors.check(code)
+    except errors.ApiError as error:
+        return error
     return errors.internal_error()

@@ -18,7 +18,7 @@ class AdminSettings(ServiceSettings):
         "127.0.0.1:9092",
         description=(
             "host:port of a Kafka listener of the gateways, through which the REST API reads and writes records."
-            " Several, separated by commas, are tried in turn. Records are written at the addresses that it advertises."
+            " Several, separated by commas, are tried in turn."
         ),
     )
     admin_gateway_timeout_s: float = Field(

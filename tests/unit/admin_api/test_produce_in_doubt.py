@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
+from admin_api.errors import ApiError
+from admin_api.kafka_producer import Producer
+from admin_api.new_records import NewRecord
 from clients.proxy import Action, KafkaProxy
+from protocol_lib import client
 from protocol_lib.api import ApiKey
+from protocol_lib.errors import ErrorCode
 
 from tests.unit.admin_api.test_produce import offset_end, stored, stream
 
@@ -42,10 +46,10 @@ class Way:
 def way(stack: Stack, admin: Callable[..., httpx.Client], request: pytest.FixtureRequest) -> Iterator[Way]:
     opened = contextlib.AsyncExitStack()
     proxy = stack.loop.run(opened.enter_async_context(KafkaProxy(stack.kafka)))
-    client = admin(stack.storage_address, admin_gateways=proxy.bootstrap, admin_gateway_timeout_s=60)
+    reached = admin(stack.storage_address, admin_gateways=proxy.bootstrap, admin_gateway_timeout_s=60)
     topic = "doubt" + str(abs(hash(request.node.name)))
     stack.create_topic(topic)
-    yield Way(replace(stack, http=client), proxy, topic)
+    yield Way(replace(stack, http=reached), proxy, topic)
     stack.loop.run(opened.aclose())
 
 
@@ -62,24 +66,50 @@ def test_a_lost_answer_leaves_each_record_once(way: Way) -> None:
     assert [report.get("offset") for report in way.send(RECORD)] == [4]
     assert way.end == 5
     assert way.proxy.requests[ApiKey.PRODUCE] == 5
+    assert way.proxy.requests[ApiKey.METADATA] == 0  # its addresses may be out of reach of admin-api
 
 
 @pytest.mark.parametrize(("lost", "stored_once"), [("on_request", 0), ("on_answer", 1)])
-def test_nothing_is_sent_any_more_after_a_report_of_failure(
-    way: Way, monkeypatch: pytest.MonkeyPatch, lost: str, stored_once: int
-) -> None:
+def test_nothing_is_sent_any_more_after_a_report_of_failure(way: Way, lost: str, stored_once: int) -> None:
     assert way.send(RECORD)[0]["offset"] == 0
-    monkeypatch.setattr("admin_api.kafka_producer.DELIVERY_S", 0.5)
     setattr(way.proxy, lost, lambda key: Action.DROP if key == ApiKey.PRODUCE else Action.PASS)
-    assert way.send(RECORD) == [{"error_code": 50003, "message": "The gateway did not answer in time."}]
+    assert way.send(RECORD) == [{"error_code": 50302, "message": "The gateway cannot be reached."}]
     sent = way.proxy.requests[ApiKey.PRODUCE]
     setattr(way.proxy, lost, lambda _: Action.PASS)
     way.stack.loop.run(asyncio.sleep(0.5))
     assert way.proxy.requests[ApiKey.PRODUCE] == sent
     assert way.end == 1 + stored_once
-    assert [thread.name for thread in threading.enumerate() if thread.name == "producer"] == []
-    monkeypatch.setattr("admin_api.kafka_producer.DELIVERY_S", 60)
     assert way.send(RECORD)[0]["offset"] == 1 + stored_once
+
+
+@pytest.mark.parametrize("first", ["no answer", ErrorCode.REQUEST_TIMED_OUT])
+def test_a_batch_in_doubt_whose_identity_is_lost(way: Way, monkeypatch: pytest.MonkeyPatch, first: Any) -> None:
+    """It is never sent under another identity, which would store it twice."""
+    codes = [ErrorCode.UNKNOWN_PRODUCER_ID, first]
+
+    async def failing(*args: Any, **options: Any) -> list[client.ProducedPartition]:
+        answers = await produce(*args, **options)
+        code = codes.pop() if codes else ErrorCode.NONE
+        if code == "no answer":
+            raise client.ResponseTimeoutError
+        return [replace(each, error_code=code) for each in answers]
+
+    produce = client.produce
+    monkeypatch.setattr(client, "produce", failing)
+    (report,) = way.send(RECORD)
+    assert report["error_code"] != 200
+    assert codes == []
+    assert way.end == 1
+    assert way.send(RECORD)[0]["offset"] == 1
+
+
+def test_a_topic_that_is_deleted_before_its_record_comes_stays_deleted(stack: Stack) -> None:
+    """The gateway creates topics that Metadata names, so the producer asks for none."""
+    record = NewRecord(None, None, b"late", (), 0)
+    (outcome,) = stack.loop.run(Producer(stack.clients).produce("deleted", 1, [record]))
+    assert isinstance(outcome, ApiError)
+    assert outcome.error_code == 40403
+    assert stack.http.get(f"{stack.cluster}/topics/deleted").status_code == 404
 
 
 def test_a_record_that_is_refused_costs_no_other_its_place(way: Way) -> None:

@@ -15,7 +15,6 @@ import contextlib
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
-from broker_contract.topics_pb2 import Topic
 from fastapi import FastAPI, Request
 from service_chassis import logs
 from service_chassis.http.bodies import BODY_KEY, Body, require_json
@@ -76,7 +75,7 @@ async def produce_records(view: ClusterView, topic_name: TopicName, request: Req
     first = await anext(texts, None)
     if first is None:
         raise errors.ApiError(422, 42206, "Payload error. Request body is empty. Data is required.")
-    target = _Target(request, view.cluster_id, topic)
+    target = _Target(request, view.cluster_id, topic_name, topic.partition_count)
     return _Reports(target, first, texts)
 
 
@@ -88,7 +87,7 @@ async def produce_batch(view: ClusterView, topic_name: TopicName, request: Reque
         whole = b"".join([part async for part in body.parts(BATCH_BYTES_MAX)])
     given = _batch(whole)
     topic = await view.storage.topic(topic_name)
-    target = _Target(request, view.cluster_id, topic)
+    target = _Target(request, view.cluster_id, topic_name, topic.partition_count)
     answer = ProduceBatchResponse(successes=[], failures=[])
     for entry, report in zip(given.entries, await target.produce(given.entries), strict=True):
         if report.error_code == 200:
@@ -126,23 +125,24 @@ def _no_batch(message: str) -> errors.ApiError:
 class _Target:
     """The topic that a request produces to."""
 
-    def __init__(self, request: Request, cluster_id: str, topic: Topic) -> None:
+    def __init__(self, request: Request, cluster_id: str, topic: str, partition_count: int) -> None:
         self._app = request.app
         self._cluster_id = cluster_id
         self._topic = topic
+        self._partition_count = partition_count
 
     async def produce(self, given: Sequence[ProduceRequest | errors.ApiError]) -> list[ProduceResponse]:
         """Produce records, and return the report of each. An error in place of a record is its report."""
-        from admin_api.kafka_producer import Producers, Target  # a server of no records does without aiokafka
+        from admin_api.kafka_producer import Producer  # a server of no records does without a client
 
-        state, topic = self._app.state, self._topic
-        if not hasattr(state, "producers"):
-            state.producers = Producers(state.clients)
+        state = self._app.state
+        if not hasattr(state, "producer"):
+            state.producer = Producer(state.clients)
         records: list[NewRecord | errors.ApiError] = [_record(each) for each in given]
         good = [record for record in records if isinstance(record, NewRecord)]
         outcomes: list[Stored | errors.ApiError]
         try:
-            outcomes = await state.producers.produce(Target(topic.name, topic.id, topic.partition_count), good)
+            outcomes = await state.producer.produce(self._topic, self._partition_count, good)
         except errors.ApiError as error:
             outcomes = [error] * len(good)
         left = iter(outcomes)
@@ -160,7 +160,7 @@ class _Target:
         return ProduceResponse(
             error_code=200,
             cluster_id=self._cluster_id,
-            topic_name=self._topic.name,
+            topic_name=self._topic,
             partition_id=outcome.partition,
             offset=outcome.offset,
             timestamp=rfc3339(outcome.timestamp),

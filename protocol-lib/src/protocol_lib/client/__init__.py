@@ -1,8 +1,9 @@
-"""An asyncio client on this package's own codec: producer, consumer, administrator, and fetches without a consumer.
+"""An asyncio client on this package's own codec: producer, consumer, administrator, and single requests for records.
 
 settings     ClientSettings: where the cluster is, TLS, SASL, time limits
 producer     Producer: accumulator (batches per partition), sender (requests per leader), partitioner
 fetch        the records of partitions at offsets of the caller's choice, over one connection
+produce      batches for partitions of the caller's choice, over one connection
 connection   one connection to one broker; cluster: all of them, metadata, routing, retries
 errors       the exceptions that all of them raise, from KafkaError down
 """
@@ -22,6 +23,8 @@ from protocol_lib.client.group_offsets import OffsetAndMetadata
 from protocol_lib.client.isolation import FetchedBatch
 from protocol_lib.client.metadata import Node, Partition, Topic, TopicPartition
 from protocol_lib.client.partition_fetch import FetchedPartition, fetch
+from protocol_lib.client.partition_produce import ProducedPartition, new_producer_id, produce
+from protocol_lib.client.partitioner import Partitioner
 from protocol_lib.client.producer import Producer
 from protocol_lib.client.rebalancing import RebalanceListener
 from protocol_lib.client.sasl import SaslPlain, SaslScram
@@ -54,6 +57,8 @@ __all__ = [
     "OffsetAndMetadata",
     "OffsetAndTimestamp",
     "Partition",
+    "Partitioner",
+    "ProducedPartition",
     "Producer",
     "RangeAssignor",
     "RebalanceListener",
@@ -69,4 +74,6 @@ __all__ = [
     "Topic",
     "TopicPartition",
     "fetch",
+    "new_producer_id",
+    "produce",
 ]
