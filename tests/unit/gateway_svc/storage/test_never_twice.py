@@ -28,7 +28,7 @@ FILES = {
     "Groups": groups_pb2,
     "Producers": producers_pb2,
     "Logs": logs_pb2,
-    "ClusterCalls": cluster_pb2,
+    "Cluster": cluster_pb2,
     "Transactions": transactions_pb2,
 }
 #: The Protocol of `storage.protocols` that has the methods of a service.
@@ -66,9 +66,9 @@ SENT_AGAIN: dict[str, bool] = {
     "Transactions.DescribeTransactions": True,  # reads
     "Transactions.ListTransactions": True,  # reads
     "Producers.InitProducerId": True,  # an id that no client has received is never used
-    "ClusterCalls.RegisterGateway": False,  # its caller repeats it
-    "ClusterCalls.RemoveGateway": False,  # its caller stops
-    "ClusterCalls.DescribeCluster": False,  # its caller has the last answer
+    "Cluster.RegisterGateway": False,  # its caller repeats it
+    "Cluster.RemoveGateway": False,  # its caller stops
+    "Cluster.DescribeCluster": False,  # its caller has the last answer
 }
 #: Whether a call of the group stream goes to the next stream after it was sent.
 SENT_TO_NEXT_STREAM: dict[str, bool] = {
