@@ -68,7 +68,7 @@ class KafkaClients:
     """The pool. The event loop owns it; its owner calls `stop`, which ends every request, and `close`."""
 
     def __init__(self, addresses: Sequence[Address], *, timeout_s: float, idle_s: float = IDLE_S) -> None:
-        self._addresses = tuple(addresses)
+        self.addresses = tuple(addresses)
         self._timeout_s = timeout_s
         #: Whether `stop` was called: nothing is lent any more.
         self.stopped = False
@@ -131,7 +131,7 @@ class KafkaClients:
 
         timeout_ms = max(1, int(self._timeout_s * 1000))
         settings = ClientSettings(
-            bootstrap_servers=[str(address) for address in self._addresses],
+            bootstrap_servers=[str(address) for address in self.addresses],
             client_id=CLIENT_ID,
             connect_timeout_ms=timeout_ms,
             request_timeout_ms=timeout_ms,
