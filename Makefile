@@ -72,7 +72,7 @@ FAULTS_SCALE ?= 1
 export FAULTS_SCALE
 
 faults: setup
-	$(PYTEST) -m "slow and not etl" tests/faults tests/clients tests/unit tests/wire --ignore tests/wire/test_bounded_requests.py
+	$(PYTEST) -n 2 --no-loadscope-reorder -m "slow and not etl" tests/faults tests/clients tests/unit tests/wire --ignore tests/wire/test_bounded_requests.py
 
 shapes: setup
 	$(PYTEST) -m slow tests/wire/test_bounded_requests.py
