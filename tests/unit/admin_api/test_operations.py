@@ -36,7 +36,7 @@ class Operation(NamedTuple):
     in_query: dict[str, Any]
     body: dict[str, Any]
     example: dict[str, Any] | None
-    #: Of an answer that is no error.
+    #: Status of an answer that is no error.
     status: int
 
 
