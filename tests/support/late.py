@@ -14,8 +14,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-#: aiokafka is one of admin-api's own modules.
-MODULES = ("confluent_kafka", "kafka", "kio", "pandas", "py4j", "pyspark")
+MODULES = ("aiokafka", "confluent_kafka", "kafka", "kio", "pandas", "py4j", "pyspark")
 
 
 class Late:
