@@ -1,4 +1,6 @@
-"""Record the requests of stock clients, from Millrace's own connections: `python -m tests.corpus.record [NAME…]`.
+"""Record the requests of stock clients, from Millrace's own connections.
+
+    PYTHONPATH=tests:bench python -m tests.corpus.record [NAME…]
 
 Each client has a broker to itself, with a topic that holds records. Repetitions are left out: a client polls as often
 as its time allows. KAFKA_PYTHON_2 names a folder with kafka-python 2, which cannot be installed next to version 3.

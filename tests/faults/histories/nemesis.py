@@ -27,6 +27,8 @@ QUIET_S = 4.0
 PAUSE_MAX_S = 7.0
 _ASSERTION = -signal.SIGABRT
 _ROOT = Path(__file__).parents[3]
+#: With the roots of pytest's `pythonpath`: what a program imports is found as in a test.
+PROGRAM_ENVIRONMENT = {**os.environ, "PYTHONPATH": f"{_ROOT / 'tests'}{os.pathsep}{_ROOT / 'bench'}"}
 
 
 class Program:
@@ -43,7 +45,9 @@ class Program:
     def start(self) -> None:
         self._lives += 1
         command = [*self._command, *self._arguments(self._lives)]
-        self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=self._log, cwd=_ROOT)
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stderr=self._log, cwd=_ROOT, env=PROGRAM_ENVIRONMENT
+        )
 
     @property
     def pid(self) -> int:
