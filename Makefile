@@ -1,7 +1,7 @@
 # make setup        .venv with millrace-broker in editable form
 # make demo         set-up + the whole path on real flights (Java 17)
 # make test         set-up + the checks that every change must pass; needs Python 3.11+, Java 17 and make
-# make etl          the checks of the Spark ETL: everything that starts Spark (Java 17)
+# make etl          the checks of the Spark ETL: everything that starts Spark (Java 17); ETL_PART=1/2 runs half of them
 # make etl-faults   drivers of the Spark ETL killed at length, and a cluster
 # make faults       power cuts, kills, damage and full disks at length; FAULTS_SCALE=0.1 runs a tenth
 # make shapes       the worst shapes of every API in every version at 1 MB: steps of the event loop, and memory (half an hour)
@@ -61,7 +61,7 @@ build/collected:
 # come first, so that both processes end together. No other folder has tests of Spark: tests/unit/test_etl_target.py.
 ETL_TESTS = tests/e2e tests/unit/spark_etl
 etl: jars
-	$(PYTEST) -n 2 --no-loadscope-reorder -m "etl and not compose and not conformance and not slow and not install" $(ETL_TESTS)
+	$(PYTEST) -n 2 --no-loadscope-reorder -m "etl and not compose and not conformance and not slow and not install" $(ETL_PART:%=--part %) $(ETL_TESTS)
 
 # Drivers killed at every step of a table's commit and of its commands, and an executor of a cluster.
 etl-faults: jars

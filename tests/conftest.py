@@ -18,7 +18,7 @@ from support.loop_guard import guard_loops
 from support.spark_session import jars, spark
 from xdist.scheduler import LoadFileScheduling
 
-pytest_plugins = ["support.hang_guard", "support.unsteady"]
+pytest_plugins = ["support.hang_guard", "support.part", "support.unsteady"]
 __all__ = ["apache_kafka", "jars", "kafka_classes", "spark"]
 
 

@@ -30,6 +30,7 @@ from typing import Final
 
 from tests.mutants import marks
 from tests.mutants.marks import Marked, Mutant
+from tests.support.part import part
 
 TOP: Final = Path(__file__).parents[2]
 TABLE: Final = "tests/mutants/mutants.toml"
@@ -122,14 +123,6 @@ def fault_without_mutant(mutants: Sequence[Mutant], copies: Sequence[Path]) -> s
     with ThreadPoolExecutor(WORKERS) as pool:
         ended = pool.map(lambda top, share: run_tests(top, share, ALL_TESTS_S) if share else (0, ""), copies, shares)
         return "\n".join(output for code, output in ended if code)
-
-
-def part(text: str) -> tuple[int, int]:
-    """Return the number and the count of parts. Raises ValueError if there is no such part."""
-    number, of = map(int, text.split("/"))
-    if not 1 <= number <= of:
-        raise ValueError(text)
-    return number, of
 
 
 def _git(*arguments: str) -> str:

@@ -1,15 +1,16 @@
-"""What a run of tests reports: tests that fail once, crashes and hangs (unsteady.py, hang_guard.py)."""
+"""What a run of tests reports: failures that do not repeat, crashes, hangs (unsteady.py, hang_guard.py); part.py."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 CONFTEST = """
 from support import hang_guard
-pytest_plugins = ["support.hang_guard", "support.unsteady"]
+pytest_plugins = ["support.hang_guard", "support.part", "support.unsteady"]
 hang_guard.GRACE_S = 2.0
 """
 #: Each fails in its first run: in its call, or in the end of its fixture.
@@ -50,7 +51,7 @@ def test_hang():
 UNSTEADY = [f"UNSTEADY test_0.py::{name}" for name in ("test_end", "test_once[a[b]]", "test_once[c d]")]
 
 
-def run(folder: Path, *files: str, processes: int = 0) -> tuple[int, str]:
+def run(folder: Path, *files: str, processes: int = 0, options: Sequence[str] = ()) -> tuple[int, str]:
     """Return the exit code and the output of pytest with --once-more."""
     (folder / "pytest.ini").write_text("[pytest]\naddopts = -p no:warnings --max-worker-restart=0\ntimeout = 60\n")
     (folder / "conftest.py").write_text(CONFTEST)
@@ -62,7 +63,7 @@ def run(folder: Path, *files: str, processes: int = 0) -> tuple[int, str]:
         "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
         "PYTEST_ADDOPTS": "-p xdist -p pytest_timeout",
     }
-    command = [sys.executable, "-m", "pytest", "-q", "-n", str(processes), "--once-more"]
+    command = [sys.executable, "-m", "pytest", "-q", "-n", str(processes), "--once-more", *options]
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=110)
     return done.returncode, done.stdout + done.stderr
 
@@ -99,3 +100,12 @@ def test_a_hang_ends_with_the_stack_of_every_thread(tmp_path: Path) -> None:
     assert "crashed while running 'test_1.py::test_hang'" in output
     assert " in test_hang\n" in output
     assert " in _thread_receiver\n" in output
+
+
+def test_the_parts_of_a_run_are_the_whole(tmp_path: Path) -> None:
+    tests = "\n".join(f"def test_{number}():\n    assert {number} == 9" for number in range(5))
+    failed = []
+    for part in ("1/2", "2/2"):
+        _, output = run(tmp_path, tests, options=["--part", part])
+        failed.append(sorted({line.split()[1][-6:] for line in output.splitlines() if line.startswith("FAILED")}))
+    assert failed == [["test_0", "test_2", "test_4"], ["test_1", "test_3"]]

@@ -27,7 +27,7 @@ QUIET_S = 4.0
 PAUSE_MAX_S = 7.0
 _ASSERTION = -signal.SIGABRT
 _ROOT = Path(__file__).parents[3]
-#: With the roots of pytest's `pythonpath`: what a program imports is found as in a test.
+#: The environment of a program, with the roots of pytest's `pythonpath`: it finds what a test finds.
 PROGRAM_ENVIRONMENT = {**os.environ, "PYTHONPATH": f"{_ROOT / 'tests'}{os.pathsep}{_ROOT / 'bench'}"}
 
 
