@@ -74,8 +74,13 @@ class Leader:
         return broker
 
 
-def producer(broker: ScriptedBroker, **options: int) -> Producer:
-    settings = ClientSettings(bootstrap_servers=broker.bootstrap, retry_backoff_ms=5, retry_backoff_max_ms=10)
+def producer(broker: ScriptedBroker, request_timeout_ms: int = 30_000, **options: int) -> Producer:
+    settings = ClientSettings(
+        bootstrap_servers=broker.bootstrap,
+        request_timeout_ms=request_timeout_ms,
+        retry_backoff_ms=5,
+        retry_backoff_max_ms=10,
+    )
     return Producer(settings, linger_ms=0, **options)
 
 
@@ -169,7 +174,7 @@ async def test_after_a_batch_that_timed_out_the_next_goes_again_under_its_old_nu
         return answer(code if number == 3 else ErrorCode.NONE, number)
 
     leader = Leader(judge, hang_up)
-    async with producer(await leader.listen(scripted)) as client:
+    async with producer(await leader.listen(scripted), request_timeout_ms=1500) as client:
         await client.send_and_wait("t", b"0")
         patient = client._delivery
         client._delivery = dataclasses.replace(patient, timeout_ms=600)
