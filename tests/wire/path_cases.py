@@ -25,6 +25,7 @@ from tests.wire import (
     versions_of_cluster,
     versions_of_groups,
     versions_of_records,
+    versions_of_security,
     versions_of_topics,
     versions_of_transactions,
 )
@@ -236,6 +237,7 @@ _ASK = {
     **versions_of_topics.CASES,
     **versions_of_groups.CASES,
     **versions_of_cluster.CASES,
+    **versions_of_security.CASES,
     **versions_of_transactions.CASES,
 }
 _CONFIGS = [*topics("ALTER_CONFIGS", "single", "nowhere"), (*CLUSTER, "ALTER_CONFIGS")]
@@ -305,6 +307,19 @@ OTHERS = [
     _once(ApiKey.WRITE_TXN_MARKERS, 2, (*CLUSTER, "ALTER")),
     _once(ApiKey.DESCRIBE_TRANSACTIONS, 0, ("TRANSACTIONAL_ID", "t", "DESCRIBE"), ("TRANSACTIONAL_ID", "", "DESCRIBE")),
     _once(ApiKey.LIST_TRANSACTIONS, 2),
+    _once(ApiKey.DESCRIBE_ACLS, 3, (*CLUSTER, "DESCRIBE")),
+    _once(ApiKey.CREATE_ACLS, 3, (*CLUSTER, "ALTER")),
+    _once(ApiKey.DELETE_ACLS, 3, (*CLUSTER, "ALTER")),
+    _once(ApiKey.DESCRIBE_CLIENT_QUOTAS, 1, (*CLUSTER, "DESCRIBE_CONFIGS")),
+    _once(ApiKey.ALTER_CLIENT_QUOTAS, 1, (*CLUSTER, "ALTER_CONFIGS")),
+    _once(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, 0, (*CLUSTER, "DESCRIBE")),
+    _once(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, 0, (*CLUSTER, "ALTER")),
+    _once(ApiKey.SASL_HANDSHAKE, 1),
+    _once(ApiKey.SASL_AUTHENTICATE, 2),
+    _once(ApiKey.CREATE_DELEGATION_TOKEN, 3),
+    _once(ApiKey.RENEW_DELEGATION_TOKEN, 2),
+    _once(ApiKey.EXPIRE_DELEGATION_TOKEN, 2),
+    _once(ApiKey.DESCRIBE_DELEGATION_TOKEN, 3),
 ]
 
 CASES = [*REPEATED, *OTHERS]

@@ -18,6 +18,7 @@ from tests.wire import (
     versions_of_cluster,
     versions_of_groups,
     versions_of_records,
+    versions_of_security,
     versions_of_topics,
     versions_of_transactions,
 )
@@ -29,6 +30,7 @@ CASES: dict[ApiKey, Case] = {
     **versions_of_topics.CASES,
     **versions_of_groups.CASES,
     **versions_of_cluster.CASES,
+    **versions_of_security.CASES,
     **versions_of_transactions.CASES,
 }
 

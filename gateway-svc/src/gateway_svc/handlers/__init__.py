@@ -1,17 +1,23 @@
-"""One module per API, named as in protocol_lib/messages; `placement` has the four that move partitions,
-`config_alterations` the two that alter configs. The APIs listed here are served, advertised and documented."""
+"""One module per API, named as in protocol_lib/messages. The APIs listed here are served, advertised and documented.
+
+APIs of one subject share a module: `placement` has the four that move partitions, `config_alterations` the two that
+alter configs, `acls`, `client_quotas`, `delegation_tokens`, `sasl` and `scram_credentials` those of security.
+"""
 
 from typing import Final
 
 from gateway_svc.handlers import (
+    acls,
     add_offsets_to_txn,
     add_partitions_to_txn,
     api_versions,
+    client_quotas,
     config_alterations,
     consumer_group_describe,
     consumer_group_heartbeat,
     create_partitions,
     create_topics,
+    delegation_tokens,
     delete_groups,
     delete_records,
     delete_topics,
@@ -41,6 +47,8 @@ from gateway_svc.handlers import (
     offset_for_leader_epoch,
     placement,
     produce,
+    sasl,
+    scram_credentials,
     sync_group,
     txn_offset_commit,
     unregister_broker,
@@ -92,4 +100,9 @@ HANDLERS: Final[tuple[Handler, ...]] = (
     write_txn_markers.HANDLER,
     describe_transactions.HANDLER,
     list_transactions.HANDLER,
+    *acls.HANDLERS,
+    *client_quotas.HANDLERS,
+    *scram_credentials.HANDLERS,
+    *sasl.HANDLERS,
+    *delegation_tokens.HANDLERS,
 )

@@ -40,6 +40,9 @@ class WhenClientLeft(Enum):
 ELEMENTS_MAX: Final = 50_000
 #: The same for requests that are served in a few large steps: 10,000 partitions, each in another topic.
 STEP_ELEMENTS_MAX: Final = 20_000
+#: The same for requests that are served in one step: the records of one operation of Kafka's controller
+#: (QuorumController.MAX_RECORDS_PER_USER_OP).
+ONE_STEP_ELEMENTS_MAX: Final = 10_000
 #: The same for clients from before Kafka 0.11: 10,000 partitions in a few topics.
 OLD_ELEMENTS_MAX: Final = 10_200
 

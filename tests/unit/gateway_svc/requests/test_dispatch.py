@@ -9,7 +9,7 @@ import pkgutil
 import gateway_svc.handlers
 import protocol_lib.messages
 import pytest
-from gateway_svc.handlers import HANDLERS, config_alterations, heartbeat, placement
+from gateway_svc.handlers import HANDLERS, heartbeat
 from gateway_svc.metrics import GatewayMetrics
 from gateway_svc.requests.dispatch import Dispatcher
 from gateway_svc.requests.handler import NOTHING, Handler
@@ -30,7 +30,8 @@ def test_every_handler_has_a_message_module_of_its_name() -> None:
     modules = {name: importlib.import_module(f"gateway_svc.handlers.{name}") for name in names}
     declared = {name: module.HANDLER for name, module in modules.items() if hasattr(module, "HANDLER")}
     assert set(declared) == names & messages
-    assert {*declared.values(), *placement.HANDLERS, *config_alterations.HANDLERS} == set(HANDLERS)
+    shared = {handler for module in modules.values() for handler in getattr(module, "HANDLERS", ())}
+    assert {*declared.values(), *shared} == set(HANDLERS)
     assert {handler.api_key.name.lower() for handler in declared.values()} == set(declared)
 
 
@@ -58,4 +59,10 @@ def test_apis_that_anybody_may_ask() -> None:
         ApiKey.DESCRIBE_CLUSTER,
         ApiKey.LIST_GROUPS,
         ApiKey.LIST_TRANSACTIONS,
+        ApiKey.SASL_HANDSHAKE,
+        ApiKey.SASL_AUTHENTICATE,
+        ApiKey.CREATE_DELEGATION_TOKEN,
+        ApiKey.RENEW_DELEGATION_TOKEN,
+        ApiKey.EXPIRE_DELEGATION_TOKEN,
+        ApiKey.DESCRIBE_DELEGATION_TOKEN,
     }

@@ -1,0 +1,71 @@
+"""Create-, Renew-, Expire- and DescribeDelegationToken (KIP-48) of clients that have not logged in.
+
+DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, as Apache Kafka answers on a listener without a login. Libraries also guess a
+broker's version from the keys that it serves, and stop at the first that is missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from protocol_lib.api import ApiKey
+from protocol_lib.errors import ErrorCode
+from protocol_lib.messages.create_delegation_token import CreateDelegationTokenRequest, CreateDelegationTokenResponse
+from protocol_lib.messages.describe_delegation_token import DescribeDelegationTokenResponse
+from protocol_lib.messages.expire_delegation_token import ExpireDelegationTokenResponse
+from protocol_lib.messages.renew_delegation_token import RenewDelegationTokenResponse
+
+from gateway_svc.requests.call import Call
+from gateway_svc.requests.handler import NOTHING, ONE_STEP_ELEMENTS_MAX, Handler, Refuse, with_error
+from gateway_svc.requests.services import Services
+
+_NOT_ALLOWED: Final = ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
+#: The first version that names an owner other than the requester (KIP-373).
+_OWNER_VERSION: Final = 3
+
+
+def refuse_creation(call: Call, request: CreateDelegationTokenRequest, error: int, _services: Services) -> None:
+    kind, _, name = call.client.principal.partition(":")
+    requester = {}
+    owner = (kind, name)
+    if call.version >= _OWNER_VERSION:
+        requester = {"token_requester_principal_type": kind, "token_requester_principal_name": name}
+        if request.owner_principal_name:
+            owner = (request.owner_principal_type or "", request.owner_principal_name)
+    response = CreateDelegationTokenResponse(
+        error_code=error,
+        principal_type=owner[0],
+        principal_name=owner[1],
+        **requester,
+        issue_timestamp_ms=-1,
+        expiry_timestamp_ms=-1,
+        max_timestamp_ms=-1,
+        token_id="",
+        hmac=b"",
+        throttle_time_ms=0,
+    )
+    call.answer(response, error)
+
+
+def _handler(api_key: ApiKey, max_version: int, refuse: Refuse) -> Handler:
+    def serve(call: Call, request: Any, services: Services) -> None:
+        refuse(call, request, _NOT_ALLOWED, services)
+
+    return Handler(api_key, 0, max_version, serve, resources=NOTHING, refuse=refuse, elements_max=ONE_STEP_ELEMENTS_MAX)
+
+
+def _of_one_token(response: Callable[..., Any]) -> Refuse:
+    return with_error(response, expiry_timestamp_ms=-1, throttle_time_ms=0)
+
+
+HANDLERS: Final = (
+    _handler(ApiKey.CREATE_DELEGATION_TOKEN, 3, refuse_creation),
+    _handler(ApiKey.RENEW_DELEGATION_TOKEN, 2, _of_one_token(RenewDelegationTokenResponse)),
+    _handler(ApiKey.EXPIRE_DELEGATION_TOKEN, 2, _of_one_token(ExpireDelegationTokenResponse)),
+    _handler(
+        ApiKey.DESCRIBE_DELEGATION_TOKEN,
+        3,
+        with_error(DescribeDelegationTokenResponse, tokens=(), throttle_time_ms=0),
+    ),
+)

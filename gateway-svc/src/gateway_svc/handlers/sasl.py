@@ -1,0 +1,49 @@
+"""SaslHandshake and SaslAuthenticate on a listener without SASL: ILLEGAL_SASL_STATE, and the connection stays open.
+
+Apache Kafka answers so, too, after a login. A client whose configuration names SASL gets a reason, not a closed
+connection.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from protocol_lib.api import ApiKey
+from protocol_lib.errors import ErrorCode
+from protocol_lib.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+from protocol_lib.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+
+from gateway_svc.requests.call import Call
+from gateway_svc.requests.handler import NOTHING, Handler, with_error
+from gateway_svc.requests.services import Services
+
+_STATE: Final = ErrorCode.ILLEGAL_SASL_STATE
+_AFTER: Final = "SaslAuthenticate request received after successful authentication"
+
+
+def handshake(call: Call, _request: SaslHandshakeRequest, _services: Services) -> None:
+    call.answer(SaslHandshakeResponse(error_code=_STATE, mechanisms=()), _STATE)
+
+
+def authenticate(call: Call, _request: SaslAuthenticateRequest, _services: Services) -> None:
+    call.answer(SaslAuthenticateResponse(error_code=_STATE, error_message=_AFTER, auth_bytes=b""), _STATE)
+
+
+HANDLERS: Final = (
+    Handler(
+        ApiKey.SASL_HANDSHAKE,
+        0,
+        1,
+        handshake,
+        resources=NOTHING,
+        refuse=with_error(SaslHandshakeResponse, mechanisms=()),
+    ),
+    Handler(
+        ApiKey.SASL_AUTHENTICATE,
+        0,
+        2,
+        authenticate,
+        resources=NOTHING,
+        refuse=with_error(SaslAuthenticateResponse, error_message=None, auth_bytes=b""),
+    ),
+)
