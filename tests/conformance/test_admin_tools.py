@@ -61,6 +61,8 @@ COMMANDS = [
     ("FeatureCommand", "upgrade", "--feature", "group.version=1"),
     ("FeatureCommand", "downgrade", "--feature", "group.version=7"),
     ("FeatureCommand", "upgrade", "--feature", "nowhere=1"),
+    ("FeatureCommand", "upgrade", "--feature", "metadata.version=31"),
+    ("AclCommand", "--list"),
     ("MetadataQuorumCommand", "describe", "--status"),
     ("MetadataQuorumCommand", "describe", "--replication"),
     ("LeaderElectionCommand", "--election-type", "preferred", "--all-topic-partitions"),

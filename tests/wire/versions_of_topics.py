@@ -29,9 +29,10 @@ def check_api_versions(version: int, response: Any, _topic_id: bytes) -> None:
     served = {each.api_key: (each.min_version, each.max_version) for each in response.api_keys}
     assert served == {key: (low, high) for key, low, high in Dispatcher(HANDLERS, GatewayMetrics()).api_ranges}
     finalized = [(each.name, each.min_version_level, each.max_version_level) for each in response.finalized_features]
-    assert finalized == ([("group.version", 1, 1), ("transaction.version", 2, 2)] if version >= 3 else [])
+    levels = [("group.version", 0, 1), ("metadata.version", 7, 30), ("transaction.version", 0, 2)]
+    assert finalized == ([(name, level, level) for name, _, level in levels] if version >= 3 else [])
     supported = [(each.name, each.min_version, each.max_version) for each in response.supported_features]
-    assert supported == ([("group.version", 0, 1), ("transaction.version", 0, 2)] if version >= 4 else [])
+    assert supported == [each for each in levels if version >= 4 or (version == 3 and each[1] > 0)]
 
 
 def ask_metadata(version: int, topic_id: bytes) -> Any:

@@ -1,8 +1,8 @@
 """ApiVersions: the APIs this gateway serves.
 
-The answer is read from the handlers' registrations, and announces FEATURES. Below version 4 it
-leaves out the supported ones: clients of these versions read the level 0, where each begins, as an error. The header of
-the answer is version 0 in every version. A request of a version that is not served is answered in version 0 with
+The answer is read from the handlers' registrations, and announces FEATURES. Below version 4 it leaves out the supported
+ones that begin at level 0, which clients of these versions read as an error. The header of the answer is version 0 in
+every version. A request of a version that is not served is answered in version 0 with
 UNSUPPORTED_VERSION and the range of ApiVersions alone (KIP-511). From version 3 on a client that names itself in other
 than letters, digits, "-" and "." is answered INVALID_REQUEST, as Kafka does. From version 5 on a client that believes
 to be at another cluster is answered REBOOTSTRAP_REQUIRED (KIP-1242). A client that believes to be at another node of
@@ -34,14 +34,15 @@ UNSUPPORTED: Final = ApiVersionsRequest()
 
 #: Features of the cluster (KIP-584): name → lowest level, and the highest, which is in force while the broker runs.
 #: group.version 1 is the consumer groups of KIP-848, transaction.version 2 the raised epoch at every end of a
-#: transaction (KIP-890).
-FEATURES: Final = {"group.version": (0, 1), "transaction.version": (0, 2)}
+#: transaction (KIP-890). metadata.version 30 is Kafka 4.3, whose behaviour is served (MetadataVersion 4.3-IV0).
+FEATURES: Final = {"group.version": (0, 1), "metadata.version": (7, 30), "transaction.version": (0, 2)}
 
 _ZERO_FEATURE_VERSION: Final = 4
 _SUPPORTED: Final = tuple(
     SupportedFeatureKey(name=name, min_version=lowest, max_version=highest)
     for name, (lowest, highest) in FEATURES.items()
 )
+_SUPPORTED_ABOVE_ZERO: Final = tuple(each for each in _SUPPORTED if each.min_version > 0)
 _FINALIZED: Final = tuple(
     FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
     for name, (_, level) in FEATURES.items()
@@ -68,7 +69,7 @@ def serve(call: Call, request: ApiVersionsRequest, services: Services) -> None:
     response = ApiVersionsResponse(
         error_code=error,
         api_keys=versions,
-        supported_features=_SUPPORTED if call.version >= _ZERO_FEATURE_VERSION else (),
+        supported_features=_SUPPORTED if call.version >= _ZERO_FEATURE_VERSION else _SUPPORTED_ABOVE_ZERO,
         finalized_features_epoch=0,
         finalized_features=_FINALIZED,
     )
