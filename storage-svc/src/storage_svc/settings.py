@@ -67,7 +67,7 @@ class StorageSettings(ServiceSettings):
         -1, ge=-1, le=_LONG_MAX, description="Largest size of a partition; -1: no limit (topic: retention.bytes)."
     )
     log_cleanup_policy: str = Field(
-        "delete", description="Treatment of old records: delete, compact, or both (topic: cleanup.policy)."
+        "delete", description="Treatment of old records: delete, compact, both, or none (topic: cleanup.policy)."
     )
     log_index_size_max_bytes: int = Field(
         10 << 20, ge=4, le=_INT_MAX, description="Largest offset index of a segment (topic: segment.index.bytes)."
@@ -254,7 +254,7 @@ class StorageSettings(ServiceSettings):
     @field_validator("log_cleanup_policy")
     @classmethod
     def _known_policies(cls, value: str) -> str:
-        if not {part.strip() for part in value.split(",")} <= {"compact", "delete"}:
+        if value and not {part.strip() for part in value.split(",")} <= {"compact", "delete"}:
             raise ValueError(f"{value!r} is not a list of compact, delete")
         return value
 

@@ -1,10 +1,9 @@
 """DeleteRecords: move partitions' log start offsets up; the records below are gone when the answer comes.
 
-Offset -1 is the high watermark. Storage decides: POLICY_VIOLATION where cleanup.policy does not contain delete, 1 for
-an offset that is negative or above the high watermark, 17 for internal topics. An offset below the log start changes
-nothing and is no error. The answer's low watermark is the log start offset. When `timeout_ms` is
-over first, the partition is answered REQUEST_TIMED_OUT. Of a partition that is named twice, the last offset counts, as
-in Apache Kafka.
+Offset -1 is the high watermark. Storage decides: POLICY_VIOLATION where cleanup.policy is compact alone, 1 for an
+offset that is negative or above the high watermark, 17 for internal topics. An offset below the log start changes
+nothing and is no error. The answer's low watermark is the log start offset. When `timeout_ms` is over first, the
+partition is answered REQUEST_TIMED_OUT. Of a partition that is named twice, the last offset counts, as in Apache Kafka.
 """
 
 from __future__ import annotations

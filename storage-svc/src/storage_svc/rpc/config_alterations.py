@@ -58,6 +58,7 @@ class ConfigAlterations:
     async def _alter(self, resource: pb.ConfigChanges, request: pb.AlterConfigsRequest) -> pb.AlteredResource:
         validate_only = request.validate_only
         try:
+            check_request(_changes(resource))
             if resource.type == TOPIC_RESOURCE:
                 return self._alter_topic(resource, validate_only)
             if resource.type == GROUP_RESOURCE:
@@ -120,7 +121,6 @@ class BrokerAlterations:
             InvalidChangeError, InvalidConfigError: the changes cannot be made.
             CatalogError: they cannot be stored; all is as it was.
         """
-        check_request(_changes(resource))
         broker = EVERY_BROKER
         if resource.name != EVERY_BROKER:
             node_id = broker_id(resource.name)

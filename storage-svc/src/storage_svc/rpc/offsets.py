@@ -208,7 +208,7 @@ class OffsetsService:
             return None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         if log.offline is not None:
             return None, ErrorCode.KAFKA_STORAGE_ERROR
-        if "delete" not in log.config.cleanup_policy:
+        if log.config.cleanup_policy == {"compact"}:
             return None, ErrorCode.POLICY_VIOLATION
         offset = log.high_watermark if target.offset == _HIGH_WATERMARK else target.offset
         if not 0 <= offset <= log.high_watermark:

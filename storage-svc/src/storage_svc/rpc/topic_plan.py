@@ -64,10 +64,10 @@ class TopicPlans:
         given = Counter(entry.name for entry in new.configs)
         if given and max(given.values()) > 1:
             return Fault(ErrorCode.INVALID_CONFIG, "A config is given twice.")
+        if nulls := [entry.name for entry in new.configs if not entry.HasField("value")]:
+            return Fault(ErrorCode.INVALID_CONFIG, f"Null value not supported for topic configs: {','.join(nulls)}")
         try:
-            configs = check_configs(
-                {entry.name: entry.value if entry.HasField("value") else None for entry in new.configs}
-            )
+            configs = check_configs({entry.name: entry.value for entry in new.configs})
         except InvalidConfigError as error:
             return Fault(ErrorCode.INVALID_CONFIG, str(error))
         held = self._registry.partition_count()

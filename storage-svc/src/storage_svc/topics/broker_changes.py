@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from storage_svc.topics.broker_configs import BROKER_CONFIGS
-from storage_svc.topics.config_changes import ConfigChange, ConfigOperation, InvalidChangeError, check_request
+from storage_svc.topics.config_changes import ConfigChange, ConfigOperation, InvalidChangeError
 from storage_svc.topics.config_values import members
 from storage_svc.topics.configs import ConfigType, InvalidConfigError
 
@@ -33,7 +33,6 @@ def changed_broker(
         InvalidChangeError: INVALID_REQUEST.
         InvalidConfigError: INVALID_CONFIG.
     """
-    check_request(changes)
     configs = {} if replaces_all else dict(own)
     for name, operation, value in changes:
         if operation not in ConfigOperation.__members__.values():

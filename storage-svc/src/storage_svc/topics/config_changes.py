@@ -48,7 +48,7 @@ def changed(
     own: Mapping[str, str],
     changes: Sequence[ConfigChange],
     known: Mapping[str, Config],
-    check: Callable[[Mapping[str, str | None]], dict[str, str]],
+    check: Callable[[Mapping[str, str]], dict[str, str]],
     *,
     replaces_all: bool,
 ) -> dict[str, str]:
@@ -56,28 +56,27 @@ def changed(
 
     Args:
         known: the configs that resources of its kind have.
-        check: returns the configs to store of values, None being the default; raises InvalidConfigError.
+        check: returns the configs to store of values; raises InvalidConfigError.
 
     Raises:
-        InvalidChangeError
+        InvalidChangeError: an operation that does not exist.
         InvalidConfigError: an unknown key, a bad value, or an operation that its type does not have.
     """
-    check_request(changes)
-    given: dict[str, str | None] = {} if replaces_all else dict(own)
+    given = {} if replaces_all else dict(own)
     for name, operation, value in changes:
         if operation not in ConfigOperation.__members__.values():
             raise InvalidChangeError(f"Unknown operation {operation} for {name}.")
         if operation == ConfigOperation.DELETE:
-            given[name] = None
+            given.pop(name, None)  # Kafka deletes what it does not know, too
         elif operation == ConfigOperation.SET:
-            given[name] = value
+            given[name] = value or ""
         else:
             given[name] = _list_changed(known.get(name), name, given.get(name), ConfigOperation(operation), value or "")
     return check(given)
 
 
 def check_request(changes: Sequence[ConfigChange]) -> None:
-    """Check the rules for changes of any resource.
+    """Check the rules for changes of any resource, whether or not it exists.
 
     Raises:
         InvalidChangeError: a key twice, or no value.

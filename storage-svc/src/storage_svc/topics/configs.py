@@ -74,8 +74,8 @@ def _one_of(*choices: str) -> Check:
 
 
 def _cleanup_policy(value: str) -> str | None:
-    parts = [part.strip() for part in value.split(",")]
-    return None if parts and set(parts) <= {"compact", "delete"} else "is not a list of compact, delete"
+    parts = value.split(",") if value else []
+    return None if set(parts) <= {"compact", "delete"} else "is not a list of compact, delete"
 
 
 def _gzip_level(value: str) -> str | None:
@@ -91,7 +91,7 @@ _TABLE: Final[tuple[TopicConfig, ...]] = (
         _cleanup_policy,
         "log.cleanup.policy",
         "Treatment of old records: delete (retention), compact (the last one of each key stays; every record needs "
-        "a key), or both.",
+        "a key), or both. Empty: all stay.",
     ),
     TopicConfig(
         "compression.type",
@@ -348,8 +348,8 @@ def transactions_topic_configs(segment_bytes: int) -> dict[str, str]:
     }
 
 
-def check_configs(configs: Mapping[str, str | None]) -> dict[str, str]:
-    """Return the configs to store of a creation: nulls mean the default and are left out.
+def check_configs(configs: Mapping[str, str]) -> dict[str, str]:
+    """Return the configs to store of a topic: values without blanks around them.
 
     Raises:
         InvalidConfigError: an unknown key, a bad value, two values that contradict each other, or a value other than
@@ -360,9 +360,7 @@ def check_configs(configs: Mapping[str, str | None]) -> dict[str, str]:
         config = TOPIC_CONFIGS.get(name)
         if config is None:
             raise InvalidConfigError(f"Unknown topic config name: {name}")
-        if value is None:
-            continue
-        value = value.strip()
+        value = ",".join(map(str.strip, value.split(","))) if config.type is _T.LIST else value.strip()
         if config.check is None:
             if value.lower() != config.default:
                 raise InvalidConfigError(

@@ -120,14 +120,14 @@ class GroupConfigs:
             self._own.pop(group_id, None)
         self._on_changed(group_id, self._in_force(group_id, configs))
 
-    def check(self, given: Mapping[str, str | None]) -> dict[str, str]:
-        """Return the configs to store of a group: nulls mean the broker's value and are left out.
+    def check(self, given: Mapping[str, str]) -> dict[str, str]:
+        """Return the configs to store of a group.
 
         Raises:
             InvalidConfigError: an unknown key, a value that is no number or out of bounds, a session no longer than
                 the time between two heartbeats.
         """
-        kept = {name: value.strip() for name, value in given.items() if value is not None}
+        kept = {name: value.strip() for name, value in given.items()}
         for name in kept:
             if name not in GROUP_CONFIGS:
                 raise InvalidConfigError(f"Unknown group config name: {name[:300]}")

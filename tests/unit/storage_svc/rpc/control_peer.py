@@ -66,6 +66,6 @@ async def served(kind: type[P], folder: Path, **settings: object) -> AsyncIterat
     await storage.stop()
 
 
-def new(name: str, partitions: int = -1, replication: int = -1, **configs: str) -> topics.NewTopic:
+def new(name: str, partitions: int = -1, replication: int = -1, **configs: str | None) -> topics.NewTopic:
     entries = [topics.ConfigEntry(name=key.replace("_", "."), value=value) for key, value in configs.items()]
     return topics.NewTopic(name=name, partition_count=partitions, replication_factor=replication, configs=entries)

@@ -49,7 +49,9 @@ async def test_broker_configs(peer: Peer) -> None:
     assert (await peer.configs(4, "")).configs == []
 
 
-async def alter(peer: Peer, kind: int, name: str, validate_only: bool = False, **configs: str) -> tuple[int, str]:
+async def alter(
+    peer: Peer, kind: int, name: str, validate_only: bool = False, **configs: str | None
+) -> tuple[int, str]:
     """Set a resource's configs, and return the error code and message."""
     changes = [topics.ConfigChange(name=key.replace("_", "."), value=value) for key, value in configs.items()]
     resource = topics.ConfigChanges(type=kind, name=name, changes=changes)
@@ -87,11 +89,12 @@ async def test_group_configs_with_source_and_synonyms(peer: Peer) -> None:
         (32, "g" * 32_768, {}, (E.INVALID_REQUEST, "No group has a name as long as that.")),
         (32, "g", {"nonsense": "1"}, (E.INVALID_CONFIG, "Unknown group config name: nonsense")),
         (4, "9", {}, (E.INVALID_REQUEST, "Unexpected broker id, but received 9")),
+        (2, "nowhere", {"flush_ms": None}, (E.INVALID_REQUEST, "Null value not supported for : flush.ms")),
         (16, "all", {}, (E.INVALID_REQUEST, "Unknown resource type 16")),
     ],
 )
 async def test_configs_that_cannot_be_altered(
-    peer: Peer, kind: int, name: str, configs: dict[str, str], expected: tuple[int, str]
+    peer: Peer, kind: int, name: str, configs: dict[str, str | None], expected: tuple[int, str]
 ) -> None:
     assert await alter(peer, kind, name, **configs) == expected
 

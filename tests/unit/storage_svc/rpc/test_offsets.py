@@ -162,11 +162,12 @@ async def test_what_cannot_be_deleted(service):
     assert found == [(1, -1), (1, -1), (3, -1), (17, -1)]
     log.configure(LogConfig.from_properties({"cleanup.policy": "compact"}))
     assert await delete(service, ("t", 0, 1)) == [(44, -1)]
-    log.configure(LogConfig.from_properties({"cleanup.policy": "compact,delete"}))
-    assert await delete(service, ("t", 0, 1)) == [(0, 1)]
+    for start, policy in enumerate(("compact,delete", ""), 1):
+        log.configure(LogConfig.from_properties({"cleanup.policy": policy}))
+        assert await delete(service, ("t", 0, start)) == [(0, start)]
     log.take_offline("its disk is gone")
-    assert await delete(service, ("t", 0, 2)) == [(56, -1)]
-    assert log.log_start_offset == 1
+    assert await delete(service, ("t", 0, 3)) == [(56, -1)]
+    assert log.log_start_offset == 2
 
 
 async def test_a_deletion_that_cannot_be_stored_is_not_confirmed(tmp_path, service):

@@ -71,6 +71,11 @@ async def test_the_same_topic_twice_in_a_deletion_is_refused(peer: Peer) -> None
         (new("a", no_such="1"), E.INVALID_CONFIG, "Unknown topic config name: no.such"),
         (new("a", retention_ms="soon"), E.INVALID_CONFIG, "Invalid value 'soon' for configuration retention.ms"),
         (new("a", preallocate="true"), E.INVALID_CONFIG, "no effect in this broker"),
+        (
+            new("a", retention_ms=None, segment_ms="soon", no_such=None),
+            E.INVALID_CONFIG,
+            "Null value not supported for topic configs: retention.ms,no.such",
+        ),
     ],
 )
 async def test_creations_that_are_refused(

@@ -158,8 +158,6 @@ def test_every_topic_config_follows_its_broker_config(start: Callable[..., Broke
 
 
 REFUSED = [
-    ([(RETENTION, SET, "1")] * 2, INVALID_CHANGE, "Error due to duplicate config keys"),
-    ([(RETENTION, SET, None)], INVALID_CHANGE, f"Null value not supported for : {RETENTION}"),
     ([(RETENTION, 9, "1")], INVALID_CHANGE, "Unknown operations type 9"),
     ([("nowhere", SET, "1")], INVALID_CONFIG, "Unknown config name: nowhere"),
     ([("nowhere", APPEND, "1")], INVALID_CONFIG, "Unknown config name: nowhere"),

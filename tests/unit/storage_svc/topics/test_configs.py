@@ -47,7 +47,7 @@ def test_the_topics_own_value_beats_the_brokers_which_beats_the_default() -> Non
 
 
 HONOURED = {
-    "cleanup.policy": ("compact", "compact,delete", "delete, compact"),
+    "cleanup.policy": ("", "compact", "compact,delete"),
     "compression.gzip.level": ("-1", "9"),
     "compression.type": ("zstd",),
     "compression.zstd.level": ("-5",),
@@ -69,7 +69,7 @@ def test_honoured_values_are_kept(name: str, value: str) -> None:
     [
         ("no.such.key", "1", "Unknown topic config name: no.such.key"),
         ("cleanup.policy", "remove", "not a list of compact, delete"),
-        ("cleanup.policy", "", "not a list of compact, delete"),
+        ("cleanup.policy", ",", "not a list of compact, delete"),
         ("retention.ms", "-2", "not in -1"),
         ("retention.ms", "soon", "not a whole number"),
         ("retention.ms", str(2**63), "not in -1"),
@@ -95,8 +95,9 @@ def test_what_cannot_be_set_is_refused_with_the_reason(name: str, value: str, re
         check_configs({name: value})
 
 
-def test_null_means_the_default() -> None:
-    assert check_configs({"retention.ms": None, "segment.ms": "5"}) == {"segment.ms": "5"}
+def test_blanks_around_values_are_not_kept() -> None:
+    given = {"segment.ms": " 5 ", "cleanup.policy": " compact , delete"}
+    assert check_configs(given) == {"segment.ms": "5", "cleanup.policy": "compact,delete"}
 
 
 def test_the_shortest_compaction_lag_may_not_be_longer_than_the_longest() -> None:

@@ -45,7 +45,7 @@ def left(segments: list[Expected], log_start_offset: int, config: LogConfig) -> 
 @given(
     batches=st.lists(st.tuples(st.integers(0, 300), st.integers(-1, 50), st.booleans()), max_size=12),
     share_below_start=st.floats(0, 1),
-    policy=st.sampled_from(["delete", "compact", "compact,delete"]),
+    policy=st.sampled_from(["delete", "compact", "compact,delete", ""]),
     retention_bytes=st.integers(-1, 2000),
     retention_ms=st.integers(-1, 40),
 )
@@ -68,7 +68,7 @@ def test_what_is_deleted(tmp_path_factory, batches, share_below_start, policy, r
     log.raise_log_start(start)
     config = LogConfig(
         segment_bytes=1 << 20,
-        cleanup_policy=frozenset(policy.split(",")),
+        cleanup_policy=frozenset(filter(None, policy.split(","))),
         retention_bytes=retention_bytes,
         retention_ms=retention_ms,
     )
