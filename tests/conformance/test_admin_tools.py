@@ -63,6 +63,20 @@ COMMANDS = [
     ("FeatureCommand", "upgrade", "--feature", "nowhere=1"),
     ("FeatureCommand", "upgrade", "--feature", "metadata.version=31"),
     ("AclCommand", "--list"),
+    *(
+        ("ClientMetricsCommand", *arguments.split())
+        for arguments in (
+            "--alter --name ours --metrics org.apache.kafka.producer.,b --interval 1000 --match client_id=a.*",
+            "--describe --name ours",
+            "--list",
+            "--alter --name ours --interval 99",
+            "--alter --name ours --match client_id=[",
+            "--describe --name other",
+            "--delete --name ours",
+            "--delete --name other",
+            "--list",
+        )
+    ),
     ("MetadataQuorumCommand", "describe", "--status"),
     ("MetadataQuorumCommand", "describe", "--replication"),
     ("LeaderElectionCommand", "--election-type", "preferred", "--all-topic-partitions"),

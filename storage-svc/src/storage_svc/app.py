@@ -61,6 +61,7 @@ from storage_svc.settings import StorageSettings, parse_topics
 from storage_svc.topics.broker_settings import BrokerSettings
 from storage_svc.topics.catalog import Catalog
 from storage_svc.topics.configs import transactions_topic_configs
+from storage_svc.topics.client_metrics import ClientMetrics
 from storage_svc.topics.group_configs import GroupConfigs
 from storage_svc.topics.leases import Leases
 from storage_svc.topics.names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
@@ -121,11 +122,15 @@ class Storage:
         self.data = DataService(logs, self.topic_registry.name_of, transactions)
         self._applied = AppliedSettings(broker, self.topic_registry, self.maintenance, self.coordinator, self.data)
         self._applied.apply_to_services()
-        configs = ConfigDescriptions(broker, self._own_configs, self.group_configs.own, self.leases.is_known)
+        client_metrics = ClientMetrics(catalog)
+        configs = ConfigDescriptions(
+            broker, self._own_configs, self.group_configs.own, client_metrics.own, self.leases.is_known
+        )
         alterations = ConfigAlterations(
             self.topic_registry,
             self.group_configs,
             settings.groups_max,
+            client_metrics,
             BrokerAlterations(broker, self.leases.is_known, self._applied.apply),
         )
         self.offsets = OffsetsService(logs)
@@ -140,6 +145,7 @@ class Storage:
             configs,
             alterations,
             self.group_configs,
+            client_metrics,
             {OFFSETS_TOPIC: offsets_log.ensure_topic, TRANSACTIONS_TOPIC: transactions_log.ensure_topic},
             self.leases.is_known,
             self._live_brokers,

@@ -57,7 +57,7 @@ async def handle(
         results += [
             DescribeConfigsResult(
                 error_code=found.error_code,
-                error_message=found.error_message or None,
+                error_message=found.error_message,
                 resource_type=asked.resource_type,
                 resource_name=asked.resource_name,
                 configs=tuple([row(config) for config in found.configs]),

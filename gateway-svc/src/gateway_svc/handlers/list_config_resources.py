@@ -1,8 +1,7 @@
-"""ListConfigResources: topics, live brokers with their loggers, and groups with a config that is set.
+"""ListConfigResources: topics, live brokers with their loggers, and groups and subscriptions with a config that is set.
 
-Version 0 asks for subscriptions to client metrics (KIP-714), later ones for the types they name, none being all
-(KIP-1142). Nothing is subscribed to here, so that this type has no names; any other type is UNSUPPORTED_VERSION, as in
-Kafka.
+Version 0 asks for subscriptions to metrics of clients (KIP-714), later ones for the types they name, none being all
+(KIP-1142). Any other type is UNSUPPORTED_VERSION, as in Kafka.
 """
 
 from __future__ import annotations

@@ -523,7 +523,7 @@ class ConfigResource(_message.Message):
     KEYS_FIELD_NUMBER: _builtins.int
     ALL_KEYS_FIELD_NUMBER: _builtins.int
     type: _builtins.int
-    """Kafka's resource types: 2 topic, 4 broker, 32 group."""
+    """Kafka's resource types: 2 topic, 4 broker, 16 client metrics, 32 group."""
     name: _builtins.str
     """Of a broker: its node id in decimal; empty for the default of all brokers."""
     all_keys: _builtins.bool
@@ -621,7 +621,7 @@ class Config(_message.Message):
     is_sensitive: _builtins.bool
     source: _builtins.int
     """Kafka's DescribeConfigs sources: 1 dynamic topic, 2 dynamic broker, 3 dynamic default of all brokers, 4 static
-    broker, 5 default, 8 dynamic group.
+    broker, 5 default, 7 client metrics, 8 dynamic group.
     """
     type: _builtins.int
     """Kafka's config types: 1 boolean, 2 string, 3 int, 4 short, 5 long, 6 double, 7 list, 8 class, 9 password."""
@@ -717,7 +717,7 @@ class ConfigChanges(_message.Message):
     REPLACES_ALL_FIELD_NUMBER: _builtins.int
     CHANGES_FIELD_NUMBER: _builtins.int
     type: _builtins.int
-    """Kafka's resource types: 2 topic, 4 broker, 32 group."""
+    """Kafka's resource types: 2 topic, 4 broker, 16 client metrics, 32 group."""
     name: _builtins.str
     """Of a broker: its node id in decimal; empty for the default of all brokers."""
     replaces_all: _builtins.bool
@@ -840,7 +840,7 @@ class ListConfigResourcesResponse(_message.Message):
     error_code: _builtins.int
     @_builtins.property
     def resources(self) -> _containers.RepeatedCompositeFieldContainer[Global___NamedResource]:
-        """All topics and live brokers; only those groups that have configs."""
+        """All topics and live brokers; only those groups and subscriptions that have configs."""
 
     def __init__(
         self,
@@ -863,7 +863,7 @@ class NamedResource(_message.Message):
     TYPE_FIELD_NUMBER: _builtins.int
     NAME_FIELD_NUMBER: _builtins.int
     type: _builtins.int
-    """Kafka's resource types: 2 topic, 4 broker, 32 group."""
+    """Kafka's resource types: 2 topic, 4 broker, 16 client metrics, 32 group."""
     name: _builtins.str
     def __init__(
         self,

@@ -1,21 +1,26 @@
 """Alterations of configs, one resource at a time, with the errors as Kafka's error codes.
 
-Configs of topics, groups and brokers are altered while they are in use. Other resources have none: INVALID_REQUEST.
+Configs of topics, groups and brokers are altered while they are in use, those of subscriptions to clients' metrics are
+stored. Other resources have none: INVALID_REQUEST.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable
 
 from broker_contract import topics_pb2 as pb
 from protocol_lib.errors import ErrorCode
 from service_chassis import logs as service_logs
+from service_chassis.shared_turns import shared_turns
 
 from storage_svc.coordinator.limits import group_id_fault
+from storage_svc.coordinator.topic_pattern import InvalidPatternError, TopicPattern
 from storage_svc.log.config import LogConfig
 from storage_svc.rpc.configs import (
     BROKER_RESOURCE,
+    CLIENT_METRICS_RESOURCE,
     GROUP_RESOURCE,
     MESSAGE_LENGTH_MAX,
     TOPIC_RESOURCE,
@@ -24,6 +29,7 @@ from storage_svc.rpc.configs import (
 from storage_svc.topics.broker_changes import changed_broker
 from storage_svc.topics.broker_settings import EVERY_BROKER, BrokerSettings
 from storage_svc.topics.catalog import CatalogError
+from storage_svc.topics.client_metrics import MATCH, SUBSCRIPTIONS_MAX, ClientMetrics, illegal, patterns
 from storage_svc.topics.config_changes import ConfigChange, InvalidChangeError, changed, check_request
 from storage_svc.topics.configs import TOPIC_CONFIGS, InvalidConfigError, check_configs
 from storage_svc.topics.group_configs import GROUP_CONFIGS, GroupConfigs
@@ -38,11 +44,13 @@ class ConfigAlterations:
         registry: TopicRegistry[LogConfig],
         groups: GroupConfigs,
         configured_groups_max: int,
+        client_metrics: ClientMetrics,
         brokers: BrokerAlterations,
     ) -> None:
         self._registry = registry
         self._groups = groups
         self._configured_groups_max = configured_groups_max
+        self._client_metrics = client_metrics
         self._brokers = brokers
 
     async def alter(self, request: pb.AlterConfigsRequest) -> list[pb.AlteredResource]:
@@ -63,6 +71,8 @@ class ConfigAlterations:
                 return self._alter_topic(resource, validate_only)
             if resource.type == GROUP_RESOURCE:
                 return self._alter_group(resource, validate_only)
+            if resource.type == CLIENT_METRICS_RESOURCE:
+                return await self._alter_client_metrics(resource, validate_only)
             if resource.type == BROKER_RESOURCE:
                 return await self._brokers.alter(resource, validate_only, request.asking_broker)
         except InvalidChangeError as error:
@@ -102,6 +112,32 @@ class ConfigAlterations:
             return _refused(ErrorCode.POLICY_VIOLATION, f"{len(self._groups)} groups have configs: that is the limit.")
         self._groups.configure(resource.name, configs)
         log.info("altered a group's configs", group=resource.name, configs=configs)
+        return pb.AlteredResource()
+
+
+    async def _alter_client_metrics(self, resource: pb.ConfigChanges, validate_only: bool) -> pb.AlteredResource:
+        """Alter the configs of a subscription, which need not exist. Each pattern is compiled in a turn of its own."""
+        if not resource.name:
+            return _refused(ErrorCode.INVALID_REQUEST, "Subscription name can't be empty")
+        if group_id_fault(resource.name, empty_allowed=False):
+            return _refused(ErrorCode.INVALID_REQUEST, "No subscription has a name as long as that.")
+        changes = _changes(resource)
+        given = [each for name, _, value in changes if name == MATCH for each in patterns(value or "")]
+        for pattern, expression in given:
+            await shared_turns(asyncio.get_running_loop()).next()
+            try:
+                TopicPattern(expression)
+            except InvalidPatternError as error:
+                raise illegal(pattern) from error
+        own = self._client_metrics.own(resource.name)
+        # As in Kafka, nothing is appended to its lists.
+        configs = changed(own, changes, {}, self._client_metrics.check, replaces_all=resource.replaces_all)
+        if validate_only or configs == own:
+            return pb.AlteredResource()
+        if not own and len(self._client_metrics) >= SUBSCRIPTIONS_MAX:
+            return _refused(ErrorCode.POLICY_VIOLATION, f"There are {SUBSCRIPTIONS_MAX} subscriptions: the limit.")
+        self._client_metrics.configure(resource.name, configs)
+        log.info("altered a subscription to metrics of clients", subscription=resource.name, configs=configs)
         return pb.AlteredResource()
 
 

@@ -1,5 +1,5 @@
-"""Configs of topics, groups and brokers as DescribeConfigs shows them: all known keys, with defaults, synonyms and
-sources."""
+"""Configs of topics, groups, brokers and subscriptions to clients' metrics as DescribeConfigs shows them: all known
+keys, with defaults, synonyms and sources."""
 
 from __future__ import annotations
 
@@ -12,12 +12,14 @@ from protocol_lib.errors import ErrorCode
 
 from storage_svc.topics.broker_configs import BROKER_CONFIGS
 from storage_svc.topics.broker_settings import DEFAULT, DYNAMIC_DEFAULT, EVERY_BROKER, BrokerSettings, Synonym
+from storage_svc.topics.client_metrics import CLIENT_METRICS_CONFIGS
 from storage_svc.topics.configs import TOPIC_CONFIGS, ConfigType
 from storage_svc.topics.group_configs import GROUP_CONFIGS
 
 TOPIC_RESOURCE: Final = 2
 BROKER_RESOURCE: Final = 4
 LOGGER_RESOURCE: Final = 8
+CLIENT_METRICS_RESOURCE: Final = 16
 GROUP_RESOURCE: Final = 32
 
 #: Names and values of configs are cut in messages about them: old versions have strings of up to 32,767 bytes.
@@ -25,13 +27,14 @@ MESSAGE_LENGTH_MAX: Final = 1000
 
 #: Kafka's config sources, but for those in broker_settings.
 _TOPIC_SOURCE: Final = 1
+_CLIENT_METRICS_SOURCE: Final = 7
 _GROUP_SOURCE: Final = 8
 
 _NODE_ID: Final = re.compile(r"[+-]?[0-9]{1,9}")
 
 
 class _Config(Protocol):
-    """The common properties of topic and group configs."""
+    """The common properties of the configs of topics, groups and subscriptions."""
 
     @property
     def name(self) -> str: ...
@@ -51,6 +54,7 @@ class ConfigDescriptions:
         broker: BrokerSettings,
         topic_configs: Callable[[str], Mapping[str, str] | None],
         group_configs: Callable[[str], Mapping[str, str]],
+        client_metrics: Callable[[str], Mapping[str, str]],
         is_broker: Callable[[int], bool],
     ) -> None:
         self._broker = broker
@@ -58,6 +62,8 @@ class ConfigDescriptions:
         self._topic_configs = topic_configs
         #: Group id -> the configs that were set for it, whether or not there is such a group.
         self._group_configs = group_configs
+        #: Subscription -> the configs that were set for it.
+        self._client_metrics = client_metrics
         self._is_broker = is_broker
         #: Broker config -> its synonyms, of the version of the settings.
         self._synonyms: dict[str, list[pb.Synonym]] = {}
@@ -89,6 +95,14 @@ class ConfigDescriptions:
             else:
                 answer.error_code = ErrorCode.INVALID_REQUEST
                 answer.error_message = "Group name must not be empty"
+        elif resource.type == CLIENT_METRICS_RESOURCE:
+            if resource.name:
+                own = self._client_metrics(resource.name)
+                every = CLIENT_METRICS_CONFIGS.values()
+                configs = [self._config(each, own, _CLIENT_METRICS_SOURCE, each.default) for each in every]
+            else:
+                answer.error_code = ErrorCode.INVALID_REQUEST
+                answer.error_message = "Client metrics subscription name must not be empty"
         else:
             answer.error_code = ErrorCode.INVALID_REQUEST
             answer.error_message = f"Unsupported resource type {resource.type}."
@@ -112,7 +126,7 @@ class ConfigDescriptions:
         *,
         is_read_only: bool = False,
     ) -> pb.Config:
-        """Describe a config of a topic or a group. `default`: the value without an own one; None: the broker's."""
+        """Describe a config that its resource may have set. `default`: the value without an own one; None: the broker's."""
         synonyms = self._broker_synonyms(config.broker_key) if config.broker_key else []
         if config.name in own:
             value = own[config.name]

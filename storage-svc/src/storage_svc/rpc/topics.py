@@ -20,6 +20,7 @@ from storage_svc.log.errors import LogError
 from storage_svc.rpc.config_alterations import ConfigAlterations
 from storage_svc.rpc.configs import (
     BROKER_RESOURCE,
+    CLIENT_METRICS_RESOURCE,
     GROUP_RESOURCE,
     LOGGER_RESOURCE,
     MESSAGE_LENGTH_MAX,
@@ -28,6 +29,7 @@ from storage_svc.rpc.configs import (
 )
 from storage_svc.rpc.topic_plan import Fault, Plan, TopicDefaults, TopicPlans
 from storage_svc.topics.catalog import CatalogError
+from storage_svc.topics.client_metrics import ClientMetrics
 from storage_svc.topics.group_configs import GroupConfigs
 from storage_svc.topics.names import name_fault
 from storage_svc.topics.registry import Topic, TopicRegistry
@@ -54,6 +56,7 @@ class TopicsService:
         configs: ConfigDescriptions,
         alterations: ConfigAlterations,
         group_configs: GroupConfigs,
+        client_metrics: ClientMetrics,
         create_internal: Mapping[str, Callable[[], Awaitable[ErrorCode]]],
         is_broker: Callable[[int], bool],
         live_brokers: Callable[[], Iterable[int]],
@@ -65,6 +68,7 @@ class TopicsService:
         self._plans = TopicPlans(registry, defaults, is_broker)
         self._live_brokers = live_brokers
         self._group_configs = group_configs
+        self._client_metrics = client_metrics
         self._alterations = alterations
 
     # --- describe -------------------------------------------------------------------------------------------------
@@ -262,6 +266,7 @@ class TopicsService:
             TOPIC_RESOURCE: self._registry.names(),
             LOGGER_RESOURCE: brokers,
             BROKER_RESOURCE: brokers,
+            CLIENT_METRICS_RESOURCE: self._client_metrics.names(),
             GROUP_RESOURCE: self._group_configs.group_ids(),
         }
         resources = [pb.NamedResource(type=kind, name=name) for kind, names in named.items() for name in names]

@@ -4,13 +4,14 @@
     topic_configs   a topic's own settings, as Kafka names and writes them
     group_configs   a group's, whether or not the group exists
     broker_configs  a broker's, altered at run time; see broker_settings for the names of brokers
+    client_metrics  a subscription's to metrics of clients
     deletions       ids of deleted and half-made topics whose directories may be there
     gateways        gateway name -> node id, for ever; ids start at 1
     counters        next_producer_id, next_node_id
 
 Every change is one transaction and durable when the call returns (WAL, synchronous=FULL). A damaged file is refused at
-its opening: its contents do not show the losses. Without a file, all but the settings of topics, groups and brokers,
-gateway ids and unfinished deletions is found again in the logs. The log folder's lock keeps other processes away.
+its opening: its contents do not show the losses. Without a file, all but the settings of topics, groups, brokers and
+subscriptions, gateway ids and unfinished deletions is found again in the logs. The log folder's lock keeps other processes away.
 Owner: the storage service's event loop; calls block it for one sync, and control work is rare.
 """
 
@@ -24,7 +25,7 @@ from pathlib import Path
 from typing import Final
 
 FILE_NAME: Final = "catalog.sqlite"
-_SCHEMA_VERSION: Final = 3
+_SCHEMA_VERSION: Final = 4
 _GROUP_CONFIGS: Final = """
 CREATE TABLE group_configs (group_id TEXT NOT NULL, name TEXT NOT NULL, value TEXT NOT NULL,
                             PRIMARY KEY (group_id, name)) WITHOUT ROWID;
@@ -33,6 +34,10 @@ _BROKER_CONFIGS: Final = """
 CREATE TABLE broker_configs (broker TEXT NOT NULL, name TEXT NOT NULL, value TEXT NOT NULL,
                              PRIMARY KEY (broker, name)) WITHOUT ROWID;
 """
+_CLIENT_METRICS: Final = """
+CREATE TABLE client_metrics (subscription TEXT NOT NULL, name TEXT NOT NULL, value TEXT NOT NULL,
+                             PRIMARY KEY (subscription, name)) WITHOUT ROWID;
+"""
 _SCHEMA: Final = f"""
 BEGIN;
 CREATE TABLE topics (name TEXT PRIMARY KEY, id BLOB NOT NULL UNIQUE, partition_count INTEGER NOT NULL) WITHOUT ROWID;
@@ -40,6 +45,7 @@ CREATE TABLE topic_configs (topic TEXT NOT NULL REFERENCES topics(name) ON DELET
                             value TEXT NOT NULL, PRIMARY KEY (topic, name)) WITHOUT ROWID;
 {_GROUP_CONFIGS.strip()}
 {_BROKER_CONFIGS.strip()}
+{_CLIENT_METRICS.strip()}
 CREATE TABLE deletions (id BLOB PRIMARY KEY, name TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE gateways (name TEXT PRIMARY KEY, node_id INTEGER NOT NULL UNIQUE) WITHOUT ROWID;
 CREATE TABLE counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
@@ -48,7 +54,11 @@ PRAGMA user_version = {_SCHEMA_VERSION};
 COMMIT;
 """
 #: The tables that a file of an older version lacks.
-_UPGRADES: Final = {1: _GROUP_CONFIGS + _BROKER_CONFIGS, 2: _BROKER_CONFIGS}
+_UPGRADES: Final = {
+    1: _GROUP_CONFIGS + _BROKER_CONFIGS + _CLIENT_METRICS,
+    2: _BROKER_CONFIGS + _CLIENT_METRICS,
+    3: _CLIENT_METRICS,
+}
 
 _WHAT_TO_DO: Final = (
     f"put a copy of it back, or move {FILE_NAME}, {FILE_NAME}-wal and {FILE_NAME}-shm away, as `millrace storage"
@@ -186,6 +196,19 @@ class Catalog:
             connection.execute("DELETE FROM group_configs WHERE group_id = ?", (group_id,))
             connection.executemany(
                 "INSERT INTO group_configs VALUES (?, ?, ?)", [(group_id, key, value) for key, value in configs.items()]
+            )
+
+    def client_metrics(self) -> dict[str, dict[str, str]]:
+        """Return the configs set for each subscription."""
+        return self._configs("SELECT subscription, name, value FROM client_metrics")
+
+    def set_client_metrics(self, subscription: str, configs: Mapping[str, str]) -> None:
+        """Set these configs and no others for the subscription."""
+        with self._transaction() as connection:
+            connection.execute("DELETE FROM client_metrics WHERE subscription = ?", (subscription,))
+            connection.executemany(
+                "INSERT INTO client_metrics VALUES (?, ?, ?)",
+                [(subscription, key, value) for key, value in configs.items()],
             )
 
     def remove_topic(self, name: str) -> None:

@@ -6,6 +6,7 @@ import pytest
 from broker_contract import cluster_pb2 as cluster
 from broker_contract import topics_pb2 as topics
 from protocol_lib.errors import ErrorCode
+from storage_svc.rpc import config_alterations
 
 from tests.unit.storage_svc.rpc.control_peer import Peer, new
 
@@ -90,7 +91,9 @@ async def test_group_configs_with_source_and_synonyms(peer: Peer) -> None:
         (32, "g", {"nonsense": "1"}, (E.INVALID_CONFIG, "Unknown group config name: nonsense")),
         (4, "9", {}, (E.INVALID_REQUEST, "Unexpected broker id, but received 9")),
         (2, "nowhere", {"flush_ms": None}, (E.INVALID_REQUEST, "Null value not supported for : flush.ms")),
-        (16, "all", {}, (E.INVALID_REQUEST, "Unknown resource type 16")),
+        (8, "1", {}, (E.INVALID_REQUEST, "Unknown resource type 8")),
+        (16, "", {}, (E.INVALID_REQUEST, "Subscription name can't be empty")),
+        (16, "s", {"match": "client_id=["}, (E.INVALID_CONFIG, "Illegal client matching pattern: client_id=[")),
     ],
 )
 async def test_configs_that_cannot_be_altered(
@@ -116,12 +119,46 @@ async def test_the_number_of_groups_with_configs_is_bounded(peer: Peer) -> None:
     assert await alter(peer, 32, "a", consumer_session_timeout_ms="55000") == (0, "")
 
 
+async def test_configs_of_a_subscription(peer: Peer) -> None:
+    assert await alter(peer, 16, "s", interval_ms=" 500 ", match="client_id=a.*, client_software_name=Java") == (0, "")
+    append = topics.ConfigChange(name="metrics", operation=2, value="org.apache")
+    resource = topics.ConfigChanges(type=16, name="s", changes=[append])
+    (outcome,) = (await peer.topics.AlterConfigs(topics.AlterConfigsRequest(resources=[resource]))).resources
+    refused = "Can't APPEND to key metrics because its type is not LIST."
+    assert (outcome.error_code, outcome.error_message) == (E.INVALID_CONFIG, refused)
+    answer = await peer.configs(16, "s")
+    assert [(each.name, each.value, each.source, each.type, each.is_default) for each in answer.configs] == [
+        ("interval.ms", "500", 7, 3, False),
+        ("match", "client_id=a.*,client_software_name=Java", 7, 7, False),
+        ("metrics", "", 5, 7, True),
+    ]
+    assert [[(each.name, each.value, each.source) for each in config.synonyms] for config in answer.configs] == [
+        [("interval.ms", "500", 7)],
+        [("match", "client_id=a.*,client_software_name=Java", 7)],
+        [],
+    ]
+
+
+async def test_the_number_of_subscriptions_is_bounded(peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(config_alterations, "SUBSCRIPTIONS_MAX", 1)
+    assert await alter(peer, 16, "a", metrics="*") == (0, "")
+    assert await alter(peer, 16, "b", metrics="*") == (E.POLICY_VIOLATION, "There are 1 subscriptions: the limit.")
+    assert await alter(peer, 16, "a", metrics="x") == (0, "")
+
+
 async def test_what_has_configs_is_listed(peer: Peer) -> None:
     await peer.create(new("orders"))
     await peer.cluster.RegisterGateway(cluster.RegisterGatewayRequest(name="gw", lease_ms=60_000))
     await alter(peer, 32, "g", consumer_session_timeout_ms="50000")
+    await alter(peer, 16, "s", metrics="*")
     answer = await peer.topics.ListConfigResources(topics.ListConfigResourcesRequest())
-    assert [(each.type, each.name) for each in answer.resources] == [(2, "orders"), (8, "1"), (4, "1"), (32, "g")]
+    assert [(each.type, each.name) for each in answer.resources] == [
+        (2, "orders"),
+        (8, "1"),
+        (4, "1"),
+        (16, "s"),
+        (32, "g"),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -133,6 +170,7 @@ async def test_what_has_configs_is_listed(peer: Peer) -> None:
         (4, "one", E.INVALID_REQUEST),
         (4, "²", E.INVALID_REQUEST),
         (8, "1", E.INVALID_REQUEST),
+        (16, "", E.INVALID_REQUEST),
     ],
 )
 async def test_configs_of_what_does_not_exist(peer: Peer, kind: int, name: str, expected: ErrorCode) -> None:

@@ -97,8 +97,11 @@ def test_configs_of_brokers_survive_and_change_together(catalog: Catalog, reopen
     assert again.broker_configs() == {"": {"b": "4"}, "*": {"c": "5"}}
 
 
-@pytest.mark.parametrize(("version", "missing"), [(1, ("group_configs", "broker_configs")), (2, ("broker_configs",))])
-def test_a_catalog_from_before_groups_or_brokers_had_configs(
+TABLES = ("group_configs", "broker_configs", "client_metrics")
+
+
+@pytest.mark.parametrize(("version", "missing"), [(1, TABLES), (2, TABLES[1:]), (3, TABLES[2:])])
+def test_a_catalog_from_before_other_resources_had_configs(
     catalog: Catalog, reopened: Reopened, version: int, missing: tuple[str, ...]
 ) -> None:
     catalog.add_topic(ORDERS)
@@ -108,11 +111,13 @@ def test_a_catalog_from_before_groups_or_brokers_had_configs(
     again = reopened()
     again.set_group_configs("g", {"a": "1"})
     again.set_broker_configs({"1": {"b": "2"}})
+    again.set_client_metrics("s", {"c": "3"})
     last = reopened()
-    assert (last.topics(), last.group_configs(), last.broker_configs()) == (
-        [ORDERS],
+    assert last.topics() == [ORDERS]
+    assert (last.group_configs(), last.broker_configs(), last.client_metrics()) == (
         {"g": {"a": "1"}},
         {"1": {"b": "2"}},
+        {"s": {"c": "3"}},
     )
 
 
