@@ -53,10 +53,10 @@ def decode_request_header(frame: Buffer) -> tuple[RequestHeader, int]:
         elif length < 0 or end > len(frame):
             raise DecodeError(f"a client id of {length} bytes")
         else:
-            client_id = str(frame[10:end], "utf-8")
+            client_id = str(frame[10:end], "utf-8", "replace")  # as Kafka
         if is_flexible(api_key, api_version):
             end = _skip_tags(frame, end)
-    except (DecodeError, struct.error, IndexError, UnicodeDecodeError) as fault:
+    except (DecodeError, struct.error, IndexError) as fault:
         raise DecodeError(f"request header: {fault}") from fault
     return RequestHeader(api_key, api_version, correlation_id, client_id), end
 

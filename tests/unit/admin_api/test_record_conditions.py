@@ -8,7 +8,11 @@ from protocol_lib.records.record import Record
 
 VALUE = b'{"a":{"b":[10,{"c":"deep"}]},"text":"hello world","n":1.5,"t":true,"zero":null,"odd name":"o\\"k"}'
 RECORD = Record(
-    7, 1_700_000_000_000, b'{"id":"k-7"}', VALUE, (("source", b"web"), ("source", b"second"), ("none", None))
+    7,
+    1_700_000_000_000,
+    b'{"id":"k-7"}',
+    VALUE,
+    (("source", b"web"), ("source", b"second"), ("none", None), ("\udcff", None)),
 )
 
 

@@ -60,11 +60,18 @@ def test_a_list_shows_the_beginning_of_long_contents() -> None:
     assert (shown["value"], shown["value_format"]) == ("é" * (SHOWN_BYTES_MAX // 2), "utf8")
     assert (len(shown["headers"]), shown["headers_count"]) == (64, 70)
     assert shown["headers"][63] == {
-        "name": "h63", "value": "x" * 1024, "value_format": "utf8", "value_size": 2000, "value_truncated": True,
+        "name": "h63", "name_format": "utf8", "name_size": 3, "name_truncated": False,
+        "value": "x" * 1024, "value_format": "utf8", "value_size": 2000, "value_truncated": True,
     }  # fmt: skip
     odd = rendered(Record(0, 0, None, b"x" + "é".encode() * 40_000))
     assert (odd["value_format"], odd["value"][-1], len(odd["value"])) == ("utf8", "é", SHOWN_BYTES_MAX // 2)
     assert rendered(Record(0, 0, None, b"[" + b" " * 70_000 + b"]"))["value_format"] == "utf8"
+
+
+def test_names_of_headers() -> None:
+    (odd, long) = rendered(Record(0, 0, None, None, (("\udcff\udcfe", None), ("é" * 600, None))))["headers"]
+    assert [odd[f"name{each}"] for each in ("", "_format", "_size", "_truncated")] == ["//4=", "base64", 2, False]
+    assert [long[f"name{each}"] for each in ("", "_format", "_size", "_truncated")] == ["é" * 512, "utf8", 1200, True]
 
 
 def test_the_record_itself_is_whole() -> None:

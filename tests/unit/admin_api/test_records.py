@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -76,8 +77,8 @@ def test_a_page_in_full(stack: Stack, orders: str) -> None:
                 "value_truncated": False,
                 "headers": [
                     {
-                        "name": "source", "value": "web", "value_format": "utf8", "value_size": 3,
-                        "value_truncated": False,
+                        "name": "source", "name_format": "utf8", "name_size": 6, "name_truncated": False,
+                        "value": "web", "value_format": "utf8", "value_size": 3, "value_truncated": False,
                     }
                 ],
                 "headers_count": 1,
@@ -121,6 +122,21 @@ def test_a_page_in_full(stack: Stack, orders: str) -> None:
 )
 def test_modes_and_filters(stack: Stack, orders: str, query: dict[str, Any], expected: list[Place]) -> None:
     assert places(stack.http.get(f"{orders}/records", params=query)) == expected
+
+
+def test_a_header_with_a_name_of_bytes_hides_no_record(stack: Stack) -> None:
+    stack.create_topic("odd-names")
+    headers = ((), (("\udcff\udcfe", b"1"),), ())
+    records = [Record(number, 1, None, b"v", each) for number, each in enumerate(headers)]
+    stack.append_batch("odd-names", 0, build_batch(records))
+    path = "/api/v1/topics/odd-names/records"
+    page, one = stack.http.get(path), stack.http.get(f"{path}/0/1")
+    assert (places(page), page.json()["faults"]) == ([(0, 2), (0, 1), (0, 0)], [])
+    shown = {"name": "//4=", "name_format": "base64", "name_size": 2, "name_truncated": False}
+    assert one.json()["headers"][0].items() >= shown.items()
+    rows = [json.loads(line) for line in stack.http.get(f"{path}:download").text.splitlines()]
+    assert [row["offset"] for row in rows] == [0, 1, 2]
+    assert rows[1]["headers"][0].items() >= shown.items()
 
 
 @pytest.mark.parametrize("mode", ["newest", "oldest"])

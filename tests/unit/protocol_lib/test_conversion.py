@@ -20,7 +20,7 @@ from protocol_lib.records.record import Record, read_records
 
 NOW = 1_700_000_000_000
 RECORDS = [
-    Record(40, NOW, b"k", b"v" * 50, (("h", b"x"),)),
+    Record(40, NOW, b"k", b"v" * 50, (("h\udcff", b"x"),)),
     Record(41, NOW + 7, None, b"v" * 50),
     Record(44, NOW + 3, b"k3", None),
 ]

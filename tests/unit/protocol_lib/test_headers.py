@@ -41,7 +41,6 @@ def test_request_header(header, frame):
     [
         "0003 0009 00000007 fffe 00",
         "0003 0009 00000007 7fff 00",
-        "0003 0009 00000007 0001 ff 00",
         "0003 0009 00000007 ffff 7f",
         "0003 0009 00000007 ffff 01 05 7f",
         "0003 0009 00000007 ffff ffffffffff",
@@ -50,6 +49,11 @@ def test_request_header(header, frame):
 def test_a_broken_request_header_is_a_decode_error(frame):
     with pytest.raises(DecodeError, match=r"^request header: "):
         decode_request_header(bytes.fromhex(frame))
+
+
+def test_a_client_id_that_is_not_utf_8_is_read_as_kafka_reads_it():
+    frame = bytes.fromhex("0003 0008 00000007 0003 61ff62")
+    assert decode_request_header(frame) == (RequestHeader(3, 8, 7, "a\ufffdb"), len(frame))
 
 
 def test_tagged_fields_of_a_header_are_skipped():

@@ -128,7 +128,10 @@ class Filter:
         wanted = self.anywhere
         if (record.value and wanted in record.value) or (record.key and wanted in record.key):
             return True
-        return any(wanted in name.encode() or (content and wanted in content) for name, content in record.headers)
+        return any(
+            wanted in name.encode(errors="surrogateescape") or (content and wanted in content)
+            for name, content in record.headers
+        )
 
 
 def parse(text: str) -> Condition:

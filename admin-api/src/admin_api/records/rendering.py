@@ -5,8 +5,9 @@
     utf8      text
     base64, hex
 
-Bytes that are not of the requested format are shown in base64. JSON goes out byte for byte as it came in, so that no
-number changes: only line breaks, which JSON allows between its values alone, become spaces.
+Bytes that are not of the requested format are shown in base64, as is the name of a header that is not UTF-8. JSON goes
+out byte for byte as it came in, so that no number changes: only line breaks, which JSON allows between its values
+alone, become spaces.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ SHOWN_BYTES_MAX = 64 * 1024
 _ALL = 2**31
 #: Larger contents are shown in base64: a text can grow six times when it is written as JSON.
 TEXT_BYTES_MAX = 1024 * 1024
-#: Headers that a list shows, and bytes of the value of each.
+#: Headers that a list shows, and bytes of the name and of the value of each.
 _HEADERS_MAX = 64
 _HEADER_BYTES_MAX = 1024
 
@@ -59,7 +60,8 @@ def render(partition: int, record: Readable, formats: Formats) -> str:
 
 
 def _header(name: str, content: bytes | None, bytes_max: int) -> str:
-    return f'{{"name":{_dumps(name[:bytes_max])},{_field("value", content, "utf8", bytes_max)}}}'
+    key = name.encode(errors="surrogateescape")  # as protocol_lib reads bytes that are not UTF-8
+    return f"{{{_field('name', key, 'utf8', bytes_max)},{_field('value', content, 'utf8', bytes_max)}}}"
 
 
 def _field(name: str, data: bytes | None, wanted: Format, bytes_max: int) -> str:

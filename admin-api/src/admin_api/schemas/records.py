@@ -20,7 +20,10 @@ _Before = Annotated[int, Field(ge=-1, le=2**63 - 1, json_schema_extra={"format":
 
 
 class RecordHeader(BaseModel):
-    name: str
+    name: str = Field(description="Text, or base64 of a name that is not UTF-8.")
+    name_format: Literal["utf8", "base64"]
+    name_size: Int32 = Field(description="Bytes of the whole name.")
+    name_truncated: bool = Field(description="Whether only the beginning is shown.")
     value: str | None
     value_format: UsedFormat | None
     value_size: Int32 | None = Field(description="Bytes of the whole value.")

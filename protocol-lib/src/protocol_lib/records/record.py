@@ -7,6 +7,9 @@
 Deltas are relative to the batch's base timestamp and base offset. Under LogAppendTime every record has the batch's
 maximum timestamp. A record must take exactly the length it says, and the records the batch counts all of its bytes;
 its offset and its timestamp must be of 64 bits as those of the batch are.
+
+Clients may send the key of a header in bytes that are not UTF-8. Such a byte is one of the characters U+DC80 to U+DCFF
+here (Python's `surrogateescape`), and the same byte again when the record is written.
 """
 
 from collections.abc import Iterator
@@ -28,6 +31,9 @@ from protocol_lib.varint import (
 )
 
 Header = tuple[str, bytes | None]
+
+#: The error handler that keeps the bytes of a header's key which are not UTF-8.
+KEY_ERRORS: Final = "surrogateescape"
 
 #: A record of no key, no value and no headers: seven fields of a byte each.
 _RECORD_SIZE_MIN: Final = 7
@@ -141,7 +147,7 @@ def walk_records(
             if position != end:
                 raise DecodeError("a record is not as long as it says")
             yield record
-    except (IndexError, UnicodeDecodeError) as fault:
+    except IndexError as fault:
         raise DecodeError(f"record: {fault}") from fault
     if position != size:
         raise DecodeError(f"{size - position} bytes after the last record")
@@ -166,7 +172,7 @@ def _read_headers(body: bytes, position: int, end: int) -> tuple[tuple[Header, .
         if length & 1:
             raise DecodeError("a record header without a key")
         after = position + (length >> 1)
-        name = body[position:after].decode()
+        name = body[position:after].decode(errors=KEY_ERRORS)
         length = body[after]
         position = after + 1
         if length > 0x7F:
@@ -187,7 +193,7 @@ def write_record(record: Record, base_offset: int, base_timestamp: int, pieces: 
     if record.headers:
         tail = [write_signed(len(record.headers))]
         for name, content in record.headers:
-            encoded = name.encode()
+            encoded = name.encode(errors=KEY_ERRORS)
             tail += write_signed(len(encoded)), encoded
             tail += (_NULL,) if content is None else (write_signed(len(content)), content)
         headers = b"".join(tail)

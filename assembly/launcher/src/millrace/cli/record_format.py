@@ -5,7 +5,7 @@
     \\n \\r \\t \\0 \\xHH \\\\
 
 A length of -1 stands for null. A JSON object has `key` and `value` as text, or `key_base64` and `value_base64` where
-the bytes are not UTF-8, so that every record can be written and read again.
+the bytes are not UTF-8, so that every record can be written and read again. The same goes for the `name` of a header.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
+
+from protocol_lib.records.record import KEY_ERRORS
 
 from millrace.cli.errors import USAGE, CliError
 
@@ -50,7 +52,9 @@ def _length(content: bytes | None) -> int:
 
 
 def _headers(record: ShownRecord) -> bytes:
-    return b",".join(name.encode() + b"=" + (b"NULL" if value is None else value) for name, value in record.headers)
+    return b",".join(
+        name.encode(errors=KEY_ERRORS) + b"=" + (b"NULL" if value is None else value) for name, value in record.headers
+    )
 
 
 _FIELDS: dict[str, _Piece] = {
@@ -103,7 +107,9 @@ def to_json(record: ShownRecord) -> bytes:
         "timestamp": record.timestamp,
     }
     row |= _text("key", record.key) | _text("value", record.value)
-    row["headers"] = [{"name": name, **_text("value", value)} for name, value in record.headers]
+    row["headers"] = [
+        _text("name", name.encode(errors=KEY_ERRORS)) | _text("value", value) for name, value in record.headers
+    ]
     return json.dumps(row, ensure_ascii=False).encode() + b"\n"
 
 
@@ -134,9 +140,10 @@ def _text(name: str, content: bytes | None) -> dict[str, str | None]:
 
 
 def _name(header: dict[str, Any]) -> str:
-    name = str(header["name"])
-    name.encode()  # half of a surrogate pair is no text
-    return name
+    name = _bytes("name", header)
+    if name is None:
+        raise KeyError("name")
+    return name.decode(errors=KEY_ERRORS)
 
 
 def _bytes(name: str, row: dict[str, Any]) -> bytes | None:

@@ -15,7 +15,7 @@ from protocol_lib.errors import ProtocolError
 from protocol_lib.records.compression import Codec
 from protocol_lib.records.control import read_marker
 from protocol_lib.records.header import CODEC_MASK, CONTROL, DELETE_HORIZON, LOG_APPEND_TIME, TRANSACTIONAL
-from protocol_lib.records.record import Record
+from protocol_lib.records.record import KEY_ERRORS, Record
 
 from storage_svc.log.batch.header import Header, records_of
 from storage_svc.log.config import LogConfig
@@ -131,7 +131,7 @@ def _record(header: Header, index: int, record: Record) -> str:
     if header.base_sequence >= 0:
         line += f" sequence: {(header.base_sequence + index) & _SEQUENCE_MASK}"
     for name, content in record.headers:
-        line += f" header {name}: {_text(content)}"
+        line += f" header {_text(name.encode(errors=KEY_ERRORS))}: {_text(content)}"
     return f"{line} key: {_text(record.key)} value: {_text(record.value)}"
 
 

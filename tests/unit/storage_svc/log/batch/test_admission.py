@@ -29,6 +29,7 @@ KEYLESS = batch_of((NOW_MS, b"k"), (NOW_MS, None), (NOW_MS, b""), (NOW_MS, None)
 COMPACT = {"cleanup.policy": "compact"}
 UNCOMPRESSED = {"compression.type": "uncompressed"}
 GROWING = batch_of(*[(NOW_MS, b"k" * 20)] * 50, codec=Codec.ZSTD)
+ODD_KEY = build_batch([Record(0, NOW_MS, b"k", b"v", (("\udcff\udcfe", b"1"),))])
 STAMPED = edited(GOOD, 21, ">h", 0x08)
 TOO_OLD = batch_of((NOW_MS, b"k"), (NOW_MS - 1001, b"k"), (-1, b"k"))
 BOMB = zlib.compress(bytes(17 << 20), wbits=31)
@@ -149,6 +150,7 @@ ACCEPTED: dict[str, tuple[bytes, dict[str, str]]] = {
     "no key where none is needed": (KEYLESS, {}),
     "as many records as the bytes have room for": (with_records(bytes(21), 3), {}),
     "as many records as may be decompressed": (with_records(b"\0", (16 << 20) // 7, Codec.GZIP), {}),
+    "a header's key in bytes that are not UTF-8": (ODD_KEY, COMPACT),
     "records nobody opens": (edited(GOOD, 21, ">h", Codec.ZSTD), {}),
 }
 
@@ -160,6 +162,14 @@ def test_accepted(tmp_path, folders, read_all, case):
     appended = log.append(records)
     assert (appended.error_code, appended.base_offset, appended.error_message) == (0, 0, None)
     assert read_all(log)[61:] == records[61:]
+
+
+def test_the_key_of_a_header_survives_another_compression(tmp_path, folders, read_all):
+    config = LogConfig.from_properties({"compression.type": "gzip"})
+    log = folders.open(tmp_path).create("t", 0, bytes(16), config)
+    assert log.append(ODD_KEY).error_code == 0
+    assert read_batch_header(read_all(log)).codec == Codec.GZIP
+    assert list(read_records(read_all(log))) == list(read_records(ODD_KEY))
 
 
 def test_an_answer_names_so_many_bad_records_and_no_more(tmp_path, folders):

@@ -17,7 +17,7 @@ def partition(tmp_path, folders):
     directory = folders.open(tmp_path, clock=lambda: 1_700_000_000_500)
     log = directory.create("t", 0, bytes(16), LogConfig(index_interval_bytes=10))
     records = [
-        Record(0, 1_700_000_000_000, b"k", b"v", (("trace", b"\x01"),)),
+        Record(0, 1_700_000_000_000, b"k", b"v", (("trace", b"\x01"), ("\n\udcff", None))),
         Record(1, 1_700_000_000_001, None, b"two\nlines \xff"),
     ]
     log.append(build_batch(records, codec=Codec.GZIP))
@@ -48,7 +48,8 @@ def test_batches_and_records(partition):
         " CreateTime: 1700000000500 magic: 2 compresscodec: none",
     ]
     assert [line for line in lines if line.startswith("|")] == [
-        "| offset: 0 timestamp: 1700000000000 keySize: 1 valueSize: 1 header trace: \\x01 key: k value: v",
+        "| offset: 0 timestamp: 1700000000000 keySize: 1 valueSize: 1 header trace: \\x01 header \\n\\xff: null"
+        " key: k value: v",
         "| offset: 1 timestamp: 1700000000001 keySize: -1 valueSize: 11 key: null value: two\\nlines \\xff",
         "| offset: 2 timestamp: 1700000000002 keySize: 1 valueSize: -1 sequence: 2147483647 key: k value: null",
         "| offset: 3 timestamp: 1700000000500 keySize: 4 valueSize: 6 endTxnMarker: ABORT coordinatorEpoch: 3",
