@@ -4,8 +4,8 @@
     VALUES_MAX         its commas and opening brackets: about the number of values, each of which takes memory
     DEPTH_MAX          objects and arrays within each other
 
-The splitter looks at quotes and brackets alone, and once at each byte. Whether an object is good JSON decides its
-parser.
+The splitter looks at quotes and brackets alone, and once or twice at each byte; a regular expression passes over texts.
+Whether an object is good JSON decides its parser.
 """
 
 from __future__ import annotations
@@ -18,10 +18,17 @@ from admin_api import errors
 OBJECT_BYTES_MAX = 2 * 1024 * 1024
 VALUES_MAX = 100_000
 DEPTH_MAX = 64
+#: Bytes to feed at once: about two milliseconds for the slowest, texts that consist of escapes.
+FEED_BYTES = 16 * 1024
 
-_SPACE = b" \t\r\n"
-_OUTSIDE = re.compile(rb'["{}\[\]]')
-_IN_TEXT = re.compile(rb'["\\]')
+_SPACE = re.compile(rb"[ \t\r\n]*+")
+#: The rest of a text, up to its quote or to a backslash that is the last byte so far.
+_TEXT = rb'[^"\\]*+(?:\\[\s\S][^"\\]*+)*+'
+_IN_TEXT = re.compile(_TEXT)
+#: Everything up to the next bracket, or to a text that does not end yet.
+_OUTSIDE = re.compile(rb'[^"{}\[\]]*+(?:"' + _TEXT + rb'"[^"{}\[\]]*+)*+')
+_QUOTE, _BACKSLASH, _OBJECT = b'"\\{'
+_OPENING = b"{["
 
 
 class ObjectSplitter:
@@ -32,6 +39,8 @@ class ObjectSplitter:
         #: The place in the buffer to go on from, and the state there.
         self._at = 0
         self._depth = 0
+        #: Opening brackets of the object so far.
+        self._opened = 0
         self._in_text = False
         self._fault: errors.ApiError | None = None
 
@@ -42,19 +51,29 @@ class ObjectSplitter:
 
     def feed(self, data: bytes) -> list[bytes]:
         """Return the objects that these bytes complete, up to a fault: call `check` then."""
-        self._buffer += data
-        found: list[bytes] = []
+        buffer, found, begin = self._buffer, list[bytes](), 0
+        buffer += data
         try:
-            while (end := self._end()) is not None:
-                text = bytes(self._buffer[:end])
+            while True:
+                if not self._depth:
+                    self._pass(_SPACE)
+                    begin = self._at
+                    if begin == len(buffer):
+                        break
+                    if buffer[begin] != _OBJECT:
+                        raise errors.of_status(400, "Error processing message: every record must be a JSON object.")
+                if not self._reaches_end():
+                    break
+                self._opened = 0
+                text = bytes(buffer[begin : self._at])
                 _check(text)
                 found.append(text)
-                del self._buffer[:end]
-                self._at = 0
-            if len(self._buffer) > OBJECT_BYTES_MAX:
+            if len(buffer) - begin > OBJECT_BYTES_MAX:
                 raise _too_large()
         except errors.ApiError as fault:
             self._fault = fault
+        del buffer[:begin]
+        self._at -= begin
         return found
 
     def check(self) -> None:
@@ -62,40 +81,50 @@ class ObjectSplitter:
         if self._fault is not None:
             raise self._fault
 
-    def _end(self) -> int | None:
-        """Return where the first object ends, None if it does not yet. Drop white space before it."""
-        if not self._depth:
-            self._buffer = self._buffer.lstrip(_SPACE)
-            if not self._buffer:
-                return None
-            if self._buffer[0] != ord("{"):
-                raise errors.of_status(400, "Error processing message: every record must be a JSON object.")
+    def _reaches_end(self) -> bool:
+        """Go on to the end of the object, and return whether it is there."""
+        buffer = self._buffer
         while True:
-            mark = (_IN_TEXT if self._in_text else _OUTSIDE).search(self._buffer, self._at)
-            if mark is None:
-                self._at = max(self._at, len(self._buffer))
-                return None
-            self._at = mark.end()
-            match mark[0]:
-                case b"\\":
-                    self._at += 1  # the escaped byte, which may be yet to come
-                case b'"':
-                    self._in_text = not self._in_text
-                case b"{" | b"[":
-                    self._depth += 1
-                    if self._depth > DEPTH_MAX:
-                        raise errors.of_status(400, f"Error processing message: more than {DEPTH_MAX} levels.")
-                case _:
-                    self._depth -= 1
-                    if not self._depth:
-                        return self._at
+            if self._in_text:
+                self._pass(_IN_TEXT)
+                if self._at == len(buffer) or buffer[self._at] == _BACKSLASH:
+                    return False
+                self._at += 1
+                self._in_text = False
+            self._pass(_OUTSIDE)
+            if self._at == len(buffer):
+                return False
+            mark = buffer[self._at]
+            self._at += 1
+            if mark == _QUOTE:
+                self._in_text = True
+            elif mark in _OPENING:
+                self._depth += 1
+                self._opened += 1
+                if self._opened > VALUES_MAX:
+                    raise _too_many_values()
+                if self._depth > DEPTH_MAX:
+                    raise errors.of_status(400, f"Error processing message: more than {DEPTH_MAX} levels.")
+            else:
+                self._depth -= 1
+                if not self._depth:
+                    return True
+
+    def _pass(self, pattern: re.Pattern[bytes]) -> None:
+        """Move to the end of a pattern, which also matches no bytes."""
+        found = pattern.match(self._buffer, self._at)
+        self._at = found.end() if found is not None else self._at
 
 
 def _check(text: bytes) -> None:
     if len(text) > OBJECT_BYTES_MAX:
         raise _too_large()
-    if text.count(b",") + text.count(b"[") + text.count(b"{") > VALUES_MAX:
-        raise errors.of_status(400, f"A record has more than {VALUES_MAX} commas and opening brackets.")
+    if len(text) > VALUES_MAX and text.count(b",") + text.count(b"[") + text.count(b"{") > VALUES_MAX:
+        raise _too_many_values()
+
+
+def _too_many_values() -> errors.ApiError:
+    return errors.of_status(400, f"A record has more than {VALUES_MAX} commas and opening brackets.")
 
 
 def _too_large() -> errors.ApiError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import sys
 import time
 
 import pytest
@@ -75,8 +76,9 @@ def test_an_object_that_does_not_end() -> None:
         (b'{"a":"' + b"x" * OBJECT_BYTES_MAX + b'"}', 413),
         (b'{"a":' * (DEPTH_MAX + 1), 400),
         (b'{"a":[' + b"1," * VALUES_MAX + b"1]}", 400),
+        (b'{"a":[' + b"[]" * VALUES_MAX, 400),
     ],
-    ids=["without end", "large", "deep", "many values"],
+    ids=["without end", "large", "deep", "many values", "many brackets without end"],
 )
 def test_limits(body: bytes, status: int) -> None:
     splitter = ObjectSplitter()
@@ -88,13 +90,31 @@ def test_limits(body: bytes, status: int) -> None:
     assert len(ObjectSplitter().feed(b'{"a":' * DEPTH_MAX + b"1" + b"}" * DEPTH_MAX)) == 1
 
 
-@pytest.mark.parametrize("unit", [b"a", b'""', b"\\\\", b"{}", b"[]"])
+def test_a_text_of_escapes_is_one_step() -> None:
+    """A step of Python for each escape took 0.3 s for two megabytes."""
+    splitter, body = ObjectSplitter(), b'{"a":"' + b"\\n" * 500_000 + b'"}'
+    steps = 0
+
+    def count(_frame: object, event: str, _argument: object) -> None:
+        nonlocal steps
+        steps += event in ("call", "c_call")
+
+    before = sys.getprofile()
+    sys.setprofile(count)
+    try:
+        assert splitter.feed(body) == [body]
+    finally:
+        sys.setprofile(before)
+    assert steps < 50
+
+
+@pytest.mark.parametrize("unit", [b"a", b'""', b"\\\\", b"\\n", b"1,"])
 def test_each_byte_is_looked_at_once(unit: bytes) -> None:
     """Eight times the bytes, in steps, take about eight times the processor time, and not sixty-four times."""
 
     def seconds(size: int) -> float:
         splitter = ObjectSplitter()
-        body = b'{"a":' + (b'"' if unit in (b"a", b"\\\\") else b"[") + unit * (size // len(unit))
+        body = b'{"a":' + (b'"' if unit in (b"a", b"\\\\", b"\\n") else b"[") + unit * (size // len(unit))
         begun = time.thread_time()
         for at in range(0, len(body), 8192):
             splitter.feed(body[at : at + 8192])

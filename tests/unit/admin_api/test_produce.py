@@ -277,6 +277,15 @@ def test_batches_that_are_refused(
     assert (answer.status_code, answer.json()) == (status, {"error_code": error_code, "message": message})
 
 
+def test_a_batch_of_escapes_delays_nobody(stack: Stack, topic: str) -> None:
+    """The guard of event loops fails this test if the body is read in one step."""
+    body = '{"entries":[{"id":"1","value":{"type":"STRING","data":"' + r"\n" * 990_000 + '"}}]}'
+    answer = stack.http.post(f"{topic}/records:batch", content=body.encode(), headers=JSON)
+    assert answer.json()["successes"][0]["value"]["size"] == 990_000
+    two = stack.http.post(f"{topic}/records:batch", content=b'{"entries":[]} {}', headers=JSON)
+    assert (two.status_code, two.json()["message"]) == (400, "The body is not one JSON object.")
+
+
 def test_records_that_the_topic_refuses_alone(stack: Stack) -> None:
     """One too large for the topic is refused, and those of its batch are not."""
     configs = [{"name": "max.message.bytes", "value": "2000"}]

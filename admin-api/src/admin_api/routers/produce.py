@@ -18,13 +18,14 @@ from typing import Any
 from fastapi import FastAPI, Request
 from service_chassis import logs
 from service_chassis.http.bodies import BODY_KEY, Body, require_json
+from service_chassis.shared_turns import shared_turns
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from admin_api import errors
 from admin_api.new_records import NewRecord, Stored, new_record, parsed, rfc3339, size_of
-from admin_api.object_splitter import ObjectSplitter
+from admin_api.object_splitter import FEED_BYTES, ObjectSplitter
 from admin_api.routers.operations import CLUSTER, Operations
 from admin_api.schemas.produce import (
     ENTRIES_MAX,
@@ -71,7 +72,7 @@ async def produce_records(view: ClusterView, topic_name: TopicName, request: Req
     require_json(request)
     topic = await view.storage.topic(topic_name)
     body: Body = request.scope[BODY_KEY]
-    texts = _texts(body)
+    texts = _texts(body, STREAM_BYTES_MAX)
     first = await anext(texts, None)
     if first is None:
         raise errors.ApiError(422, 42206, "Payload error. Request body is empty. Data is required.")
@@ -84,8 +85,7 @@ async def produce_batch(view: ClusterView, topic_name: TopicName, request: Reque
     require_json(request)
     body: Body = request.scope[BODY_KEY]
     async with asyncio.timeout(SILENCE_TIMEOUT_S):
-        whole = b"".join([part async for part in body.parts(BATCH_BYTES_MAX)])
-    given = _batch(whole)
+        given = await _batch(body)
     topic = await view.storage.topic(topic_name)
     target = _Target(request, view.cluster_id, topic_name, topic.partition_count)
     answer = ProduceBatchResponse(successes=[], failures=[])
@@ -99,16 +99,16 @@ async def produce_batch(view: ClusterView, topic_name: TopicName, request: Reque
     return _json(207, answer.model_dump_json(exclude_none=True).encode())
 
 
-def _batch(text: bytes) -> ProduceBatchRequest:
+async def _batch(body: Body) -> ProduceBatchRequest:
     """Return the batch in a body. Raises ApiError: 42208 for the wrong entries, 400 for another shape."""
-    if not text:
+    texts: list[bytes] = []
+    async for found in _texts(body, BATCH_BYTES_MAX):
+        texts += found
+        if len(texts) > 1:
+            raise errors.of_status(400, "The body is not one JSON object.")
+    if not texts:
         raise _no_batch("Request body is empty. Data is required.")
-    splitter = ObjectSplitter()
-    found = splitter.feed(text)
-    splitter.check()
-    if found != [text.strip()]:
-        raise errors.of_status(400, "The body is not one JSON object.")
-    given = parsed(text, ProduceBatchRequest)
+    given = parsed(texts[0], ProduceBatchRequest)
     if not given.entries:
         raise _no_batch("Empty batch.")
     if len(given.entries) > ENTRIES_MAX:
@@ -217,18 +217,21 @@ class _Reports(Response):
             await reports.put(b"".join(map(_line, found)))
 
 
-async def _texts(body: Body) -> AsyncIterator[list[bytes]]:
-    """Yield the records of a body as their JSON texts arrive.
+async def _texts(body: Body, bytes_max: int) -> AsyncIterator[list[bytes]]:
+    """Yield the objects of a body as their JSON texts arrive. All bodies share the turns of the event loop.
 
     Raises:
         ApiError: 400, 408 or 413, after the records before it.
         ClientDisconnect: the sender left.
     """
-    splitter = ObjectSplitter()
-    async for part in body.parts(STREAM_BYTES_MAX, SILENCE_TIMEOUT_S):
-        if found := splitter.feed(part):
-            yield found
-        splitter.check()
+    splitter, turns = ObjectSplitter(), shared_turns(asyncio.get_running_loop())
+    async for part in body.parts(bytes_max, SILENCE_TIMEOUT_S):
+        for at in range(0, len(part), FEED_BYTES):
+            if at:
+                await turns.next()
+            if found := splitter.feed(part[at : at + FEED_BYTES]):
+                yield found
+            splitter.check()
     if not splitter.is_between:
         raise errors.of_status(400, "Error processing message: the body ends within a record.")
 
