@@ -68,6 +68,24 @@ class AdminSettings(ServiceSettings):
             " 429. 0: no limit."
         ),
     )
+    admin_stream_timeout_s: float = Field(
+        3600.0,
+        gt=0,
+        le=86_400,
+        description=(
+            "Longest stream of produced records (POST …/records), in seconds; then a report of error 408, and the"
+            " connection closes. Confluent's streaming.connection.max.duration.ms."
+        ),
+    )
+    admin_stream_silence_s: float = Field(
+        60.0,
+        gt=0,
+        le=3600,
+        description="Longest silence of the client within such a stream, in seconds; then it ends in the same way.",
+    )
+    admin_stream_bytes_max: int = Field(
+        1024**3, ge=1024, description="Bytes of such a stream; then a report of error 413, and it ends."
+    )
     admin_storage_timeout_s: float = Field(
         5.0, gt=0, le=300, description="Longest wait for one answer of storage, in seconds; then 503."
     )

@@ -6,6 +6,7 @@ import base64
 import json
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ import httpx
 import pytest
 from admin_api.kafka_clients import BROWSE, PRODUCE
 from protocol_lib.client.partitioner import murmur2
+from service_chassis.http.bodies import DRAIN_TIMEOUT_S
 
 if TYPE_CHECKING:
     from tests.unit.admin_api.conftest import OwnStorage, Stack
@@ -317,28 +319,42 @@ def test_log_append_time_is_reported(stack: Stack) -> None:
 
 
 def test_a_stream_of_too_many_bytes_ends_with_a_report(
-    stack: Stack, topic: str, monkeypatch: pytest.MonkeyPatch
+    stack: Stack, topic: str, admin: Callable[..., httpx.Client]
 ) -> None:
-    monkeypatch.setattr("admin_api.routers.produce.STREAM_BYTES_MAX", 300_000)
-    filler = b" " * 8192
-    found = stream(stack, topic, b'{"partition_id":0}', *([filler] * 40))
+    client = admin(stack.storage_address, admin_gateways=stack.kafka, admin_stream_bytes_max=300_000)
+    answer = client.post(f"{topic}/records", content=b'{"partition_id":0}' + b" " * 8192 * 40, headers=JSON)
+    found = reports(answer.text)
     assert [report["error_code"] for report in found] == [200, 413]
     assert found[1]["message"] == "The request body is larger than 300000 bytes."
     answer = stack.http.post(f"{topic}/records:batch", content=b" " * (2 * 1024 * 1024 + 1), headers=JSON)
     assert (answer.status_code, answer.json()["error_code"]) == (413, 413)
 
 
-def test_a_silent_sender_is_not_waited_for(stack: Stack, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("admin_api.routers.produce.SILENCE_TIMEOUT_S", 0.05)
-    with connected(stack) as connection:
+@pytest.mark.parametrize(
+    ("limit", "message"),
+    [
+        ("admin_stream_silence_s", "The request body took too long."),
+        ("admin_stream_timeout_s", "Streaming connection open for longer than allowed: Connection will be closed."),
+    ],
+)
+def test_a_stream_that_lasts_too_long_is_closed_at_once(
+    stack: Stack, topic: str, admin: Callable[..., httpx.Client], limit: str, message: str
+) -> None:
+    """No later record is swallowed: the answer and the connection end with the report."""
+    client = admin(stack.storage_address, admin_gateways=stack.kafka, **{limit: 0.3})
+    end = offset_end(stack, "produced", 0)
+    with socket.create_connection(("127.0.0.1", client.base_url.port), timeout=20) as connection:
         head = f"POST {topic}/records HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
         connection.sendall(f"{head}Content-Length: 1000\r\n\r\n".encode() + b'{"partition_id":0}')
+        begun = time.monotonic()
         received = b""
-        while b"408" not in received:
-            part = connection.recv(65536)
-            assert part
+        while part := connection.recv(65536):
             received += part
-    assert b'{"error_code":408,"message":"The request body took too long."}' in received
+        assert time.monotonic() - begun < DRAIN_TIMEOUT_S
+        connection.sendall(b'{"partition_id":0}')
+    assert received.endswith(b"\r\n0\r\n\r\n")
+    assert f'{{"error_code":408,"message":"{message}"}}'.encode() in received
+    assert offset_end(stack, "produced", 0) == end + 1
 
 
 def test_a_record_of_the_largest_size(stack: Stack, topic: str) -> None:

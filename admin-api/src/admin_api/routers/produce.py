@@ -4,7 +4,8 @@
     POST …/records:batch   {"entries": [{"id": "1", "value": …}]}  →  {"successes": […], "failures": […]}
 
 A stream is stored while it arrives, and its reports leave as soon as the records are durable. It ends with a report
-of error 408 after STREAM_TIMEOUT_S, and of 413 after STREAM_BYTES_MAX. After an error of JSON nothing more is read.
+of error 408 or 413 at the limits of time, silence and bytes that the settings have, and with one of 400 after an error
+of JSON. The connection closes then: nothing that arrives later is read and has no report.
 The client must read the reports: beyond REPORTS_MAX pieces of unread ones, the server stops to read records.
 """
 
@@ -18,6 +19,7 @@ from typing import Any
 from fastapi import FastAPI, Request
 from service_chassis import logs
 from service_chassis.http.bodies import BODY_KEY, Body, require_json
+from service_chassis.http.ring import LASTING_KEY
 from service_chassis.shared_turns import shared_turns
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
@@ -36,13 +38,12 @@ from admin_api.schemas.produce import (
     ProduceRequest,
     ProduceResponse,
 )
+from admin_api.settings import AdminSettings
 from admin_api.view import ClusterView, TopicName
 
-STREAM_BYTES_MAX = 64 * 1024 * 1024
-#: Seconds of a stream, and of silence within it. The middleware ends a request after 60 s.
-STREAM_TIMEOUT_S = 50.0
-SILENCE_TIMEOUT_S = 10.0
 BATCH_BYTES_MAX = 2 * 1024 * 1024
+#: Seconds from the head of a batch to its last byte.
+BATCH_TIMEOUT_S = 10.0
 #: Records that are sent to the gateway at once, and pieces of as many reports that wait for the client.
 SLICE = 200
 REPORTS_MAX = 16
@@ -68,23 +69,24 @@ def add_operations(app: FastAPI) -> None:
 
 
 async def produce_records(view: ClusterView, topic_name: TopicName, request: Request) -> Response:
-    """Produce records, one JSON object after the other. The answer has a report for each, in their order."""
+    """Produce one JSON object after the other, with a report for each: settings MILLRACE_ADMIN_STREAM_ have limits."""
     require_json(request)
     topic = await view.storage.topic(topic_name)
     body: Body = request.scope[BODY_KEY]
-    texts = _texts(body, STREAM_BYTES_MAX)
+    settings: AdminSettings = request.app.state.settings
+    texts = _texts(body, settings.admin_stream_bytes_max, settings.admin_stream_silence_s)
     first = await anext(texts, None)
     if first is None:
         raise errors.ApiError(422, 42206, "Payload error. Request body is empty. Data is required.")
     target = _Target(request, view.cluster_id, topic_name, topic.partition_count)
-    return _Reports(target, first, texts)
+    return _Reports(target, first, texts, settings.admin_stream_timeout_s)
 
 
 async def produce_batch(view: ClusterView, topic_name: TopicName, request: Request) -> Response:
     """Produce up to ten records. The answer lists those that are stored, and those that are not."""
     require_json(request)
     body: Body = request.scope[BODY_KEY]
-    async with asyncio.timeout(SILENCE_TIMEOUT_S):
+    async with asyncio.timeout(BATCH_TIMEOUT_S):
         given = await _batch(body)
     topic = await view.storage.topic(topic_name)
     target = _Target(request, view.cluster_id, topic_name, topic.partition_count)
@@ -102,7 +104,7 @@ async def produce_batch(view: ClusterView, topic_name: TopicName, request: Reque
 async def _batch(body: Body) -> ProduceBatchRequest:
     """Return the batch in a body. Raises ApiError: 42208 for the wrong entries, 400 for another shape."""
     texts: list[bytes] = []
-    async for found in _texts(body, BATCH_BYTES_MAX):
+    async for found in _texts(body, BATCH_BYTES_MAX, BATCH_TIMEOUT_S):
         texts += found
         if len(texts) > 1:
             raise errors.of_status(400, "The body is not one JSON object.")
@@ -172,18 +174,21 @@ class _Target:
 class _Reports(Response):
     """The answer to a stream: reports while records arrive."""
 
-    def __init__(self, target: _Target, first: list[bytes], texts: AsyncIterator[list[bytes]]) -> None:
+    def __init__(
+        self, target: _Target, first: list[bytes], texts: AsyncIterator[list[bytes]], timeout_s: float
+    ) -> None:
         super().__init__(media_type="application/json")
         del self.headers["content-length"]
         self._target = target
         self._first = first
         self._texts = texts
+        self._timeout_s = timeout_s
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
         reports: asyncio.Queue[bytes | None] = asyncio.Queue(REPORTS_MAX)
         producing = asyncio.create_task(self._produce(reports))
         try:
-            await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+            await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers, LASTING_KEY: True})
             while (part := await reports.get()) is not None:
                 await send({"type": "http.response.body", "body": part, "more_body": True})
             await send({"type": "http.response.body", "body": b"", "more_body": False})
@@ -195,7 +200,7 @@ class _Reports(Response):
     async def _produce(self, reports: asyncio.Queue[bytes | None]) -> None:
         """Produce the records, and put their reports into the queue; at last None."""
         try:
-            async with asyncio.timeout(STREAM_TIMEOUT_S):
+            async with asyncio.timeout(self._timeout_s):
                 await self._produce_texts(self._first, reports)
                 async for texts in self._texts:
                     await self._produce_texts(texts, reports)
@@ -217,7 +222,7 @@ class _Reports(Response):
             await reports.put(b"".join(map(_line, found)))
 
 
-async def _texts(body: Body, bytes_max: int) -> AsyncIterator[list[bytes]]:
+async def _texts(body: Body, bytes_max: int, silence_s: float) -> AsyncIterator[list[bytes]]:
     """Yield the objects of a body as their JSON texts arrive. All bodies share the turns of the event loop.
 
     Raises:
@@ -225,7 +230,7 @@ async def _texts(body: Body, bytes_max: int) -> AsyncIterator[list[bytes]]:
         ClientDisconnect: the sender left.
     """
     splitter, turns = ObjectSplitter(), shared_turns(asyncio.get_running_loop())
-    async for part in body.parts(bytes_max, SILENCE_TIMEOUT_S):
+    async for part in body.parts(bytes_max, silence_s):
         for at in range(0, len(part), FEED_BYTES):
             if at:
                 await turns.next()

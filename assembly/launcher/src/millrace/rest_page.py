@@ -26,6 +26,23 @@ Without `MILLRACE_ADMIN_AUTH=token` everyone has the role `admin`.
 | path | role | purpose |
 |---|---|---|
 """
+_TAIL = """
+## Streams of records
+
+`POST …/records` is one long request. Each record is stored when its JSON object has arrived. The answer has a report
+for each record. The reports of stored records have `error_code` 200.
+
+| limit | setting | default | at the limit |
+|---|---|---|---|
+| length of the stream | `MILLRACE_ADMIN_STREAM_TIMEOUT_S` | 3600 s | a report of error 408 |
+| silence of the client | `MILLRACE_ADMIN_STREAM_SILENCE_S` | 60 s | a report of error 408 |
+| bytes of the stream | `MILLRACE_ADMIN_STREAM_BYTES_MAX` | 1 GiB | a report of error 413 |
+| bytes of one record's JSON | | 2 MiB | a report of error 413 |
+| streams at once, batches at once | | 16, 8 | 503 with `Retry-After` after five seconds |
+
+The answer and the connection end with such a report. No record that is sent after it is stored. A client that does not
+read its reports holds up its stream.
+"""
 _PATHS = {
     "/": "a page of links",
     "/docs": "every operation as a page",
@@ -55,7 +72,7 @@ def rest_page() -> str:
     for tag in _tags():
         table = "".join(["| operation | request | role | purpose |\n|---|---|---|---|\n", *tag.rows])
         parts.append(f"## {tag.name}\n\n{tag.purpose}\n\n{table}")
-    return "\n".join(parts)
+    return "\n".join(parts) + _TAIL
 
 
 def readme_rest_table() -> str:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import contextlib
 import socket
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 from service_chassis import address
 from service_chassis.http import connections
 from service_chassis.http.connections import Connections
+from service_chassis.http.rules import Rules
 from service_chassis.http.server import listen, serving
 from starlette.types import Receive, Scope, Send
 from support.loop_thread import LoopThread
@@ -29,14 +31,16 @@ class Server:
     def __init__(self, loop: LoopThread) -> None:
         self.answer = b"answer"
         self.requests = 0
+        #: Whether the application reads the body.
+        self.reads = True
         self.connections = Connections(RULES)
         self.port = 0
         self._loop = loop
         self._opened = contextlib.AsyncExitStack()
         self._clients = contextlib.ExitStack()
 
-    def start(self, **limits: int) -> None:
-        self.connections = Connections(RULES, **limits)
+    def start(self, rules: Rules = RULES, **limits: int) -> None:
+        self.connections = Connections(rules, **limits)
 
         async def start() -> None:
             sockets = listen(address.parse("127.0.0.1:0"))
@@ -68,7 +72,7 @@ class Server:
 
     async def _app(self, _scope: Scope, receive: Receive, send: Send) -> None:
         self.requests += 1
-        while (await receive()).get("more_body"):
+        while self.reads and (await receive()).get("more_body"):
             pass
         headers = [(b"content-length", b"%d" % len(self.answer))]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
@@ -143,6 +147,22 @@ def test_a_body_that_never_ends_is_cut_off(server: Server, sent: bytes, monkeypa
     assert _all_of(server.connect(HEAD + b"Content-Length: 10\r\n\r\n" + sent)) == b""
 
 
+def test_an_answer_before_the_end_of_its_body_ends_the_connection(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The client sees the end at once. Bytes that it still sends are dropped for a while: a reset hides the answer."""
+    monkeypatch.setattr(connections, "LINGER_S", NEVER_S)
+    server.reads = False
+    server.start()
+    client = server.connect(HEAD + b"Content-Length: 1000000\r\n\r\n")
+    assert _all_of(client).endswith(b"\r\n\r\nanswer")
+    client.sendall(b"x" * 999_999 + b"y" + GET)
+    assert (server.counts(), server.requests) == ((1, 1, 0), 1)
+    monkeypatch.setattr(connections, "LINGER_S", 0.05)
+    assert _all_of(server.connect(HEAD + b"Content-Length: 10\r\n\r\n")).endswith(b"answer")
+    until(lambda: server.counts() == (1, 1, 0))
+
+
 def test_requests_in_time_are_not_disturbed(server: Server) -> None:
     server.start()
     client = server.connect()
@@ -202,6 +222,21 @@ def test_a_body_of_many_chunks_is_refused(server: Server, chunks: int) -> None:
         _answered(client)
     client = server.connect(GET)
     _answered(client)
+
+
+@pytest.mark.parametrize(("size", "is_served"), [(16, True), (1, False)])
+def test_a_stream_may_have_a_part_for_each_record(
+    server: Server, size: int, is_served: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Parts that are too small for a record are bounded: each costs more than its bytes."""
+    monkeypatch.setattr(connections, "STREAM_PARTS_MAX", 50)
+    server.start(replace(RULES, reads_in_parts=lambda _method, _path: "stream"))
+    part = b"%x\r\n%s\r\n" % (size, b"x" * size)
+    client = server.connect(HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + part * 600 + b"0\r\n\r\n")
+    if is_served:
+        _answered(client)
+    else:
+        assert b"HTTP/1.1 400 " in _all_of(client)
 
 
 def test_a_client_that_does_not_receive_is_cut_off(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,7 @@
     SEND_TIMEOUT_S       for the client to receive another part of its answer
     HEAD_BYTES_MAX       bytes of a head, FIELDS_MAX its lines
     PARTS_MAX            parts of a body: chunks and reads, each of which costs more than many bytes
+    LINGER_S             from the end of an answer whose body goes on to the end of the connection
     UNSENT_BYTES_MAX     bytes of all answers that clients are slow to receive; above it the slowest is cut off
 
 Silent and slow clients thus cost a bounded share, and a new client finds a place at once among any number of them.
@@ -40,9 +41,12 @@ HEAD_BYTES_MAX = 16 * 1024
 #: Apache's LimitRequestFields.
 FIELDS_MAX = 100
 PARTS_MAX = 512
-#: The same for a body that is read in parts: its endpoint bounds it in time, silence and bytes.
+#: The same for a body that is read in parts, and bytes that allow one part more: a record has no fewer. The endpoint
+#: bounds such a body in time, silence and bytes.
 STREAM_PARTS_MAX = 65_536
-STREAM_TIMEOUT_S = 75.0
+STREAM_PART_BYTES = 16
+#: A client that still sends would see a reset connection, and not the end of its answer; nginx lingers for 5 s.
+LINGER_S = 2.0
 #: Seconds in which a busy server may not yet have read the request that a new client has sent.
 GRACE_S = 2.0
 UNSENT_BYTES_MAX = 64 * 1024 * 1024
@@ -118,19 +122,21 @@ class _Parser(h11.Connection):
     def __init__(self, rules: Rules) -> None:
         super().__init__(h11.SERVER, HEAD_BYTES_MAX)
         self._reads_in_parts = rules.reads_in_parts
-        self._parts = 0
+        self._parts = self._bytes = 0
         #: Whether the endpoint of the last request reads its body in parts.
         self.is_stream = False
 
     def next_event(self) -> Any:
         event = super().next_event()
         if isinstance(event, h11.Request):
-            self._parts = 0
+            self._parts = self._bytes = 0
             path = event.target.partition(b"?")[0].decode("latin-1")
-            self.is_stream = self._reads_in_parts(event.method.decode("latin-1"), path)
+            self.is_stream = bool(self._reads_in_parts(event.method.decode("latin-1"), path))
         elif isinstance(event, h11.Data):
             self._parts += 1
-            if self._parts > (STREAM_PARTS_MAX if self.is_stream else PARTS_MAX):
+            self._bytes += len(event.data)
+            most = STREAM_PARTS_MAX + self._bytes // STREAM_PART_BYTES if self.is_stream else PARTS_MAX
+            if self._parts > most:
                 raise h11.RemoteProtocolError("too many parts of a body")
         return event
 
@@ -152,6 +158,8 @@ class Connection(H11Protocol, asyncio.BufferedProtocol):
         self._unsent_before = 0
         #: An answer is complete, except for its way to the client.
         self._completes = False
+        #: The answer is over, and the rest of the body is dropped.
+        self._lingers = False
         self._fields = 0
         self._end_of_read = b""
 
@@ -176,7 +184,7 @@ class Connection(H11Protocol, asyncio.BufferedProtocol):
         self.data_received(bytes(memoryview(self._read)[:nbytes]))
 
     def data_received(self, data: bytes) -> None:
-        if self.transport.is_closing():
+        if self.transport.is_closing() or self._lingers:
             return
         if self.conn.their_state is h11.IDLE and self._has_too_many_fields(data):
             self._refuse(431)
@@ -185,7 +193,13 @@ class Connection(H11Protocol, asyncio.BufferedProtocol):
         self._look()
 
     def on_response_complete(self) -> None:
-        """Go on to the next request, once the client has received this answer: it would get memory for another."""
+        """Go on to the next request, once the client has received this answer: it would get memory for another.
+
+        After an answer that did not wait for the end of its body, the connection ends.
+        """
+        if self.conn.their_state is h11.SEND_BODY and not self.transport.is_closing():
+            self._linger()
+            return
         self._completes = self in self._all.unsent  # mutant: unsent-answer-waits
         if not self._completes:
             super().on_response_complete()
@@ -210,6 +224,14 @@ class Connection(H11Protocol, asyncio.BufferedProtocol):
             self.on_response_complete()
         self._look()
 
+    def _linger(self) -> None:
+        """End the sending half, and close after LINGER_S."""
+        self._lingers = True  # mutant: ended-stream-closed
+        self._look()
+        self.flow.resume_reading()
+        self.transport.write_eof()
+        self._timer = self.loop.call_later(LINGER_S, self.transport.close)
+
     def cut(self) -> None:
         """Close at once and drop unsent bytes. The connection counts no more."""
         self._release()
@@ -233,13 +255,14 @@ class Connection(H11Protocol, asyncio.BufferedProtocol):
         if waits is _Waits.CLOSE:
             self._time_sending()
         elif waits in _TIMEOUTS_S:
-            is_stream = waits is _Waits.BODY and self._parser.is_stream
+            if waits is _Waits.BODY and self._parser.is_stream:
+                return  # its endpoint bounds the time
             # mutant: silent-http-client-timed
-            self._timer = self.loop.call_later(STREAM_TIMEOUT_S if is_stream else _TIMEOUTS_S[waits], self._on_late)
+            self._timer = self.loop.call_later(_TIMEOUTS_S[waits], self._on_late)
 
     def _state(self) -> _Waits:
         """Return the event that the server waits for, by the state that h11 and the transport have come to."""
-        if self.transport.is_closing():
+        if self.transport.is_closing() or self._lingers:
             return _Waits.CLOSE
         if self.conn.their_state is h11.SEND_BODY:
             return _Waits.BODY

@@ -8,7 +8,7 @@
 5. The sender of each request is known before its body is read: see `access`. A change leaves an audit line.
 6. Limits: a request counts from the moment at which its body is there (see `bodies`) to the beginning of its answer.
    RUNNING_MAX run at once. More wait for at most WAIT_TIMEOUT_S, if they are no more than WAITING_MAX. Probes do not
-   wait.
+   wait. Requests whose endpoint reads the body have places of their kind, from their head to the end of their answer.
 7. Requests are counted and timed by route template, never by raw path.
 8. An unhandled exception is logged whole and answered with a 500 that does not mention it.
 9. HEAD is a GET whose answer ends with its head. An endpoint of a stream finds HEAD_KEY and opens none.
@@ -46,9 +46,6 @@ HEAD_KEY = "service_chassis.http.head"
 LASTING_KEY = "service_chassis.http.lasting"
 #: Requests that run at once: they share one thread, and each may hold a large answer of another service.
 RUNNING_MAX = 16
-#: Requests at once whose endpoint reads the body in parts. They count from their head to the end of their answer, and
-#: each may hold 3 MB: an object that is not whole yet, and reports that its client does not read.
-STREAMS_MAX = 24
 #: Requests that wait for their turn; more are refused with 503, as those that waited for too long.
 WAITING_MAX = 256
 WAIT_TIMEOUT_S = 5.0
@@ -104,7 +101,7 @@ class RequestRing:
         self._correlation_ids = itertools.count(1)
         self._waiting = 0
         self._running = asyncio.Semaphore(RUNNING_MAX)
-        self._streams = asyncio.Semaphore(STREAMS_MAX)
+        self._in_parts = {kind: asyncio.Semaphore(places) for kind, places in self._rules.places.items()}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -139,7 +136,7 @@ class RequestRing:
             if scope["path"] in PROBES:
                 await self._app(scope, body.receive, answer.send)
                 return
-            turns = self._streams if in_parts else self._running
+            turns = self._in_parts[in_parts] if in_parts else self._running
             await self._take_turn(turns)
             answer.turn = None if in_parts else turns
             try:
@@ -210,13 +207,14 @@ class RequestRing:
 class _Answer:
     """The answer on its way out: gets the common headers, and remembers whether and how it began."""
 
-    __slots__ = ("_body", "_context", "_is_head", "_send", "status", "time_limit", "turn")
+    __slots__ = ("_body", "_context", "_is_head", "_lasts", "_send", "status", "time_limit", "turn")
 
     def __init__(self, send: Send, body: Body, context: RequestContext, *, is_head: bool) -> None:
         self._send = send
         self._body = body
         self._context = context
         self._is_head = is_head
+        self._lasts = False
         #: NO_ANSWER until the answer begins.
         self.status = NO_ANSWER
         #: The semaphore to release when the answer begins: a slow receiver of the rest holds up no other request.
@@ -225,14 +223,17 @@ class _Answer:
         self.time_limit: asyncio.Timeout | None = None
 
     async def send(self, message: Message) -> None:
-        """Send a part of the answer. Raises ClientDisconnect to end a stream whose head is sent alone."""
+        """Send a part of the answer. The end of a lasting one closes a connection whose body goes on.
+
+        Raises ClientDisconnect to end a stream whose head is sent alone.
+        """
         if message["type"] == "http.response.start":
             await self._send(self._begun(message))
             return
         goes_on = bool(message.get("more_body"))
         if self._is_head:
             message = {"type": "http.response.body", "body": b"", "more_body": False}
-        if self._body.to_come and not message.get("more_body"):
+        if self._body.to_come and not goes_on and not self._lasts:
             # The answer is out before the rest of the body is read, and only then is it over.
             await self._send({**message, "more_body": True})
             await self._body.drain()
@@ -245,7 +246,8 @@ class _Answer:
         """Return the head of the answer with the common headers."""
         self.status = message["status"]
         self.end_turn()
-        if message.pop(LASTING_KEY, False) and self.time_limit is not None:
+        self._lasts = message.pop(LASTING_KEY, False)
+        if self._lasts and self.time_limit is not None:
             self.time_limit.reschedule(None)
         headers = MutableHeaders(scope=message)
         headers["x-request-id"] = self._context.request_id

@@ -29,8 +29,11 @@ class Rules:
     audit: str
     #: Status -> the service's error code for a refusal of the ring; without one, the status is the code.
     codes: Mapping[int, int] = field(default_factory=dict)
-    #: (method, path) -> whether the endpoint reads the body as it arrives, with limits for it alone.
-    reads_in_parts: Callable[[str, str], bool] = lambda _method, _path: False
+    #: (method, path) -> the kind of requests whose endpoint reads the body as it arrives, with limits for it alone;
+    #: empty: the body is read first.
+    reads_in_parts: Callable[[str, str], str] = lambda _method, _path: ""
+    #: The most requests of each of these kinds at once.
+    places: Mapping[str, int] = field(default_factory=dict)
     #: path -> the beginning of it that links keep and routes do not have.
     root_path: Callable[[str], str] = lambda _path: ""
 
