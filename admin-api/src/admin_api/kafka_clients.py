@@ -28,6 +28,7 @@ from admin_api.idle import Idle
 
 if TYPE_CHECKING:
     from protocol_lib.client import Connection, FetchedPartition, ProducedPartition
+    from protocol_lib.records.header import BatchHeader
 
 CLIENT_ID = "admin-api"
 #: Seconds for which an idle connection is kept for the next borrower, and the number of those kept.
@@ -239,6 +240,19 @@ class KafkaClient:
                 connection, topic, positions, bytes_max=bytes_max, read_committed=read_committed, wait_ms=wait_ms
             )
         )
+
+    async def find_large_batch(self, topic: str, partition: int, offset: int) -> BatchHeader | None:
+        """Return the header of the batch that holds an offset if it exceeds ANSWER_BYTES_MAX, else None.
+
+        Raises:
+            ApiError: no gateway can be reached, or it does not answer in time.
+        """
+        from protocol_lib.client import find_large_batch
+
+        found = await self._ask(lambda connection: find_large_batch(connection, topic, partition, offset))
+        if found is not None:
+            self.cut()
+        return found
 
     async def new_producer_id(self) -> tuple[int, int]:
         """Return a producer id and its epoch. Raises ApiError if a gateway cannot be reached or gives none."""

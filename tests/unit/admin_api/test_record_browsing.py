@@ -197,11 +197,16 @@ async def test_a_batch_that_decompresses_to_too_much_is_reported() -> None:
     assert browse.faults == [Fault(0, 2, "records decompress to more than 16777216 bytes")]
 
 
-async def test_a_batch_that_is_too_large_for_an_answer_is_reported() -> None:
-    log = ScriptedLog({0: [batch(0, 2), batch(2, 1, value=bytes(17_000_000))], 1: [batch(0, 1)]})
-    browse, _ = await page(log, whole(log), newest_first=False)
-    assert shown(browse) == [(0, 0), (1, 0), (0, 1)]
-    assert browse.faults == [Fault(0, 2, "a record batch is too large to be shown")]
+@pytest.mark.parametrize("newest_first", [True, False], ids=["newest", "oldest"])
+async def test_a_batch_that_is_too_large_for_an_answer_is_reported(newest_first: bool) -> None:
+    """The records after it show, too."""
+    log = ScriptedLog({0: [batch(0, 2), batch(2, 1, value=bytes(17_000_000)), batch(3, 2)], 1: [batch(0, 1)]})
+    browse, truncated = await page(log, whole(log), newest_first=newest_first)
+    assert shown(browse) == (
+        [(0, 4), (0, 3), (0, 1), (0, 0), (1, 0)] if newest_first else [(0, 0), (1, 0), (0, 1), (0, 3), (0, 4)]
+    )
+    assert browse.faults == [Fault(0, 2, "a record batch of more than 16777216 bytes")]
+    assert (truncated, browse.ranges) == (False, [])
 
 
 async def test_records_that_are_deleted_meanwhile_are_reported() -> None:

@@ -13,7 +13,9 @@ import httpx
 import pytest
 from admin_api.errors import ApiError
 from admin_api.kafka_clients import DOWNLOAD, TAIL
+from admin_api.records import downloading
 from admin_api.records.conditions import Filter
+from admin_api.records.cursors import Left
 from admin_api.records.rendering import Formats
 from admin_api.records.tailing import EVENTS_PER_S, Tail, positions_after
 from protocol_lib.records.batch import HEADER_SIZE, build_batch
@@ -259,8 +261,42 @@ async def test_a_tail_leaves_out_what_it_cannot_read(fault: str) -> None:
     log = ScriptedLog({0: [bytes(damaged) if fault == "damaged" else records(1, bytes(17_000_000))]})
     log.errors = {0: 1} if fault == "deleted" else {}
     _, piece = await _first_events(log, {0: 0}, 7, 2)
-    dropped = b'event: dropped\ndata: {"partition":0,"from_offset":0,"to_offset":6}\nid: 0:6\n\n'
-    assert piece == dropped
+    last = 0 if fault == "too large" else 6
+    assert piece == b'event: dropped\ndata: {"partition":0,"from_offset":0,"to_offset":%d}\nid: 0:%d\n\n' % (last, last)
+
+
+async def test_a_tail_goes_on_after_a_batch_that_is_too_large() -> None:
+    """The other partitions lose nothing."""
+    log = ScriptedLog({0: [records(1, bytes(17_000_000))], 1: [records(1)]})
+    _, first, second = await _first_events(log, {0: 0, 1: 0}, 7, 3)
+    assert first == b'event: dropped\ndata: {"partition":0,"from_offset":0,"to_offset":0}\nid: 0:0,1:-1\n\n'
+    assert second.startswith(b'data: {"partition":1,"offset":0,')
+
+
+async def test_a_download_names_the_records_that_it_cannot_show() -> None:
+    damaged = bytearray(records(2))
+    damaged[HEADER_SIZE : HEADER_SIZE + 8] = b"\xff" * 8
+    parts = [records(1), records(1, bytes(17_000_000)), bytes(damaged), records(1)]
+    log = ScriptedLog({0: [_moved(part, offset) for part, offset in zip(parts, (0, 1, 2, 4), strict=True)]})
+    async with client_of(log) as client:
+        pieces = [
+            piece
+            async for piece in downloading.lines(
+                client, "t", [Left(0, 0, 5)], Filter(), Formats(whole=True), read_committed=False
+            )
+        ]
+    rows = [json.loads(line) for line in b"".join(pieces).splitlines()]
+    assert [row.get("offset") for row in rows] == [0, None, None, 4]
+    assert rows[1] == {
+        "partition": 0,
+        "fault": {"from_offset": 1, "to_offset": 1, "message": "a record batch of more than 16777216 bytes"},
+    }
+    fault = rows[2]["fault"]
+    assert (fault["from_offset"], fault["to_offset"]) == (2, 3)
+
+
+def _moved(batch: bytes, offset: int) -> bytes:
+    return offset.to_bytes(8, "big") + batch[8:]
 
 
 async def test_a_quiet_tail_sends_a_comment(monkeypatch: pytest.MonkeyPatch) -> None:

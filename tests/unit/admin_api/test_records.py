@@ -139,6 +139,20 @@ def test_a_header_with_a_name_of_bytes_hides_no_record(stack: Stack) -> None:
     assert rows[1]["headers"][0].items() >= shown.items()
 
 
+def test_a_record_that_is_too_large_to_be_shown(stack: Stack) -> None:
+    stack.create_topic("large")
+    batch = build_batch([Record(0, 1, None, bytes(17_000_000))], codec=Codec.GZIP)
+    for each in (batch, build_batch([Record(0, 1, None, b"v")])):
+        stack.append_batch("large", 0, each)
+    answer = stack.http.get("/api/v1/topics/large/records/0/0")
+    message = "The record's batch is larger than 16777216 bytes; a Kafka client can read it."
+    assert (answer.status_code, answer.json()) == (413, {"error_code": 413, "message": message})
+    assert places(stack.http.get("/api/v1/topics/large/records")) == [(0, 1)]
+    rows = [json.loads(line) for line in stack.http.get("/api/v1/topics/large/records:download").text.splitlines()]
+    assert [sorted(row) for row in rows] == [["fault", "partition"], sorted(rows[1])]
+    assert rows[1]["offset"] == 1
+
+
 @pytest.mark.parametrize("mode", ["newest", "oldest"])
 @pytest.mark.parametrize("limit", [1, 5])
 def test_a_cursor_leads_through_the_topic(stack: Stack, orders: str, mode: str, limit: int) -> None:

@@ -22,7 +22,7 @@ from protocol_lib.errors import DecodeError
 from protocol_lib.records.record import Record
 
 from admin_api import errors
-from admin_api.answer_memory import AnswerTooLargeError
+from admin_api.answer_memory import ANSWER_BYTES_MAX, AnswerTooLargeError
 from admin_api.kafka_clients import KafkaClient
 from admin_api.records.conditions import Filter
 from admin_api.records.decoding import records_of
@@ -37,6 +37,7 @@ _FIRST_WINDOW = 32
 #: Bytes of a record that is kept as it is until its window is read.
 _SMALL_BYTES = 4096
 _OFFSET_OUT_OF_RANGE = 1
+LARGE_BATCH = f"a record batch of more than {ANSWER_BYTES_MAX} bytes"
 
 
 class Row(NamedTuple):
@@ -183,7 +184,20 @@ class Browse:
                 for each in partitions:
                     await self._load([each])
                 return
-            self._give_up(partitions[0], positions[first], "a record batch is too large to be shown")
+            await self._skip_large(partitions[0], positions[first])
+
+    async def _skip_large(self, partition: _Partition, position: int) -> None:
+        """Go on after the batch at a position, which is larger than an answer."""
+        large = await self._client.find_large_batch(self._topic, partition.unread.partition, position)
+        if large is None:
+            self._give_up(partition, position, LARGE_BATCH)
+            return
+        self.faults.append(
+            Fault(partition.unread.partition, max(large.base_offset, partition.unread.start), LARGE_BATCH)
+        )
+        if self._newest_first and position == partition.low:
+            partition.low = max(partition.unread.start, min(partition.low, large.base_offset))
+        self._advance(partition, large.last_offset + 1)
 
     async def _read(self, partition: _Partition, answer: FetchedPartition, *, is_first: bool) -> None:
         position = partition.position if self._newest_first else partition.unread.start

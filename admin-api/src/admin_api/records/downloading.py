@@ -1,11 +1,21 @@
-"""A download: the records of some partitions, one JSON object a line, one partition after the other."""
+"""A download: the records of some partitions, one JSON object a line, one partition after the other.
+
+Records that cannot be shown have a line, too: those of a batch that is malformed or larger than 16 MiB.
+
+    {"partition":0,"fault":{"from_offset":1,"to_offset":1,"message":"a record batch of more than 16777216 bytes"}}
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator, Sequence
 
+from protocol_lib.errors import DecodeError
+
 from admin_api import errors
+from admin_api.answer_memory import AnswerTooLargeError
 from admin_api.kafka_clients import KafkaClient
+from admin_api.records.browsing import LARGE_BATCH
 from admin_api.records.conditions import Filter
 from admin_api.records.cursors import Left
 from admin_api.records.decoding import records_of
@@ -26,20 +36,37 @@ async def lines(
         position = start
         while position < end:
             before, piece = position, bytearray()
-            for answer in await client.fetch(
-                topic, {partition: position}, bytes_max=_FETCH_BYTES, read_committed=read_committed
-            ):
+            try:
+                answers = await client.fetch(
+                    topic, {partition: position}, bytes_max=_FETCH_BYTES, read_committed=read_committed
+                )
+            except AnswerTooLargeError:
+                large = await client.find_large_batch(topic, partition, position)
+                if large is None:
+                    raise
+                position = large.last_offset + 1
+                yield _fault(partition, before, min(position, end), LARGE_BATCH)
+                continue
+            for answer in answers:
                 errors.check(answer.error_code)
                 for batch, is_visible in answer.batches():
                     position = batch.last_offset + 1
-                    for record in await records_of(batch) if is_visible else ():
-                        await work.pause()
-                        if before <= record.offset < end and wanted.admits(partition, record):
-                            piece += render(partition, record, formats).encode() + b"\n"
-                            if len(piece) >= _PIECE_BYTES:
-                                yield bytes(piece)
-                                piece.clear()
+                    try:
+                        for record in await records_of(batch) if is_visible else ():
+                            await work.pause()
+                            if before <= record.offset < end and wanted.admits(partition, record):
+                                piece += render(partition, record, formats).encode() + b"\n"
+                                if len(piece) >= _PIECE_BYTES:
+                                    yield bytes(piece)
+                                    piece.clear()
+                    except DecodeError as error:
+                        piece += _fault(partition, max(before, batch.base_offset), min(position, end), str(error))
             if piece:
                 yield bytes(piece)
             if position == before:
                 break  # the rest is hidden until a transaction ends
+
+
+def _fault(partition: int, start: int, end: int, message: str) -> bytes:
+    fault = {"from_offset": start, "to_offset": end - 1, "message": message}
+    return json.dumps({"partition": partition, "fault": fault}, separators=(",", ":")).encode() + b"\n"

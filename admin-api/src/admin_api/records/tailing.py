@@ -117,7 +117,9 @@ class Tail:
                     await self._read(answer, piece)
         except AnswerTooLargeError:
             for partition, position in positions.items():
-                await self._skip(partition, position, piece)
+                large = await self._client.find_large_batch(self._topic, partition, position)
+                if large is not None:
+                    self._drop(partition, position, large.last_offset + 1, piece)
         self._client.forget()
         if piece:
             # The next fetch begins with another partition, for a busy one fills an answer.

@@ -9,7 +9,7 @@ from fastapi import FastAPI, Path, Query, Request
 from starlette.responses import Response
 
 from admin_api import errors
-from admin_api.answer_memory import AnswerTooLargeError
+from admin_api.answer_memory import ANSWER_BYTES_MAX, AnswerTooLargeError
 from admin_api.kafka_clients import BROWSE, KafkaClients
 from admin_api.record_metrics import RecordMetrics
 from admin_api.records import cursors
@@ -102,6 +102,7 @@ async def get_record(
 ) -> Response:
     """Return one record whole, up to 16 MiB."""
     from protocol_lib.errors import DecodeError
+    from protocol_lib.records.compression import DecompressedTooLarge
 
     from admin_api.records.decoding import records_of
 
@@ -117,7 +118,10 @@ async def get_record(
                         if record.offset == offset:
                             return _json(render(partition_id, record, Formats(key_format, value_format, whole=True)))
                     break
-        except (AnswerTooLargeError, DecodeError) as error:
+        except (AnswerTooLargeError, DecompressedTooLarge) as error:
+            message = f"The record's batch is larger than {ANSWER_BYTES_MAX} bytes; a Kafka client can read it."
+            raise errors.of_status(413, message) from error
+        except DecodeError as error:
             raise errors.ApiError(500, 50002, f"The record cannot be read: {error}.") from error
     raise errors.not_found("This offset has no record: it was compacted away, or marks the end of a transaction.")
 

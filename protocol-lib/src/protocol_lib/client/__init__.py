@@ -22,7 +22,7 @@ from protocol_lib.client.group_admin import GroupDescription, GroupListing, Memb
 from protocol_lib.client.group_offsets import OffsetAndMetadata
 from protocol_lib.client.isolation import FetchedBatch
 from protocol_lib.client.metadata import Node, Partition, Topic, TopicPartition
-from protocol_lib.client.partition_fetch import FetchedPartition, fetch
+from protocol_lib.client.partition_fetch import FetchedPartition, fetch, find_large_batch
 from protocol_lib.client.partition_produce import ProducedPartition, new_producer_id, produce
 from protocol_lib.client.partitioner import Partitioner
 from protocol_lib.client.producer import Producer
@@ -74,6 +74,7 @@ __all__ = [
     "Topic",
     "TopicPartition",
     "fetch",
+    "find_large_batch",
     "new_producer_id",
     "produce",
 ]

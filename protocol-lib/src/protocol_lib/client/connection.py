@@ -32,7 +32,7 @@ from protocol_lib.client.errors import (
     UnsupportedByBrokerError,
     check,
 )
-from protocol_lib.client.receiving import FrameReceiver
+from protocol_lib.client.receiving import FrameReceiver, FrameTooLargeError
 from protocol_lib.client.sasl import SaslMechanism
 from protocol_lib.client.settings import Address, ClientSettings
 from protocol_lib.codec import decode, encode_parts
@@ -200,8 +200,10 @@ class Connection(asyncio.BufferedProtocol):
         try:
             for frame in self._receiver.received(nbytes):
                 self._deliver(frame)
+        except FrameTooLargeError as fault:
+            self._end(ResponseTooLargeError(f"{self.address}: {fault}", fault.start))
         except FrameError as fault:
-            self._end(ResponseTooLargeError(f"{self.address}: {fault}"))
+            self._end(InvalidResponseError(f"{self.address}: {fault}"))
         except DecodeError as fault:
             self._end(InvalidResponseError(f"{self.address}: {fault}"))
         if self._receiver.announced and self._room is not None and self._ended is None:

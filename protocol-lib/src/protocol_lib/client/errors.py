@@ -55,7 +55,10 @@ class InvalidResponseError(KafkaError):
 
 
 class ResponseTooLargeError(InvalidResponseError):
-    pass
+    def __init__(self, message: str, start: bytes = b"") -> None:
+        super().__init__(message)
+        #: The first bytes of the answer, its header included; at most 4 KB.
+        self.start = start
 
 
 class AuthenticationError(KafkaError):

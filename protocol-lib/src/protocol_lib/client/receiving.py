@@ -12,6 +12,18 @@ from protocol_lib.framing import FrameError
 
 _LENGTH: Final = Struct(">i")
 _BUFFER_BYTES: Final = 64 * 1024
+#: A longer frame comes from no broker: `HTTP` is a length of 1.2 billion.
+_LENGTH_MAX: Final = 1 << 30
+#: Bytes of a frame above the limit that are received: the head of an answer, and of its first record batch.
+_START_BYTES: Final = 4096
+
+
+class FrameTooLargeError(FrameError):
+    """A frame longer than the limit. `start` has its first bytes."""
+
+    def __init__(self, size: int, start: bytes) -> None:
+        super().__init__(f"a frame of {size} bytes")
+        self.start = start
 
 
 class FrameReceiver:
@@ -52,9 +64,14 @@ class FrameReceiver:
         shared, held, position = self._shared, self._held, 0
         while held - position >= _LENGTH.size:
             (length,) = _LENGTH.unpack_from(shared, position)
-            if not 0 <= length <= self._size_max:
+            if not 0 <= length < _LENGTH_MAX:
                 raise FrameError(f"a frame of {length} bytes")
             begin, end = position + _LENGTH.size, position + _LENGTH.size + length
+            if length > self._size_max:
+                start = bytes(shared[begin : min(end, begin + _START_BYTES, held)])
+                if len(start) < min(length, _START_BYTES):
+                    break
+                raise FrameTooLargeError(length, start)
             if end <= held:
                 frames.append(bytes(shared[begin:end]))
                 position = end

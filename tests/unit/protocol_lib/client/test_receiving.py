@@ -1,9 +1,11 @@
 """Frames out of a byte stream, however it is cut."""
 
+import random
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from protocol_lib.client.receiving import FrameReceiver
+from protocol_lib.client.receiving import FrameReceiver, FrameTooLargeError
 from protocol_lib.framing import FrameError
 
 FRAMES = [b"", b"a", b"b" * 1000, b"c" * 65_531, b"d" * 65_532, b"e" * 65_533, b"f" * 300_000, b"g"]
@@ -36,10 +38,19 @@ def test_small_frames_however_cut(frames, step):
     assert feed(FrameReceiver(1000), stream(frames), step) == frames
 
 
-@pytest.mark.parametrize("length", [b"\xff\xff\xff\xff", b"\x00\x00\x03\xe9", b"\x7f\xff\xff\xff"])
+@pytest.mark.parametrize("length", [b"\xff\xff\xff\xff", b"HTTP", b"\x7f\xff\xff\xff"])
 def test_a_length_no_frame_may_have_is_refused_at_once(length):
     with pytest.raises(FrameError):
         feed(FrameReceiver(1000), stream([b"before"]) + length, 100)
+
+
+@pytest.mark.parametrize("size", [1001, 100_000])
+@pytest.mark.parametrize("step", [1, 999, 50_000])
+def test_the_start_of_a_frame_above_the_limit_is_received(size, step):
+    data = random.Random(size).randbytes(size)
+    with pytest.raises(FrameTooLargeError, match=f"a frame of {size} bytes") as refused:
+        feed(FrameReceiver(1000), stream([b"before", data]), step)
+    assert refused.value.start == data[: min(size, 4096)]
 
 
 def test_frames_are_values_of_their_own():
