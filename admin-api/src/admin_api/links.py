@@ -1,6 +1,6 @@
 """URLs and resource names as Confluent's REST Proxy writes them.
 
-self            http://localhost:8082/v3/clusters/C/topics/T     under the address and the base path of the request
+self            http://localhost:8082/v3/clusters/C/topics/T     under MILLRACE_ADMIN_PUBLIC_URL, or the request's host
 resource_name   crn:///kafka=C/topic=T
 """
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Literal
+from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator
 from service_chassis import address
@@ -42,6 +43,14 @@ class AdminSettings(ServiceSettings):
             "Host names, separated by commas, that requests may be addressed to, except health checks (against DNS"
             " rebinding). IP addresses are served as well, on a loopback address for /metrics alone. Empty: any; on a"
             " loopback address only localhost and loopback addresses. `millrace up` lists this machine's names."
+        ),
+    )
+    admin_public_url: str = Field(
+        "",
+        description=(
+            "Base URL of the links in answers, such as https://admin.example/base behind a proxy with TLS. Empty: http"
+            " and the host that the request names. X-Forwarded headers, which anyone can send, are not read."
+            " Confluent's advertised.listeners."
         ),
     )
     admin_auth: Literal["", "none", "token"] = Field(
@@ -95,6 +104,14 @@ class AdminSettings(ServiceSettings):
     def _is_an_address(cls, value: str) -> str:
         address.parse(value)
         return value
+
+    @field_validator("admin_public_url")
+    @classmethod
+    def _is_a_base(cls, value: str) -> str:
+        parts = urlsplit(value)
+        if value and (parts.scheme not in ("http", "https") or not parts.hostname or "?" in value or "#" in value):
+            raise ValueError(f"{value!r} is not a URL as in https://admin.example/base")
+        return value.rstrip("/")
 
     @field_validator("admin_gateways")
     @classmethod

@@ -107,7 +107,9 @@ Calls = Annotated[StorageCalls, Depends(_calls)]
 async def _current_view(request: Request, calls: Calls) -> View:
     settings: AdminSettings = request.app.state.settings
     cluster = await calls.cluster()
-    links = Links(str(request.base_url), cluster.cluster_id)
+    public = settings.admin_public_url
+    base_url = public + request.scope.get("root_path", "") if public else str(request.base_url)
+    links = Links(base_url, cluster.cluster_id)
     return View(cluster.cluster_id, brokers_of(cluster.gateways, settings.admin_listener), calls, links)
 
 

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import re
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from admin_api import offset_targets
 from admin_api.errors import ApiError
 from admin_api.schemas.administration import ResetRequest
+from admin_api.schemas.requests import Request
 from admin_api.storage import Storage
 from broker_contract import administration_pb2
+from pydantic import ValidationError
 
 from tests.unit.admin_api.conftest import FLIGHTS_0_AND_1
 
@@ -206,3 +211,30 @@ def test_requests_that_mean_nothing(
 def test_durations_as_java_reads_them(text: str, milliseconds: int) -> None:
     given = ResetRequest(topic="t", to="duration", value=text)
     assert offset_targets._timestamp(given, 10**12) == 10**12 - milliseconds
+
+
+@pytest.mark.parametrize("value", [1.5, True, {}, "x" * 65, 2**63])
+def test_a_value_of_another_type_is_named_in_plain_words(stack: Stack, value: Any) -> None:
+    path = "/api/v1/consumer-groups/g/offsets:reset"
+    answer = stack.http.post(path, json={"to": "offset", "value": value, "dry_run": True})
+    kind = "a whole number of 64 bits or a text of at most 64 characters"
+    assert (answer.status_code, answer.json()["message"]) == (400, f"body.value: Input should be {kind}")
+
+
+def _kinds_of_requests(kind: type[Request] = Request) -> Iterator[type[Request]]:
+    for each in kind.__subclasses__():
+        yield each
+        yield from _kinds_of_requests(each)
+
+
+@pytest.mark.parametrize("kind", {each.__name__: each for each in _kinds_of_requests()}.values())
+def test_no_error_of_a_body_names_code(kind: type[Request]) -> None:
+    """The place of a fault in a union has pydantic's name of a validator, perhaps with an address of memory."""
+    for name in kind.model_fields:
+        for value in (None, 1.5, True, "x" * 1000, 2**64, {}, [], [{}], [1.5], {"x": {"y": 1.5}}):
+            try:
+                kind.model_validate_json(json.dumps({name: value}))
+            except ValidationError as error:
+                for fault in error.errors():
+                    assert all(re.fullmatch(r"\d+|[a-z]\w*", str(part)) for part in fault["loc"]), fault["loc"]
+                    assert " at 0x" not in fault["msg"]

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import httpx
 import pytest
+from admin_api.settings import AdminSettings
 from service_chassis import logs
 from service_chassis.http.ring import RUNNING_MAX, WAITING_MAX
 
@@ -53,6 +54,23 @@ def test_unknown_methods(stack: Stack, method: str, path: str, allowed: str) -> 
         message = f"This path does not have this method. It has: {allowed}."
         assert answer.json() == {"error_code": 405, "message": message}
         assert answer.headers.get_list("allow") == [allowed]
+
+
+@pytest.mark.parametrize("prefix", ["", "/kafka"])
+def test_links_behind_a_proxy(stack: Stack, admin: Callable[..., httpx.Client], prefix: str) -> None:
+    client = admin(stack.storage_address, admin_public_url="https://admin.example/base/")
+    stack.create_topic(f"proxied{prefix[1:]}")
+    answer = client.get(f"{prefix}/v3/clusters/-/topics?page_size=1", headers={"x-forwarded-proto": "gopher"}).json()
+    base = f"https://admin.example/base{prefix}{stack.cluster}/topics"
+    assert answer["metadata"]["self"] == base
+    assert answer["metadata"]["next"].startswith(f"{base}?")
+    assert answer["data"][0]["metadata"]["self"].startswith(f"{base}/")
+
+
+@pytest.mark.parametrize("url", ["admin.example", "ftp://x", "https://", "https://x/?a", "https://x/#a", "https://[x"])
+def test_a_base_of_links_that_is_no_url(url: str) -> None:
+    with pytest.raises(ValueError, match="admin_public_url"):
+        AdminSettings(admin_public_url=url)
 
 
 def test_a_hyphen_names_the_one_cluster(stack: Stack) -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, PlainValidator
+from pydantic_core import PydanticCustomError
 
-from admin_api.schemas.requests import GivenInt32, Request, Text
+from admin_api.schemas.requests import GivenInt32, Request, Text, as_text
 from admin_api.schemas.resources import Int32, Int64
 
 #: Partitions that a request may name; without names it means all.
@@ -103,6 +104,27 @@ class MetricRange(BaseModel):
     points: list[MetricPoint] = Field(description="The samples of the last 15 minutes, the oldest first.")
 
 
+def _number_or_text(value: object) -> int | str | None:
+    """Return a value of the right type. A union of pydantic's would name its validators, with addresses, in errors."""
+    if value is None or (type(value) is int and -(2**63) <= value < 2**63):
+        return value
+    if isinstance(value, str) and len(value) <= _TEXT_MAX:
+        return as_text(value)
+    kind = f"a whole number of 64 bits or a text of at most {_TEXT_MAX} characters"
+    raise PydanticCustomError("number_or_text", f"Input should be {kind}")
+
+
+_NumberOrText = Annotated[
+    int | str | None,
+    PlainValidator(
+        _number_or_text,
+        json_schema_input_type=Annotated[int, Field(ge=-(2**63), le=2**63 - 1)]
+        | Annotated[str, Field(max_length=_TEXT_MAX)]
+        | None,
+    ),
+]
+
+
 class ResetRequest(Request):
     model_config = ConfigDict(
         json_schema_extra={
@@ -117,12 +139,10 @@ class ResetRequest(Request):
     to: ResetTarget = Field(
         description="current: the committed offset, or the end where there is none. shift-by: relative to it."
     )
-    value: Annotated[int, Field(ge=-(2**63), le=2**63 - 1)] | Annotated[Text, Field(max_length=_TEXT_MAX)] | None = (
-        Field(
-            None,
-            description="For offset and shift-by a number; for timestamp ms since 1970 or a time as in RFC 3339, in UTC"
-            " unless it names its offset; for duration as in ISO 8601, PnDTnHnMnS: that long ago. Otherwise absent.",
-        )
+    value: _NumberOrText = Field(
+        None,
+        description="For offset and shift-by a number; for timestamp ms since 1970 or a time as in RFC 3339, in UTC"
+        " unless it names its offset; for duration as in ISO 8601, PnDTnHnMnS: that long ago. Otherwise absent.",
     )
     dry_run: bool = Field(False, description="Only say what would change.")
 

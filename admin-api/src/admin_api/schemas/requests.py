@@ -10,7 +10,7 @@ from pydantic_core import PydanticCustomError
 GivenInt32 = Annotated[int, Field(ge=-(2**31), le=2**31 - 1, json_schema_extra={"format": "int32"})]
 
 
-def _unicode(value: str) -> str:
+def as_text(value: str) -> str:
     """Refuse half a surrogate pair, which JSON can write but which is no text."""
     try:
         value.encode()
@@ -19,7 +19,7 @@ def _unicode(value: str) -> str:
     return value
 
 
-Text = Annotated[str, AfterValidator(_unicode)]
+Text = Annotated[str, AfterValidator(as_text)]
 
 
 class Request(BaseModel):
