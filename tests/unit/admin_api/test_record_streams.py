@@ -163,12 +163,29 @@ def test_a_tail_goes_on_after_the_last_event(stack: Stack, topic: str) -> None:
         _, first, second, last_id = events(answer.iter_lines(), 4)
         assert [json.loads(text[6:])["offset"] for text in (first, second)] == [1, 2]
         assert last_id == "id: 0:2,1:1"
-    headers = {"last-event-id": "0:99"}  # of a topic that was created again
+    headers = {"last-event-id": "0:99,1:1"}  # of a topic that was created again
     with stack.http.stream("GET", f"/api/v1/topics/{topic}/tail", headers=headers) as answer:
         texts = answer.iter_lines()
         assert events(texts, 1) == ["retry: 2000"]
         stack.append_batch(topic, 0, records(1))
         assert json.loads(events(texts, 1)[0][6:])["offset"] == 3
+    _idle(stack)
+
+
+def test_a_tail_follows_partitions_that_are_added(stack: Stack, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From their beginning, also after the client was away."""
+    monkeypatch.setattr("admin_api.records.tailing.LOOK_S", 0.0)
+    path = f"/api/v1/topics/{topic}/tail"
+    with stack.http.stream("GET", path) as answer:
+        texts = answer.iter_lines()
+        assert events(texts, 1) == ["retry: 2000"]
+        assert stack.http.patch(f"{stack.cluster}/topics/{topic}", json={"partitions_count": 3}).is_success
+        stack.append_batch(topic, 2, records(1))
+        data, last_id = events(texts, 2)
+        assert (json.loads(data[6:])["partition"], last_id) == (2, "id: 0:-1,1:-1,2:0")
+    with stack.http.stream("GET", path, headers={"last-event-id": "0:-1,1:-1"}) as answer:
+        _, data, last_id = events(answer.iter_lines(), 3)
+        assert (json.loads(data[6:])["partition"], last_id) == (2, "id: 0:-1,1:-1,2:0")
     _idle(stack)
 
 
@@ -249,7 +266,7 @@ async def _first_events(log: ScriptedLog, positions: dict[int, int], newest: int
         return newest
 
     async with client_of(log) as client:
-        tail = Tail(client, "t", positions, end, Filter(), Formats(), read_committed=False)
+        tail = Tail(client, "t", positions, end, None, Filter(), Formats(), read_committed=False)
         stream = tail.events()
         return [await anext(stream) for _ in range(count)]
 
@@ -314,7 +331,7 @@ async def test_a_tail_outlives_a_gateway_that_restarts(monkeypatch: pytest.Monke
         raise AssertionError
 
     async with client_of(log) as client:
-        stream = Tail(client, "t", {0: 0}, end, Filter(), Formats(), read_committed=False).events()
+        stream = Tail(client, "t", {0: 0}, end, None, Filter(), Formats(), read_committed=False).events()
         assert await anext(stream) == b"retry: 2000\n\n"
         waiting: asyncio.Task[Any] = asyncio.ensure_future(anext(stream))
         while len(log.fetches) < 3:  # noqa: ASYNC110

@@ -13,7 +13,8 @@
 
     :                                    nothing for a while
 
-A client that comes back with the last id goes on after it. A second has an allowance of events, of their bytes and of
+A client that comes back with the last id goes on after it. Partitions that are added meanwhile are read from their
+beginning, at most LOOK_S later. A second has an allowance of events, of their bytes and of
 records read. Once it is spent, the tail leaves out the rest of the partition up to its newest record, and says so.
 """
 
@@ -40,6 +41,8 @@ EVENTS_PER_S = 200
 BYTES_PER_S = 1024 * 1024
 SCANNED_PER_S = 5000
 HEARTBEAT_S = 15.0
+#: Seconds between two looks for added partitions. Consumers look each five minutes (metadata.max.age.ms).
+LOOK_S = 5.0
 #: Bytes of one fetch, and seconds between two that bring records: each costs about the same.
 _FETCH_BYTES = 256 * 1024
 _PAUSE_S = 0.05
@@ -59,16 +62,23 @@ class Tail:
         topic: str,
         positions: dict[int, int],
         newest: Callable[[int], Awaitable[int]],
+        added: Callable[[int], Awaitable[Mapping[int, int]]] | None,
         wanted: Filter,
         formats: Formats,
         *,
         read_committed: bool,
     ) -> None:
-        """Prepare a tail; `newest` returns the end of a partition whose next offset is gone."""
+        """Prepare a tail.
+
+        `newest` returns the end of a partition whose next offset is gone. `added` returns the first offset of each
+        partition from a number on, and raises ApiError when there are too many; None to follow no others.
+        """
         self._client = client
         self._topic = topic
         self._positions = positions
         self._newest = newest
+        self._added = added
+        self._looked_at = time.monotonic()
         self._filter = wanted
         self._formats = formats
         self._read_committed = read_committed
@@ -83,6 +93,7 @@ class Tail:
         sent_at = answered_at = time.monotonic()
         while True:
             try:
+                await self._look()
                 piece = await self._next_piece()
                 answered_at = time.monotonic()
             except errors.ApiError as error:
@@ -100,6 +111,12 @@ class Tail:
             elif time.monotonic() - sent_at > HEARTBEAT_S:
                 yield b":\n\n"
                 sent_at = time.monotonic()
+
+    async def _look(self) -> None:
+        """Follow partitions that were added, if it is time to look for them."""
+        if self._added is not None and time.monotonic() - self._looked_at >= LOOK_S:
+            self._positions.update(await self._added(max(self._positions) + 1))
+            self._looked_at = time.monotonic()
 
     async def _next_piece(self) -> bytes:
         """Wait for records, for a second at most, and return their events. Raises ApiError."""

@@ -108,17 +108,24 @@ async def tail_records(
     """Send new records as they come: at most 200 a second, with an event `dropped` for the others."""
     read_committed = isolation == "read_committed"
     partitions = await partitions_of(calls, topic_name, partition)
-    if len(partitions) > PARTITIONS_MAX:
-        raise errors.of_status(400, f"query.partition: name one, {len(partitions)} are more than {PARTITIONS_MAX}")
+    _check_number(len(partitions))
     ends = await bounds(calls, topic_name, partitions, read_committed=read_committed)
     from admin_api.records.tailing import Tail, positions_after
 
-    seen = {} if last_event_id is None else positions_after(last_event_id)
-    positions = {each.partition: min(max(seen.get(each.partition, each.end), each.start), each.end) for each in ends}
+    seen = None if last_event_id is None else positions_after(last_event_id)
+    positions = {each.partition: each.end for each in ends}
+    if seen is not None:  # a partition that is not in the id was added since
+        positions = {each.partition: min(max(seen.get(each.partition, 0), each.start), each.end) for each in ends}
 
     async def newest(partition: int) -> int:
         (found,) = await bounds(calls, topic_name, [partition], read_committed=read_committed)
         return found.end
+
+    async def added(first: int) -> dict[int, int]:
+        count = (await calls.topic(topic_name)).partition_count
+        _check_number(count)
+        others = await bounds(calls, topic_name, range(first, count)) if count > first else []
+        return {each.partition: each.start for each in others}
 
     if request.scope[HEAD_KEY]:  # mutant: head-opens-no-tail
         return LastingResponse.empty(media_type=EVENTS, cache_control="no-store")
@@ -127,8 +134,16 @@ async def tail_records(
     metrics.tails.inc()
     held.callback(metrics.tails.dec)
     formats = Formats(key_format, value_format)
-    followed = Tail(client, topic_name, positions, newest, wanted, formats, read_committed=read_committed)
+    followed = Tail(
+        *(client, topic_name, positions, newest, added if partition is None else None, wanted, formats),
+        read_committed=read_committed,
+    )
     return LastingResponse(followed.events(), held, media_type=EVENTS, cache_control="no-store")
+
+
+def _check_number(partitions: int) -> None:
+    if partitions > PARTITIONS_MAX:
+        raise errors.of_status(400, f"query.partition: name one, {partitions} are more than {PARTITIONS_MAX}")
 
 
 def _clients(request: Request) -> KafkaClients:
