@@ -343,6 +343,39 @@ def test_prometheus_reads_each_address(capsys):
     }
 
 
+def test_prometheus_reads_https_with_a_base_path_and_a_token(capsys):
+    address = "https://admin.example/base"
+    assert run("profile", "create", "prod", "--rest", address, "--token-file", "/run/token") == 0
+    capsys.readouterr()
+    rest = {
+        "job_name": "millrace-rest",
+        "scheme": "https",
+        "metrics_path": "/base/metrics",
+        "static_configs": [{"targets": ["admin.example"]}],
+    }
+    authorization = {"credentials_file": "/run/token"}
+    assert run("generate", "prometheus-config", "admin=http://h:9104/metrics") == 0
+    assert yaml.safe_load(capsys.readouterr().out)["scrape_configs"] == [
+        {"job_name": "millrace-admin", "static_configs": [{"targets": ["h:9104"]}]},
+        {**rest, "authorization": authorization},
+    ]
+    assert run("generate", "prometheus-config", "--rest", f"{address}/", "--token-file", "tok") == 0
+    (other,) = yaml.safe_load(capsys.readouterr().out)["scrape_configs"]
+    assert other == {**rest, "authorization": {"credentials_file": "tok"}}
+    assert run("generate", "prometheus-config", "--rest", "localhost:8082") == 0
+    assert "authorization" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("admin=9104",), ("admin=host",), ("admin=ftp://h:1",), ("admin=u:p@h:1",), ("--rest", "h:x"), ("a=[h:1",)],
+)
+def test_prometheus_reads_no_other_text(arguments, capsys):
+    assert run("generate", "prometheus-config", *arguments) == 2
+    assert " is not host:port or a URL\n" in capsys.readouterr().err
+    assert run("generate", "prometheus-config", "rest=h:1") == 2
+
+
 def test_the_dashboard_has_a_panel_for_each_query(capsys):
     assert run("generate", "grafana-dashboard") == 0
     shown = json.loads(capsys.readouterr().out)

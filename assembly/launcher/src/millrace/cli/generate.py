@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Annotated, Any
+from urllib.parse import urlsplit
 
 import typer
 
+from millrace.cli.errors import USAGE, CliError
 from millrace.cli.options import Rest, pairs
 
 generate = typer.Typer(
@@ -39,21 +42,54 @@ _WIDTH, _HEIGHT = 12, 8
 def prometheus_config(
     targets: Annotated[
         list[str] | None,
-        typer.Argument(metavar="SERVICE=HOST:PORT", help="Addresses of /metrics, as `millrace up` prints them."),
+        typer.Argument(
+            metavar="SERVICE=ADDRESS", help="host:port or URL of /metrics, as `millrace up` prints them. Several."
+        ),
     ] = None,
     rest: Rest = None,
+    token_file: Annotated[
+        str | None,
+        typer.Option(
+            "--token-file",
+            help="File of a token, as Prometheus finds it [default: the profile's, for its own address].",
+        ),
+    ] = None,
 ) -> None:
     """Print a configuration of Prometheus that reads each /metrics, and the groups' lag from the REST API."""
     import yaml
 
     from millrace.cli.profile import current
 
-    address = (rest or current().rest).rpartition("://")[2]
-    services = {**pairs("SERVICE", targets or []), "rest": address}
-    jobs = [
-        {"job_name": f"millrace-{name}", "static_configs": [{"targets": [target]}]} for name, target in services.items()
-    ]
-    typer.echo(yaml.safe_dump({"scrape_configs": jobs}, sort_keys=False), nl=False)
+    profile = current()
+    services = pairs("SERVICE", targets or [])
+    if "rest" in services:
+        raise CliError("SERVICE: rest is the job of --rest", USAGE)
+    jobs = [_job(name, "SERVICE", address) for name, address in services.items()]
+    rest_job = _job("rest", "--rest", rest or profile.rest)
+    if token_file is None and profile.token_file and (rest or profile.rest) == profile.rest:
+        token_file = str(Path(profile.token_file).absolute())
+    if token_file:
+        rest_job["authorization"] = {"credentials_file": token_file}
+    typer.echo(yaml.safe_dump({"scrape_configs": [*jobs, rest_job]}, sort_keys=False), nl=False)
+
+
+def _job(name: str, option: str, address: str) -> dict[str, Any]:
+    """Return the scrape configuration of one address. Raises CliError for a text that is none."""
+    try:
+        url = urlsplit(address if "://" in address else f"http://{address}")
+        is_named = bool(url.hostname) and (url.port is not None or "://" in address or option == "--rest")
+    except ValueError:
+        is_named = False
+    if not is_named or url.scheme not in ("http", "https") or url.username is not None or url.query:
+        raise CliError(f"{option}: {address!r} is not host:port or a URL", USAGE)
+    job: dict[str, Any] = {"job_name": f"millrace-{name}"}
+    if url.scheme != "http":
+        job["scheme"] = url.scheme
+    path = url.path.rstrip("/").removesuffix("/metrics")
+    if path:
+        job["metrics_path"] = f"{path}/metrics"
+    job["static_configs"] = [{"targets": [url.netloc]}]
+    return job
 
 
 @generate.command("grafana-dashboard", epilog="Example: millrace generate grafana-dashboard > millrace-dashboard.json")
