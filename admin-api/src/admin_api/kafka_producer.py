@@ -25,6 +25,8 @@ Outcome = Stored | errors.ApiError
 #: Sending a batch: how often, and for how many seconds to wait before the second time, twice as long before the third.
 ATTEMPTS = 4
 BACKOFF_S = 0.1
+#: Characters of a broker's reason that a report has.
+_MESSAGE_MAX = 500
 #: The wait of storage for a disk, in milliseconds: Kafka's default of request.timeout.ms.
 _TIMEOUT_MS = 30_000
 #: Records of one call that have no key stay together.
@@ -136,7 +138,7 @@ class _Sending:
                 elif len(indexes) > 1:  # mutant: refusal-of-one-record
                     refused[partition] = indexes
                 else:
-                    self._outcomes[indexes[0]] = _fault(code)
+                    self._outcomes[indexes[0]] = _fault(code, answer.message)
                 del pending[partition]
             if self.identity is None:
                 # Under another identity storage would not know a batch that it has.
@@ -183,9 +185,9 @@ class _Sending:
             self._outcomes[index] = Stored(answer.partition, answer.base_offset + number, when)
 
 
-def _fault(code: int) -> errors.ApiError:
+def _fault(code: int, message: str = "") -> errors.ApiError:
     try:
-        errors.check(code)
+        errors.check(code, message[:_MESSAGE_MAX])
     except errors.ApiError as error:
         return error
     return errors.internal_error()

@@ -5,9 +5,12 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+import re
+import secrets
 import time
+from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from pydantic import ValidationError
 
@@ -20,6 +23,11 @@ from admin_api.times import milliseconds
 _QUOTED_MAX = 64
 _FAULT_LENGTH_MAX = 200
 
+
+#: Marks the text of a number within this process. Nobody knows it, so that no text of a caller has it.
+_MARK = secrets.token_hex(16)
+_MARKED = re.compile(f'"{_MARK}([^"]*+)"')
+_FRACTION = re.compile(rb"[0-9][.eE]")
 
 Shape = TypeVar("Shape", bound=Request)
 
@@ -43,13 +51,32 @@ class Stored(NamedTuple):
 
 
 def parsed(text: bytes, shape: type[Shape]) -> Shape:
-    """Return the object in a JSON text. Raises ApiError (400) for another shape."""
+    """Return the object in a JSON text. Raises ApiError (400) for another shape.
+
+    Numbers of JSON data are marked texts in it, so that they can be stored as they are written.
+    """
     try:
-        return shape.model_validate_json(text)
+        given = shape.model_validate_json(text)
     except ValidationError as error:
         fault = error.errors(include_url=False, include_input=False)[0]
         place = "".join(f"{part}: " for part in [".".join(map(str, fault["loc"]))] if part)
         raise errors.of_status(400, f"Error processing message: {place}{fault['msg']}"[:_FAULT_LENGTH_MAX]) from None
+    if _FRACTION.search(text):
+        try:
+            _mark_numbers(given, json.loads(text, parse_float=_MARK.__add__))
+        except ValueError:
+            raise errors.of_status(400, "Error processing message: a number is too long.") from None
+    return given
+
+
+def _mark_numbers(given: Request, tree: dict[str, Any]) -> None:
+    """Replace JSON data in records by the same data with marked numbers: a float would forget `1.10` and `1e400`."""
+    entries: Sequence[ProduceRequest] = getattr(given, "entries", [given])
+    for entry, branch in zip(entries, tree.get("entries", [tree]), strict=True):
+        for name in ("key", "value"):
+            part: ProduceRequestData | None = getattr(entry, name)
+            if part is not None and part.type == "JSON":
+                part.data = branch[name].get("data")
 
 
 def new_record(given: ProduceRequest) -> NewRecord:
@@ -120,7 +147,8 @@ def _decoded(data: object) -> bytes:
 
 def _json(data: object) -> bytes:
     try:
-        return _encoded(json.dumps(data, separators=(",", ":"), ensure_ascii=False, allow_nan=False))
+        text = json.dumps(data, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+        return _encoded(_MARKED.sub(r"\1", text) if _MARK in text else text)
     except ValueError:
         raise errors.of_status(400, "Bad Request: data has a number that JSON has not.") from None
 

@@ -104,12 +104,17 @@ def _calls(request: Request) -> StorageCalls:
 Calls = Annotated[StorageCalls, Depends(_calls)]
 
 
+def base_url(request: Request) -> str:
+    """Return the URL, without a slash at its end, that the paths of links are added to."""
+    settings: AdminSettings = request.app.state.settings
+    public = settings.admin_public_url
+    return public + request.scope.get("root_path", "") if public else str(request.base_url).rstrip("/")
+
+
 async def _current_view(request: Request, calls: Calls) -> View:
     settings: AdminSettings = request.app.state.settings
     cluster = await calls.cluster()
-    public = settings.admin_public_url
-    base_url = public + request.scope.get("root_path", "") if public else str(request.base_url)
-    links = Links(base_url, cluster.cluster_id)
+    links = Links(base_url(request), cluster.cluster_id)
     return View(cluster.cluster_id, brokers_of(cluster.gateways, settings.admin_listener), calls, links)
 
 

@@ -171,10 +171,15 @@ def test_ranges_of_metrics(stack: Stack, insight: Insight) -> None:
     assert all_rates == [{"at": later, "value": 2.0}]
     total = insight.get("/api/v1/metrics/range", metric="bytes")["points"]
     assert total[1]["value"] > total[0]["value"] > 0
-    assert insight.get("/api/v1/metrics/range", metric="bytes", topic="absent")["points"] == [
-        {"at": at, "value": None},
-        {"at": later, "value": None},
-    ]
+    for name, error_code in (
+        ({"metric": "bytes", "topic": "absent"}, 40403),
+        ({"metric": "lag", "group": "absent"}, 40405),
+    ):
+        answer = insight.http.get("/api/v1/metrics/range", params=name)
+        assert (answer.status_code, answer.json()["error_code"]) == (404, error_code)
+    stack.create_topic("ranged-later")
+    points = insight.get("/api/v1/metrics/range", metric="bytes", topic="ranged-later")["points"]
+    assert points == [{"at": at, "value": None}, {"at": later, "value": None}]
     for query in ({"metric": "lag", "topic": "ranged"}, {"metric": "bytes", "group": "rangers"}):
         answer = insight.http.get("/api/v1/metrics/range", params=query)
         assert (answer.status_code, answer.json()["error_code"]) == (400, 400)

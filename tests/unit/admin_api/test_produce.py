@@ -104,6 +104,7 @@ def test_a_record_in_full(stack: Stack, topic: str) -> None:
         ({"type": "BINARY", "data": ""}, b""),
         ({"type": "JSON", "data": [1, "a", None, 0.5, True]}, b'[1,"a",null,0.5,true]'),
         ({"type": "JSON", "data": "text"}, b'"text"'),
+        ({"type": "STRING", "data": "1.10"}, b"1.10"),
         ({"type": "JSON", "data": 7}, b"7"),
         ({"type": "JSON", "data": None}, None),
         ({"data": None}, None),
@@ -163,6 +164,23 @@ def test_records_that_are_refused(
     assert refused["error_code"] == error_code
     assert message is None or refused["message"] == message
     assert offset_end(stack, "produced", 0) == end + 2
+
+
+NUMBERS = "1.10 -0.0 1e400 1E5 0.1000000000000000055 12345678901234567890123"
+
+
+@pytest.mark.parametrize("number", NUMBERS.split())
+def test_numbers_of_json_stay_as_they_are_written(stack: Stack, topic: str, number: str) -> None:
+    value = f'{{"type": "JSON", "data": {{ "a": [{number}, "{number}"] }}}}'
+    body = f'{{"partition_id": 2, "key": {{"type": "JSON", "data": {number}}}, "value": {value}}}'
+    (report,) = stream(stack, topic, body.encode())
+    assert report["error_code"] == 200
+    expected = (number.encode(), f'{{"a":[{number},"{number}"]}}'.encode())
+    assert stored(stack, "produced", 2)[-1][2:4] == expected
+    entry = f'{{"id": "1", {body[1:]}'
+    answer = stack.http.post(f"{topic}/records:batch", content=f'{{"entries":[{entry}]}}'.encode(), headers=JSON)
+    assert len(answer.json()["successes"]) == 1
+    assert stored(stack, "produced", 2)[-1][2:4] == expected
 
 
 def test_keys_decide_as_in_kafkas_clients(stack: Stack, topic: str) -> None:
@@ -308,6 +326,7 @@ def test_a_compacted_topic_needs_keys(stack: Stack) -> None:
     keyed = {"key": {"type": "STRING", "data": "k"}, "value": {"type": "JSON", "data": 1}}
     found = stream(stack, f"{stack.cluster}/topics/keyed", keyed, {"value": {"type": "JSON", "data": 2}}, keyed)
     assert [report["error_code"] for report in found] == [200, 40002, 200]
+    assert found[1]["message"] == "a compacted topic takes no record without a key"
 
 
 def test_log_append_time_is_reported(stack: Stack) -> None:

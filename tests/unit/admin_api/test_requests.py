@@ -59,18 +59,63 @@ def test_unknown_methods(stack: Stack, method: str, path: str, allowed: str) -> 
 @pytest.mark.parametrize("prefix", ["", "/kafka"])
 def test_links_behind_a_proxy(stack: Stack, admin: Callable[..., httpx.Client], prefix: str) -> None:
     client = admin(stack.storage_address, admin_public_url="https://admin.example/base/")
-    stack.create_topic(f"proxied{prefix[1:]}")
+    for number in range(2):
+        stack.create_topic(f"proxied{prefix[1:]}-{number}")
     answer = client.get(f"{prefix}/v3/clusters/-/topics?page_size=1", headers={"x-forwarded-proto": "gopher"}).json()
     base = f"https://admin.example/base{prefix}{stack.cluster}/topics"
     assert answer["metadata"]["self"] == base
     assert answer["metadata"]["next"].startswith(f"{base}?")
     assert answer["data"][0]["metadata"]["self"].startswith(f"{base}/")
+    following = client.get("/api/v1/topics?page_size=1&q=proxied").json()["next"]
+    assert following.startswith("https://admin.example/base/api/v1/topics?q=proxied&page_size=1&page_token=")
 
 
 @pytest.mark.parametrize("url", ["admin.example", "ftp://x", "https://", "https://x/?a", "https://x/#a", "https://[x"])
 def test_a_base_of_links_that_is_no_url(url: str) -> None:
     with pytest.raises(ValueError, match="admin_public_url"):
         AdminSettings(admin_public_url=url)
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        ("/api/v1/topics?page_sizes=1", 400),
+        ("/api/v1/topics?page_size=1&q=x", 200),
+        ("/api/v1/topics/of-parameters/records?patition=1", 400),
+        ("/api/v1/storage/segments?topic=of-parameters&page_size=1", 200),
+        ("/v3/clusters/-/topics?unknown=1", 200),
+        ("/version?unknown=1", 200),
+    ],
+)
+def test_unknown_parameters_of_a_query(stack: Stack, path: str, status: int) -> None:
+    """Confluent's API ignores them, and so does /v3."""
+    if stack.http.get("/v3/clusters/-/topics/of-parameters").status_code == 404:
+        stack.create_topic("of-parameters")
+    answer = stack.http.get(path)
+    assert answer.status_code == status
+    if "patition" in path:
+        known = "cursor, isolation, key, key_format, limit, mode, offset, partition, q, timestamp, value_format, where"
+        assert answer.json()["message"] == f"query.patition: there is no such parameter, but: {known}"
+
+
+@pytest.mark.parametrize(
+    ("accept", "status"),
+    [
+        ("application/xml", 406),
+        ("application/json;q=0, text/*", 406),
+        ("*/*;q=0.0", 406),
+        ("", 200),
+        ("application/xml, application/*;q=0.1", 200),
+        ("Application/JSON; charset=utf-8", 200),
+        ("text/html,application/xml;q=0.9,*/*;q=0.8", 200),
+    ],
+)
+def test_answers_that_a_client_accepts(stack: Stack, accept: str, status: int) -> None:
+    answer = stack.http.get("/v3/clusters", headers={"accept": accept})
+    assert answer.status_code == status
+    if status == 406:
+        assert answer.json() == {"error_code": 406, "message": "The answer would be application/json."}
+    assert stack.http.get("/metrics", headers={"accept": "text/plain"}).status_code == 200
 
 
 def test_a_hyphen_names_the_one_cluster(stack: Stack) -> None:

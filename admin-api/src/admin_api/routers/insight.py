@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import Annotated, get_args
+from urllib.parse import urlencode
 
 from broker_contract import administration_pb2
 from fastapi import FastAPI, Query, Request
 
-from admin_api import errors, overview
+from admin_api import errors, groups, overview
 from admin_api.overview import TopicState
 from admin_api.paging import Key, PageQuery
 from admin_api.routers.operations import Operations
@@ -23,7 +24,7 @@ from admin_api.schemas.administration import (
     TopicSummary,
     TopicSummaryList,
 )
-from admin_api.view import Calls
+from admin_api.view import Calls, base_url
 
 _Health = administration_pb2.DescribeSegmentsResponse.IndexHealth
 _OfTopic = Annotated[str | None, Query(max_length=249, description="Only this topic.")]
@@ -74,6 +75,7 @@ async def list_topic_summaries(
 
 async def get_metric_range(
     request: Request,
+    calls: Calls,
     metric: Annotated[MetricName, Query(description="lag is of groups, the others are of topics.")],
     topic: _OfTopic = None,
     group: Annotated[str | None, Query(max_length=1000, description="Only this group; for lag.")] = None,
@@ -82,7 +84,13 @@ async def get_metric_range(
     if (topic if metric == "lag" else group) is not None:
         raise errors.of_status(400, "query: lag is of groups, the other metrics are of topics")
     samples: Samples = request.app.state.samples
-    points = samples.rates(topic) if metric == "records_in_per_s" else samples.range(metric, topic or group)
+    found = samples.rates(topic) if metric == "records_in_per_s" else samples.range(metric, topic or group)
+    points = list(found)
+    if all(value is None for _, value in points):  # else it existed a while ago
+        if topic is not None:
+            await calls.topic(topic)
+        if group is not None:
+            await groups.describe(calls, group)
     return MetricRange(
         metric=metric,
         topic=topic,
@@ -149,5 +157,5 @@ def _next(request: Request, next_query: str | None) -> str | None:
     if next_query is None:
         return None
     kept = [(name, value) for name, value in request.query_params.multi_items() if not name.startswith("page_")]
-    query = request.url.replace(query="").include_query_params(**dict(kept)).query
-    return str(request.url.replace(query="&".join(filter(None, (query, next_query)))))
+    query = "&".join(filter(None, (urlencode(kept), next_query)))
+    return f"{base_url(request)}{request.scope['path']}?{query}"

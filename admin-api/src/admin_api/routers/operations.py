@@ -8,13 +8,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from fastapi import FastAPI
+from fastapi import Depends, FastAPI
 from fastapi.datastructures import Default
+from fastapi.routing import APIRoute
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 from starlette.responses import JSONResponse, Response
 
 from admin_api.roles import required
+from admin_api.routers.requirements import JSON, Requirements
 from admin_api.schemas.resources import Error
 
 _REFERENCE = "#/components/schemas/{model}"
@@ -77,6 +79,8 @@ class Operations:
             schema = {"$ref": _REFERENCE.format(model=body.__name__)}
             extra["requestBody"] = {"content": {"application/json": {"schema": schema}}, "required": True}
             self._app.state.read_bodies.append(body)
+        media_types = [media_type for each in (responses or {}).values() for media_type in each.get("content", ())]
+        requirements = Requirements(frozenset({JSON, *media_types}))
         self._app.add_api_route(
             path,
             endpoint,
@@ -89,4 +93,8 @@ class Operations:
             response_model=Default(None) if answer is None else answer,
             openapi_extra=extra,
             response_class=response_class,
+            dependencies=[Depends(requirements)],
         )
+        route = self._app.routes[-1]
+        assert isinstance(route, APIRoute)
+        requirements.learn(path, route.dependant)

@@ -15,7 +15,13 @@ from typing import Final
 from protocol_lib.client.connection import Connection
 from protocol_lib.client.errors import check
 from protocol_lib.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from protocol_lib.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
+from protocol_lib.messages.produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
 
 #: The last version that names topics.
 _BY_NAME: Final = 12
@@ -33,6 +39,8 @@ class ProducedPartition:
     base_offset: int
     #: milliseconds that all records have; -1 if they keep their own
     timestamp: int
+    #: the broker's reason for an error, about the first record that it blames; empty for none
+    message: str = ""
 
 
 async def new_producer_id(connection: Connection) -> tuple[int, int]:
@@ -65,7 +73,12 @@ async def produce(
     )
     response: ProduceResponse = await connection.request(request, version_max=_BY_NAME)
     return [
-        ProducedPartition(each.index, each.error_code, each.base_offset, each.log_append_time_ms)
+        ProducedPartition(each.index, each.error_code, each.base_offset, each.log_append_time_ms, _reason(each))
         for of_topic in response.responses
         for each in of_topic.partition_responses
     ]
+
+
+def _reason(answer: PartitionProduceResponse) -> str:
+    of_record = next((each.batch_index_error_message for each in answer.record_errors), None)
+    return of_record or answer.error_message or ""
