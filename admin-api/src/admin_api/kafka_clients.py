@@ -61,6 +61,8 @@ class Use:
 
 BROWSE = Use("browse", 4, 4 * ANSWER_BYTES_MAX, waiting_max=64, wait_s=3.0)
 PRODUCE = Use("produce", 4, waiting_max=64, wait_s=3.0)
+#: Answers of one large record, each until its client has received it; they connect to no gateway.
+LARGE_RECORD = Use("large record", 3, waiting_max=4, wait_s=3.0)
 DOWNLOAD = Use("download", 3, 4 * ANSWER_BYTES_MAX, status=429, retry_after_s=10)
 TAIL = Use("tail", 16, 2 * ANSWER_BYTES_MAX, status=429, retry_after_s=10)
 

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
-from admin_api.kafka_clients import BROWSE
+from admin_api.kafka_clients import BROWSE, LARGE_RECORD
 from admin_api.records import cursors
 from admin_api.records.cursors import Left
 from protocol_lib.records.batch import build_batch
 from protocol_lib.records.compression import Codec
 from protocol_lib.records.record import Record
+
+from tests.unit.admin_api.conftest import until_ready
 
 if TYPE_CHECKING:
     from tests.unit.admin_api.conftest import OwnStorage, Stack
@@ -151,6 +154,20 @@ def test_a_record_that_is_too_large_to_be_shown(stack: Stack) -> None:
     rows = [json.loads(line) for line in stack.http.get("/api/v1/topics/large/records:download").text.splitlines()]
     assert [sorted(row) for row in rows] == [["fault", "partition"], sorted(rows[1])]
     assert rows[1]["offset"] == 1
+
+
+def test_readers_of_a_large_record_do_not_cut_each_other_off(stack: Stack, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unsent parts of the answers stay small; before, each whole answer counted."""
+    monkeypatch.setattr(stack.connections, "_unsent_bytes_max", 1_000_000)
+    stack.create_topic("readers")
+    value = bytes(8_000_000)
+    stack.append_batch("readers", 0, build_batch([Record(0, 1, None, value)], codec=Codec.GZIP))
+    path = "/api/v1/topics/readers/records/0/0?value_format=hex"
+    with contextlib.ExitStack() as opened:
+        readers = [opened.enter_context(stack.http.stream("GET", path)) for _ in range(LARGE_RECORD.clients_max)]
+        for reader in readers:
+            assert json.loads(reader.read())["value"] == value.hex()
+    until_ready(lambda: not stack.clients.borrowed(LARGE_RECORD))
 
 
 @pytest.mark.parametrize("mode", ["newest", "oldest"])

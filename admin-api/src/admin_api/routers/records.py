@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 from typing import Annotated
 
 from fastapi import FastAPI, Path, Query, Request
@@ -10,9 +12,10 @@ from starlette.responses import Response
 
 from admin_api import errors
 from admin_api.answer_memory import ANSWER_BYTES_MAX, AnswerTooLargeError
-from admin_api.kafka_clients import BROWSE, KafkaClients
+from admin_api.kafka_clients import BROWSE, LARGE_RECORD, KafkaClients
 from admin_api.record_metrics import RecordMetrics
 from admin_api.records import cursors
+from admin_api.records.conditions import Readable
 from admin_api.records.cursors import Left
 from admin_api.records.limits import Work
 from admin_api.records.queries import (
@@ -25,6 +28,7 @@ from admin_api.records.queries import (
     place_ranges,
 )
 from admin_api.records.rendering import Formats, render
+from admin_api.records.streams import LastingResponse
 from admin_api.routers.operations import Operations
 from admin_api.schemas.records import (
     DeletedRecords,
@@ -41,6 +45,9 @@ TAG = "Records (api/v1)"
 TOPIC = "/api/v1/topics/{topic_name}"
 RECORDS = f"{TOPIC}/records"
 LIMIT_MAX = 500
+#: Bytes of a record above which its answer is sent in parts, and characters of a part.
+_LARGE_BYTES = 1024 * 1024
+_PART_LENGTH = 64 * 1024
 
 
 def add_operations(app: FastAPI) -> None:
@@ -116,7 +123,9 @@ async def get_record(
                 for batch, is_visible in answer.batches():
                     for record in await records_of(batch) if is_visible else ():
                         if record.offset == offset:
-                            return _json(render(partition_id, record, Formats(key_format, value_format, whole=True)))
+                            return await _whole(
+                                request, partition_id, record, Formats(key_format, value_format, whole=True)
+                            )
                     break
         except (AnswerTooLargeError, DecompressedTooLarge) as error:
             message = f"The record's batch is larger than {ANSWER_BYTES_MAX} bytes; a Kafka client can read it."
@@ -124,6 +133,22 @@ async def get_record(
         except DecodeError as error:
             raise errors.ApiError(500, 50002, f"The record cannot be read: {error}.") from error
     raise errors.not_found("This offset has no record: it was compacted away, or marks the end of a transaction.")
+
+
+async def _whole(request: Request, partition: int, record: Readable, formats: Formats) -> Response:
+    """Return the answer of one record. Few large ones are sent at a time, each in parts that wait for its client."""
+    size = sum(len(each or b"") for each in (record.key, record.value, *(content for _, content in record.headers)))
+    if size <= _LARGE_BYTES:
+        return _json(render(partition, record, formats))
+    held = AsyncExitStack()
+    await held.enter_async_context(_clients(request).borrow(LARGE_RECORD))
+    text = render(partition, record, formats)
+
+    async def parts() -> AsyncIterator[bytes]:
+        for at in range(0, len(text), _PART_LENGTH):
+            yield text[at : at + _PART_LENGTH].encode()
+
+    return LastingResponse(parts(), held, media_type="application/json")
 
 
 async def delete_records(calls: Calls, topic_name: TopicName, given: DeleteRecordsRequest) -> Deletion:
