@@ -73,8 +73,9 @@ class AdminSettings(ServiceSettings):
         ge=0,
         le=1e6,
         description=(
-            "Requests per second of one client (a token, or an address), up to ten seconds' worth at once; more get"
-            " 429. 0: no limit."
+            "Requests per second of one client, up to ten seconds' worth at once; more get 429 with Retry-After."
+            " A client is a token, or an address: of all programs of a machine, and of all behind a proxy. 0: no"
+            " limit."
         ),
     )
     admin_stream_timeout_s: float = Field(

@@ -40,7 +40,12 @@ def add_operations(app: FastAPI) -> None:
         f"{RECORDS}:download",
         "downloadRecords",
         download_records,
-        responses={200: {"description": "One record a line, as in a page.", "content": {NDJSON: {}}}},
+        responses={
+            200: {
+                "description": "One record a line, as in a page; a `fault` for those that cannot be shown.",
+                "content": {NDJSON: {}},
+            }
+        },
         response_class=LastingResponse,
     )
     operations.add(

@@ -42,6 +42,40 @@ for each record. The reports of stored records have `error_code` 200.
 
 The answer and the connection end with such a report. No record that is sent after it is stored. A client that does not
 read its reports holds up its stream.
+
+Numbers of `"type": "JSON"` are stored as they are written (`1.10`), without the white space between values. The name of
+a header is text. Only Kafka's clients can write names that are not UTF-8.
+
+## Records that are read
+
+- `name_format` of a header is `utf8`, or `base64` for a name that is not UTF-8.
+- A record batch above 16 MiB, compressed or not, cannot be shown. A page lists its offset in `faults` and goes on.
+  A download has a line `{"partition":0,"fault":{"from_offset":1,"to_offset":1,"message":"…"}}` in its place, also for a
+  damaged batch. A tail has an event `dropped`. The record itself answers 413.
+- A tail finds added partitions within five seconds, and reads them from their beginning.
+
+## Rates
+
+`MILLRACE_ADMIN_RATE_LIMIT` is the limit of one client: 100 requests a second, and ten seconds' worth at once. With
+tokens a client is the name of a token. Without them it is an address, or an IPv6 network (/64). All programs of a machine
+are one address, and so is everything behind one proxy, or behind a port that Docker publishes. Give programs tokens of
+their own, or set 0 for no limit.
+
+A client above its limit gets 429, with the seconds to wait in `Retry-After`. 503 has `Retry-After` too, where waiting
+helps. A program that produces many records needs one request: a stream.
+
+## Behind a proxy
+
+The links of answers (`self`, `related`, `next`) begin with `MILLRACE_ADMIN_PUBLIC_URL`, for example
+`https://admin.example/base`. Without it they begin with `http://` and the Host header of the request. A client that
+follows such a link from a proxy with TLS leaves TLS. `X-Forwarded-*` headers are not read, because any client can send
+them. `MILLRACE_ADMIN_ALLOWED_HOSTS` names the host that the proxy passes on.
+
+## Strictness
+
+- An unknown field of a body is refused (400), and so is an unknown query parameter of `/api/v1`. `/v3` ignores unknown
+  parameters, as Confluent's API does: its clients may know more of them.
+- An `Accept` header that admits neither JSON nor the answer's other type is refused (406).
 """
 _PATHS = {
     "/": "a page of links",

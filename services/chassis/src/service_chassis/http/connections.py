@@ -226,10 +226,10 @@ class Connection(H11Protocol, asyncio.BufferedProtocol):
 
     def _linger(self) -> None:
         """End the sending half, and close after LINGER_S."""
-        self._lingers = True  # mutant: ended-stream-closed
+        self._lingers = True
         self._look()
         self.flow.resume_reading()
-        self.transport.write_eof()
+        self.transport.write_eof()  # mutant: ended-stream-closed
         self._timer = self.loop.call_later(LINGER_S, self.transport.close)
 
     def cut(self) -> None:
