@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from protocol_lib.internal.group_metadata import GroupMetadataKey, GroupMetadataValue
 from protocol_lib.internal.offset_commit import OffsetCommitKey, OffsetCommitValue
@@ -36,6 +36,8 @@ class OffsetsLog(InternalLog):
 @dataclass(slots=True)
 class LoadedPartition:
     """The records of one partition: the last value of every key that was not deleted."""
+
+    holds_back: ClassVar[bool] = True
 
     groups: dict[str, GroupMetadataValue] = field(default_factory=dict)
     consumer_groups: dict[str, StoredConsumerGroup] = field(default_factory=dict)
@@ -96,7 +98,7 @@ class LoadedPartition:
 
 async def load(partition: PartitionLog) -> LoadedPartition:
     """Load a whole partition, as `partition_loader.load` does."""
-    loaded = await partition_loader.load(partition, LoadedPartition())
+    loaded = await partition_loader.load(partition, LoadedPartition)
     if loaded.opened:
         log.info("offsets of open transactions held back", log=partition.folder, offsets=loaded.opened.count)
     return loaded

@@ -127,7 +127,7 @@ class TransactionCoordinator:
     async def _load(self, logs: Sequence[PartitionLog]) -> None:
         for each in logs:
             try:
-                loaded = await load(each, LoadedTransactions())
+                loaded = await load(each, LoadedTransactions)
                 await self._install(loaded)
             except Exception as error:
                 self._partitions.unreadable(each.partition, str(error))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from storage_svc.coordinator.transactions.records import decode_key, decode_value
 from storage_svc.coordinator.transactions.transaction import Transaction
@@ -11,6 +12,8 @@ from storage_svc.coordinator.transactions.transaction import Transaction
 @dataclass(slots=True)
 class LoadedTransactions:
     """The records of one partition."""
+
+    holds_back: ClassVar[bool] = False
 
     transactions: dict[str, Transaction] = field(default_factory=dict)
     #: Records that could not be understood.
