@@ -35,6 +35,7 @@ from storage_svc.applied_settings import (
     transaction_settings,
 )
 from storage_svc.coordinator.group_coordinator import GroupCoordinator
+from storage_svc.coordinator.hosting.load_order import LoadOrder
 from storage_svc.coordinator.stored.internal_log import InternalLog
 from storage_svc.coordinator.stored.markers import LogMarkerWriter
 from storage_svc.coordinator.stored.offsets_log import OffsetsLog
@@ -212,7 +213,8 @@ class Storage:
         self.health.checks["groups"] = lambda: self.coordinator.fault
         self.group_configs.load()
         self.health.checks["transactions"] = lambda: self.transaction_coordinator.fault_of_service
-        loading = {self.coordinator.start(), self.transaction_coordinator.start(self.markers)}
+        order = LoadOrder()
+        loading = {self.coordinator.start(order), self.transaction_coordinator.start(self.markers, order)}
         await asyncio.wait(loading, timeout=_LOADING_WAIT_S)
         for name, count in parse_topics(self.settings.topics).items():
             if name not in self.topic_registry:

@@ -39,6 +39,7 @@ from storage_svc.coordinator.hosting.deleted_topics import DeletedTopics
 from storage_svc.coordinator.hosting.group_loader import GroupLoader
 from storage_svc.coordinator.hosting.hosted_group import HostedGroup
 from storage_svc.coordinator.hosting.hosted_groups import HostedGroups
+from storage_svc.coordinator.hosting.load_order import LoadOrder
 from storage_svc.coordinator.hosting.repeatable_heartbeats import RepeatableHeartbeat
 from storage_svc.coordinator.hosting.waiting_calls import CallsEndedError
 from storage_svc.coordinator.limits import (
@@ -147,9 +148,10 @@ class GroupCoordinator:
 
     # --- life -----------------------------------------------------------------------------------------------------
 
-    def start(self) -> asyncio.Task[None]:
-        """Begin to load; the returned task ends when everything is loaded, or has failed."""
-        loading = self._loading.start()
+    def start(self, order: LoadOrder | None = None) -> asyncio.Task[None]:
+        """Begin to load in an order shared with the transactions; the returned task ends when all is loaded, or
+        failed."""
+        loading = self._loading.start(order or LoadOrder())
         self._tasks = [
             loading,
             asyncio.create_task(self.offsets.expire_for_ever(), name="expire offsets"),

@@ -1,4 +1,4 @@
-"""Groups come from the offsets topic at start, one partition after the other, and go when their partition is lost."""
+"""Groups come from the offsets topic at start, a partition at a time, and go when their partition is lost."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from service_chassis import logs as service_logs
 
 from storage_svc.coordinator.hosting.deleted_topics import DeletedTopics, identify
 from storage_svc.coordinator.hosting.hosted_groups import HostedGroups
+from storage_svc.coordinator.hosting.load_order import LoadOrder
 from storage_svc.coordinator.hosting.served_partitions import ServedPartitions
 from storage_svc.coordinator.stored.offsets_log import OffsetsLog, load
-from storage_svc.log.errors import LogError
 from storage_svc.log.partition.partition_log import PartitionLog
 
 log = service_logs.get(__name__)
@@ -27,29 +27,20 @@ class GroupLoader:
         self.partitions = ServedPartitions()
         offsets_log.on_offline = self._on_offline
 
-    def start(self) -> asyncio.Task[None]:
+    def start(self, order: LoadOrder) -> asyncio.Task[None]:
         """Begin to load; the returned task ends when everything is loaded, or has failed."""
         logs = self._offsets_log.to_load()
-        self.partitions.begin_loading(each.partition for each in logs)
-        return asyncio.create_task(self._load(logs, self._deleted_topics.topic_ids()), name="load groups")
+        self.partitions.begin_loading({each.partition: each.segments.size_bytes for each in logs})
+        return asyncio.create_task(self._load(order, logs, self._deleted_topics.topic_ids()), name="load groups")
 
-    async def _load(self, logs: Sequence[PartitionLog], topic_ids: Mapping[str, bytes]) -> None:
-        for each in logs:
-            try:
-                loaded = await load(each)
-                # default threads: computes; nothing waits for a disk
-                await asyncio.to_thread(identify, loaded, topic_ids)
-                self._hosted.install(each.partition, loaded)
-            except Exception as error:
-                self.partitions.unreadable(each.partition, str(error))
-                log.error(
-                    "cannot load groups",
-                    partition=each.partition,
-                    reason=str(error),
-                    exc_info=not isinstance(error, LogError),
-                )
-                continue
-            self.partitions.loaded(each.partition)
+    async def _load(self, order: LoadOrder, logs: Sequence[PartitionLog], topic_ids: Mapping[str, bytes]) -> None:
+        async def load_groups(each: PartitionLog) -> None:
+            loaded = await load(each)
+            # default threads: computes; nothing waits for a disk
+            await asyncio.to_thread(identify, loaded, topic_ids)
+            self._hosted.install(each.partition, loaded)
+
+        await order.load(self.partitions, logs, load_groups)
         self._deleted_topics.sweep()
         if logs:
             log.info("groups loaded", groups=len(self._hosted.by_id), partitions=len(logs))

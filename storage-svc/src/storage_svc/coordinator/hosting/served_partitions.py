@@ -10,7 +10,7 @@ the records that the next start finds. So it is forgotten, as in a Kafka broker 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 
 from protocol_lib.errors import ErrorCode
 
@@ -23,6 +23,10 @@ class ServedPartitions:
     def __init__(self, topic: str = OFFSETS_TOPIC) -> None:
         self._topic = topic
         self._loading: set[int] = set()
+        #: The bytes of the partitions whose loading has not begun.
+        self._waiting: dict[int, int] = {}
+        #: The partitions that clients have asked for while they were not loaded.
+        self._asked: set[int] = set()
         self._lost: set[int] = set()
         #: A reason why some keys cannot be served; None when all can, or will be.
         self.fault: str | None = None
@@ -31,8 +35,24 @@ class ServedPartitions:
     def is_loading(self) -> bool:
         return bool(self._loading)
 
-    def begin_loading(self, partitions: Iterable[int]) -> None:
-        self._loading = set(partitions)
+    def begin_loading(self, sizes: Mapping[int, int]) -> None:
+        """Note the partitions that are to be loaded, with their bytes."""
+        self._loading = set(sizes)
+        self._waiting = dict(sizes)
+
+    def _urgency_of(self, partition: int) -> tuple[bool, int, int]:
+        return partition not in self._asked, self._waiting[partition], partition  # mutant: asked-partition-first
+
+    @property
+    def urgency(self) -> tuple[bool, int, int]:
+        """The place of the next partition to load: the least comes first. There must be one."""
+        return min(map(self._urgency_of, self._waiting))
+
+    def next_to_load(self) -> int:
+        """Return the partition whose loading begins now: one that was asked for, or else the shortest."""
+        partition = min(self._waiting, key=self._urgency_of)
+        del self._waiting[partition]
+        return partition
 
     def loaded(self, partition: int) -> None:
         self._loading.discard(partition)
@@ -50,7 +70,9 @@ class ServedPartitions:
         return True
 
     def error(self, partition: int) -> ErrorCode:
+        """Return the error for a key of the partition. The partition is loaded before those that nobody asks for."""
         if partition in self._loading:
+            self._asked.add(partition)
             return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         return ErrorCode.NOT_COORDINATOR if partition in self._lost else ErrorCode.NONE
 

@@ -20,6 +20,7 @@ from protocol_lib.internal.transaction_log import TransactionState
 from protocol_lib.records.record import write_tail
 from service_chassis import logs as service_logs
 
+from storage_svc.coordinator.hosting.load_order import LoadOrder
 from storage_svc.coordinator.hosting.served_partitions import ServedPartitions
 from storage_svc.coordinator.stored.internal_log import InternalLog
 from storage_svc.coordinator.stored.partition_loader import load
@@ -44,7 +45,6 @@ from storage_svc.coordinator.transactions.records import encode_key, encode_valu
 from storage_svc.coordinator.transactions.settings import TransactionSettings
 from storage_svc.coordinator.transactions.transaction import EPOCH_BUMP_VERSION, STATE_NAMES, Entry, Transaction
 from storage_svc.coordinator.transactions.waiting_additions import Done, WaitingAdditions
-from storage_svc.log.errors import LogError
 from storage_svc.log.partition.partition_log import PartitionLog
 from storage_svc.topic_partition import TopicPartition
 from storage_svc.transaction_ports import Marker, MarkerWriter
@@ -101,12 +101,12 @@ class TransactionCoordinator:
     def entries(self) -> Mapping[str, Entry]:
         return self._entries
 
-    def start(self, markers: MarkerWriter) -> asyncio.Task[None]:
-        """Begin to load; the returned task ends when everything is loaded, or has failed."""
+    def start(self, markers: MarkerWriter, order: LoadOrder | None = None) -> asyncio.Task[None]:
+        """Begin to load in an order shared with the groups; the returned task ends when all is loaded, or failed."""
         self._delivery.start(markers)
         logs = self._log.to_load()
-        self._partitions.begin_loading(each.partition for each in logs)
-        loading = asyncio.create_task(self._load(logs), name="load transactions")
+        self._partitions.begin_loading({each.partition: each.segments.size_bytes for each in logs})
+        loading = asyncio.create_task(self._load(order or LoadOrder(), logs), name="load transactions")
         self._tasks = [
             loading,
             asyncio.create_task(self._abort_for_ever(), name="abort transactions"),
@@ -124,21 +124,11 @@ class TransactionCoordinator:
         self._additions.end(TransactionAnswer(ErrorCode.NOT_COORDINATOR))
         await self._log.finish()
 
-    async def _load(self, logs: Sequence[PartitionLog]) -> None:
-        for each in logs:
-            try:
-                loaded = await load(each, LoadedTransactions)
-                await self._install(loaded)
-            except Exception as error:
-                self._partitions.unreadable(each.partition, str(error))
-                log.error(
-                    "cannot load transactions",
-                    partition=each.partition,
-                    reason=str(error),
-                    exc_info=not isinstance(error, LogError),
-                )
-                continue
-            self._partitions.loaded(each.partition)
+    async def _load(self, order: LoadOrder, logs: Sequence[PartitionLog]) -> None:
+        async def load_transactions(each: PartitionLog) -> None:
+            await self._install(await load(each, LoadedTransactions))
+
+        await order.load(self._partitions, logs, load_transactions)
         if logs:
             log.info("transactions loaded", transactional_ids=len(self._entries), partitions=len(logs))
 

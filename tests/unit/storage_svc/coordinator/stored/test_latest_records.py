@@ -32,7 +32,7 @@ from storage_svc.coordinator.transactions.transaction import Transaction, Transa
 from storage_svc.log.partition.partition_log import PartitionLog
 
 NOW_MS = 1_700_000_000_000
-#: Its size takes two bytes, and that of its records three.
+#: A name whose size takes two bytes, as do the sizes of its records.
 LONG = "x" * 9000
 
 
