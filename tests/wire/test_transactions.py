@@ -151,8 +151,10 @@ async def test_the_first_producer_makes_the_topic(running: Running, wire: Wire) 
     assert topic.configs == {
         "cleanup.policy": "compact",
         "compression.type": "uncompressed",
+        "delete.retention.ms": "60000",
         "min.insync.replicas": "1",
-        "segment.bytes": "104857600",
+        "segment.bytes": "8388608",
+        "segment.ms": "3600000",
         "unclean.leader.election.enable": "false",
     }
 

@@ -237,7 +237,7 @@ class StorageSettings(ServiceSettings):
         50, ge=1, le=1_000, description="Partitions of __transaction_state; applies when the topic is created."
     )
     transaction_state_log_segment_bytes: int = Field(
-        100 << 20,
+        8 << 20,
         ge=1 << 20,
         le=_INT_MAX,
         description="Size at which a segment of __transaction_state is closed; applies when the topic is created.",

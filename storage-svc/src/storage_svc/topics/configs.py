@@ -330,21 +330,28 @@ _TABLE: Final[tuple[TopicConfig, ...]] = (
 
 TOPIC_CONFIGS: Final[Mapping[str, TopicConfig]] = {config.name: config for config in _TABLE}
 
-#: Settings of __consumer_offsets, as Kafka creates it.
-OFFSETS_TOPIC_CONFIGS: Final[Mapping[str, str]] = {
-    "cleanup.policy": "compact",
-    "segment.bytes": str(100 << 20),
+#: Settings that keep the history of a coordinator's topic short, because a start reads all of it: a segment is closed
+#: at 8 MB or after an hour, and compacted within moments. Only a start reads from the beginning, so that tombstones and
+#: markers need not stay for a day.
+_SHORT_HISTORY: Final[Mapping[str, str]] = {
+    "delete.retention.ms": "60000",
+    "segment.bytes": str(8 << 20),
+    "segment.ms": "3600000",
 }
+
+#: Settings of __consumer_offsets: as Kafka creates it, with a short history.
+OFFSETS_TOPIC_CONFIGS: Final[Mapping[str, str]] = {"cleanup.policy": "compact", **_SHORT_HISTORY}
 
 
 def transactions_topic_configs(segment_bytes: int) -> dict[str, str]:
-    """Return the settings of __transaction_state, as Kafka creates it."""
+    """Return the settings of __transaction_state: as Kafka creates it, with a short history."""
     return {
         "cleanup.policy": "compact",
         "compression.type": "uncompressed",
         "min.insync.replicas": "1",
-        "segment.bytes": str(segment_bytes),
         "unclean.leader.election.enable": "false",
+        **_SHORT_HISTORY,
+        "segment.bytes": str(segment_bytes),
     }
 
 
