@@ -255,6 +255,19 @@ async def test_faults_of_an_addition(wire: Wire, version: int) -> None:
     assert (await described(wire, "t")).transaction_state == "Empty"
 
 
+async def test_partitions_of_internal_topics_are_not_added(wire: Wire) -> None:
+    producer = await ready(wire, "t")
+    partitions = {"__consumer_offsets": (0,), "orders": (1,), "__transaction_state": (1, 2), "nowhere": (0,)}
+    assert await add(wire, "t", producer, partitions) == {
+        ("__consumer_offsets", 0): E.TOPIC_AUTHORIZATION_FAILED,
+        ("orders", 1): E.OPERATION_NOT_ATTEMPTED,
+        ("__transaction_state", 1): E.TOPIC_AUTHORIZATION_FAILED,
+        ("__transaction_state", 2): E.TOPIC_AUTHORIZATION_FAILED,
+        ("nowhere", 0): E.UNKNOWN_TOPIC_OR_PARTITION,
+    }
+    assert (await described(wire, "t")).transaction_state == "Empty"
+
+
 async def test_brokers_verify_and_add_many_transactions(wire: Wire) -> None:
     producer = await ready(wire, "t")
     assert await verify(wire, "t", producer, 0) == [E.TRANSACTION_ABORTABLE]

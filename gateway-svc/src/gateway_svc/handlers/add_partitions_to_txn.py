@@ -2,7 +2,8 @@
 
 Clients send versions 0 to 3. Versions 4 and 5 are for brokers: many transactions in one request, to add partitions or
 only to verify them (KIP-890). If one partition of a transaction does not exist, it is UNKNOWN_TOPIC_OR_PARTITION, the
-others are OPERATION_NOT_ATTEMPTED, and none is added.
+others are OPERATION_NOT_ATTEMPTED, and none is added. The same holds for a partition of an internal topic in a client's
+request, which is TOPIC_AUTHORIZATION_FAILED.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 Any gateway serves any of them, so the answer only spreads them over the live gateways, by rendezvous hashing. Version
 4 asks for many keys at once; each is answered once. Share groups are not served: their keys are answered
-UNSUPPORTED_VERSION with a message, which Java reports at once. An empty group id is answered INVALID_GROUP_ID, an
-unknown key type INVALID_REQUEST.
+UNSUPPORTED_VERSION with a message, which Java reports at once. An unknown key type is answered INVALID_REQUEST. An
+empty group id has a coordinator, as in Kafka: clients of Kafka 0.9 to 1.x commit offsets under it.
 
 The first request makes `__consumer_offsets` or `__transaction_state`, as in Apache Kafka, so that tools find the topic.
 Apache Kafka answers that request COORDINATOR_NOT_AVAILABLE; here only a topic that cannot be made leads to that error.
@@ -62,8 +62,6 @@ async def _find(call: Call, key: str, key_type: int, services: Services) -> Coor
         return _error(key, ErrorCode.UNSUPPORTED_VERSION, "this broker does not serve share groups")
     if key_type not in _TOPICS:
         return _error(key, ErrorCode.INVALID_REQUEST, f"unknown key type {key_type}")
-    if not key and key_type == KeyType.GROUP:
-        return _error(key, ErrorCode.INVALID_GROUP_ID, "the group id is empty")
     topic = _TOPICS[KeyType(key_type)]
     if await services.names.make_internal(topic, call.correlation_id):
         return _error(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, f"the topic {topic} cannot be made")

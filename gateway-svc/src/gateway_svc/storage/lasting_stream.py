@@ -19,8 +19,9 @@ REFUSED_PAUSE_S: Final = 1.0
 #: A stream that was up for this long is opened again after the first pause.
 STABLE_AFTER_S: Final = 1.0
 
-#: Exceptions of a stream that storage or the network has ended.
-_ENDINGS: Final = (FrameError, EOFError, asyncio.InvalidStateError)
+#: Exceptions of a stream that storage or the network has ended. gRPC raises an InternalError (ExecuteBatchError) for an
+#: operation on a call that ends at the same moment.
+_ENDINGS: Final = (FrameError, EOFError, asyncio.InvalidStateError, grpc.aio.InternalError)
 
 log = logs.get(__name__)
 

@@ -79,12 +79,14 @@ class GroupOffsets:
         Returns:
             The commit to repeat with other offsets, if `will_repeat` and all offsets were accepted.
         """
+        missing = [self._missing(each) for each in request.offsets]  # mutant: missing-partition-first
         hosted, error = self._host(request)
         if hosted is None:
-            done([error] * len(request.offsets))
+            done([each or error for each in missing])
             return None
         error = self._member_fault(hosted, request)
-        errors = [error or self._offset_fault(each) for each in request.offsets]
+        limits = [metadata_fault(each.metadata, self._settings) for each in request.offsets]
+        errors = [each or error or limit for each, limit in zip(missing, limits, strict=True)]
         now_ms = self._now_ms()  # wall clock: commit and expiry times of offsets, which are stored
         accepted = accepted_offsets(request, errors, self._topics, now_ms)
         if not accepted:
@@ -216,12 +218,10 @@ class GroupOffsets:
         """Begin to forget the committed offsets of deleted topics. Clients no longer get them."""
         self._deleted_topics.sweep()
 
-    def _offset_fault(self, offset: NewOffset) -> ErrorCode:
-        if error := metadata_fault(offset.metadata, self._settings):
-            return error
-        if not self._partition_exists(offset.topic, offset.partition):
-            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        return ErrorCode.NONE
+    def _missing(self, offset: NewOffset) -> ErrorCode:
+        """Return the fault of an offset of no partition, which comes before those of group and member (Kafka)."""
+        exists = self._partition_exists(offset.topic, offset.partition)
+        return ErrorCode.NONE if exists else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
     async def expire_for_ever(self) -> None:
         while True:

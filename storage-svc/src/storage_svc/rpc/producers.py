@@ -16,8 +16,6 @@ log = service_logs.get(__name__)
 
 #: Number of ids in a block, as in Kafka. A restart skips the rest of the block.
 BLOCK_SIZE: Final = 1000
-#: The epoch that is not raised any more: the producer gets a new id (Kafka: exhausted at 32766).
-EPOCH_MAX: Final = 32_766
 #: The first id that no broker reaches. A client has made up such an id; it must not use up the others.
 _FOREIGN: Final = 2**62
 
@@ -32,16 +30,14 @@ class ProducersService:
         catalog.skip_producer_ids(1 + max((each for each in in_use if each < _FOREIGN), default=-1))
         self._catalog = catalog
         self._block = range(0)
-        #: The end of the allocated ids: each id below it is in use or skipped.
-        self._allocated_end = catalog.next_producer_id()
 
     async def init_producer_id(self, request: pb.InitProducerIdRequest) -> pb.InitProducerIdResponse:
-        """Return a new id, or the caller's with its epoch raised (KIP-360), so that its sequences can start again."""
-        producer_id, epoch = request.producer_id, request.producer_epoch
-        if (producer_id == -1) != (epoch == -1) or min(producer_id, epoch) < -1:
+        """Return a new id, also to a caller that names the one it has: KIP-360 raises epochs of transactional ids only.
+
+        As in Kafka: a caller may name any id, also another producer's.
+        """
+        if (request.producer_id == -1) != (request.producer_epoch == -1):
             return _refused(ErrorCode.INVALID_REQUEST)
-        if 0 <= producer_id < self._allocated_end and epoch < EPOCH_MAX:
-            return pb.InitProducerIdResponse(producer_id=producer_id, producer_epoch=epoch + 1)
         try:
             return pb.InitProducerIdResponse(producer_id=self.next_id(), producer_epoch=0)
         except ProducerIdsUnavailableError:
@@ -59,7 +55,6 @@ class ProducersService:
             except CatalogError as error:
                 log.error("cannot allocate a block of producer ids", reason=str(error))
                 raise ProducerIdsUnavailableError from error
-            self._allocated_end = self._block.stop
         first, self._block = self._block[0], self._block[1:]
         return first
 

@@ -15,7 +15,7 @@ from protocol_lib.errors import ErrorCode
 
 from storage_svc.log.config import LogConfig
 from storage_svc.topics.configs import InvalidConfigError, check_configs
-from storage_svc.topics.names import INTERNAL_TOPICS, collision, name_fault
+from storage_svc.topics.names import INTERNAL_TOPICS, OFFSETS_TOPIC, collision, name_fault
 from storage_svc.topics.registry import Topic, TopicRegistry
 
 
@@ -133,7 +133,8 @@ class TopicPlans:
             message = f"The topic {name} currently has {held} partition(s); {count} would not be an increase."
             return Fault(ErrorCode.INVALID_PARTITIONS, message)
         if topic.is_internal:
-            message = f"Topic '{name}' belongs to the broker itself: its groups would lose their offsets."
+            lost = "groups would lose their offsets" if name == OFFSETS_TOPIC else "transactional ids would be lost"
+            message = f"Topic '{name}' belongs to the broker itself: its {lost}."
             return Fault(ErrorCode.INVALID_TOPIC_EXCEPTION, message)
         if self._registry.is_changing(name):
             return Fault(ErrorCode.REASSIGNMENT_IN_PROGRESS, f"Partitions are being added to topic '{name}'.")

@@ -14,8 +14,9 @@ from storage_svc.coordinator.topic_pattern import InvalidPatternError, TopicPatt
 from storage_svc.coordinator.transactions.coordinator import TransactionCoordinator
 from storage_svc.coordinator.transactions.events import AddPartitions, EndTransaction, InitProducer
 from storage_svc.coordinator.transactions.records import by_topic
-from storage_svc.coordinator.transactions.transaction import NONE, STATE_NAMES, Transaction
+from storage_svc.coordinator.transactions.transaction import EPOCH_BUMP_VERSION, NONE, STATE_NAMES, Transaction
 from storage_svc.topic_partition import TopicPartition
+from storage_svc.topics.names import INTERNAL_TOPICS
 from storage_svc.transaction_ports import Marker, MarkerWriter
 
 #: Partitions, transactional ids, or characters of ids to match, that are checked without a turn for others.
@@ -60,17 +61,17 @@ class TransactionsService:
         return response
 
     async def _add(self, transaction: pb.AddPartitionsRequest.Transaction, client_version: int) -> list[ErrorCode]:
-        """Return the code of each partition. If one does not exist, none is added (Kafka)."""
+        """Return the code of each partition. If one does not exist, or is a coordinator's and a client names it, none
+        is added (Kafka)."""
         partitions = [
             (name, index)  # one string for all partitions of a topic: each access to the message makes one
             for topic in transaction.topics
             for name in (topic.name,)
             for index in topic.partitions
         ]
-        exists = await self._existing(partitions)
-        if not all(exists):
-            unknown, other = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.OPERATION_NOT_ATTEMPTED
-            return [other if each else unknown for each in exists]
+        faults = await self._faults(partitions, is_client=client_version < EPOCH_BUMP_VERSION)
+        if any(faults):
+            return [each or ErrorCode.OPERATION_NOT_ATTEMPTED for each in faults]
         transactional_id, producer_id = transaction.transactional_id, transaction.producer_id
         epoch = transaction.producer_epoch
         if transaction.verify_only:
@@ -78,14 +79,19 @@ class TransactionsService:
         add = AddPartitions(producer_id, epoch, frozenset(partitions), client_version)
         return [await self._coordinator.add_partitions(transactional_id, add)] * len(partitions)
 
-    async def _existing(self, partitions: Sequence[TopicPartition]) -> list[bool]:
+    async def _faults(self, partitions: Sequence[TopicPartition], *, is_client: bool) -> list[ErrorCode]:
         turns = shared_turns(asyncio.get_running_loop())
-        exists: list[bool] = []
+        faults: list[ErrorCode] = []
         for begin in range(0, len(partitions), _PIECE):
             if begin:
                 await turns.next()
-            exists += [self._partition_exists(*each) for each in partitions[begin : begin + _PIECE]]
-        return exists
+            faults += [self._fault(each, is_client=is_client) for each in partitions[begin : begin + _PIECE]]
+        return faults
+
+    def _fault(self, partition: TopicPartition, *, is_client: bool) -> ErrorCode:
+        if is_client and partition[0] in INTERNAL_TOPICS:  # mutant: no-client-marks-coordinators
+            return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        return ErrorCode.NONE if self._partition_exists(*partition) else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
     async def add_offsets(self, request: pb.AddOffsetsRequest) -> pb.AddOffsetsResponse:
         partition = self._offsets_partition(request.group_id)

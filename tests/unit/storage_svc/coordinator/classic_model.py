@@ -95,7 +95,8 @@ class ClassicModel:
 
     def _send_away(self, person: Person, error: E) -> None:
         if person.join is not None:
-            self.answers[person.join] = events.JoinAnswer(error=error, member_id=person.id)
+            member_id = "" if error is E.UNKNOWN_MEMBER_ID else person.id
+            self.answers[person.join] = events.JoinAnswer(error=error, member_id=member_id)
         if person.sync is not None:
             self.answers[person.sync] = events.SyncAnswer(error=error)
         person.join = person.sync = None
@@ -114,6 +115,8 @@ class ClassicModel:
         if self.state == "Preparing":
             return
         for person in self.people.values():
+            if self.state == "Completing":
+                person.share = b""
             if person.sync is not None:
                 self.answers[person.sync] = events.SyncAnswer(error=E.REBALANCE_IN_PROGRESS)
                 person.sync = None

@@ -108,3 +108,11 @@ async def test_a_commit_does_not_wait_for_a_disk_that_hangs(node: Node) -> None:
     disk.answers.set()
     await node.settled("g")
     assert node.fetched("g") == {("orders", 0): 2, ("orders", 1): 3}
+
+
+async def test_a_missing_partition_comes_before_the_faults_of_group_and_member(node: Node) -> None:
+    offsets = ("nowhere", 0, 1), ("orders", 0, 1)
+    missing = E.UNKNOWN_TOPIC_OR_PARTITION
+    assert await node.commit("g" * 32_768, *offsets) == [missing, E.INVALID_GROUP_ID]
+    assert await node.commit("g", *offsets, member_id="m", generation_id=3) == [missing, E.ILLEGAL_GENERATION]
+    assert await node.commit("g", *offsets) == [missing, E.NONE]

@@ -21,20 +21,19 @@ from tests.unit.storage_svc.rpc.control_peer import Peer
 E = ErrorCode
 
 
-async def test_producer_ids_are_fresh_or_resumed_with_a_raised_epoch(peer: Peer) -> None:
+async def test_every_producer_gets_another_id(peer: Peer) -> None:
     async def init(producer_id: int = -1, epoch: int = -1) -> tuple[int, int, int]:
         request = producers.InitProducerIdRequest(producer_id=producer_id, producer_epoch=epoch)
         answer = await peer.producers.InitProducerId(request)
         return answer.error_code, answer.producer_id, answer.producer_epoch
 
     assert [await init() for _ in range(3)] == [(0, 0, 0), (0, 1, 0), (0, 2, 0)]
-    assert await init(1, 0) == (0, 1, 1)
-    assert await init(1, 32_765) == (0, 1, 32_766)
-    assert await init(1, 32_766) == (0, 3, 0)
-    assert await init(123_456, 0) == (0, 4, 0)
+    assert await init(1, 0) == (0, 3, 0)
+    assert await init(1, 32_766) == (0, 4, 0)
+    assert await init(123_456, 0) == (0, 5, 0)
+    assert await init(-2, -2) == (0, 6, 0)
     assert await init(1, -1) == (E.INVALID_REQUEST, -1, -1)
     assert await init(-1, 0) == (E.INVALID_REQUEST, -1, -1)
-    assert await init(-2, -2) == (E.INVALID_REQUEST, -1, -1)
 
 
 async def test_more_producer_ids_than_a_block(peer: Peer) -> None:

@@ -56,6 +56,8 @@ class Step:
             return
         if group.state is _COMPLETING:
             self.refuse_parked_syncs(ErrorCode.REBALANCE_IN_PROGRESS)
+            for member in group.members:  # those of the generation before do not hold any more
+                member.assignment = b""
         if group.pending_syncs:
             group.pending_syncs.clear()
             self.cancel_timer(SYNC_TIMER)
@@ -190,7 +192,8 @@ class Step:
 
     def refuse_parked_join(self, member: Member, error: ErrorCode) -> None:
         if member.join_request is not None:
-            self.answer(member.join_request, JoinAnswer(error=error, member_id=member.member_id))
+            member_id = "" if error == ErrorCode.UNKNOWN_MEMBER_ID else member.member_id  # as in Kafka: join as nobody
+            self.answer(member.join_request, JoinAnswer(error=error, member_id=member_id))
             self.group.members.park(member, None)
 
     def refuse_parked_sync(self, member: Member, error: ErrorCode) -> None:

@@ -47,6 +47,8 @@ class _Delivery:
     left: int
     #: Partitions that are settled, and that the coordinator does not know of yet.
     settled: list[TopicPartition] = field(default_factory=list)
+    #: Partitions that have refused the marker, once or more often.
+    refused: set[TopicPartition] = field(default_factory=set)
     is_over: bool = False
 
 
@@ -117,7 +119,9 @@ class MarkerDelivery:
         if delivery.is_over:
             return
         if error not in _FINAL:
-            log.warning(
+            say = log.debug if partition in delivery.refused else log.warning  # mutant: refused-marker-said-once
+            delivery.refused.add(partition)
+            say(
                 "marker is written again later",
                 transactional_id=delivery.transactional_id,
                 partition=partition,

@@ -167,6 +167,16 @@ async def test_markers_are_written_again_until_each_partition_has_one(host: Host
     assert sorted(written[3:]) == [ORDERS[0], ORDERS[2]]
 
 
+async def test_a_partition_that_refuses_its_marker_is_one_warning(
+    host: Host, capsys: pytest.CaptureFixture[str]
+) -> None:
+    host.markers.codes = [E.KAFKA_STORAGE_ERROR] * 20
+    await host.commit(await host.begin())
+    await host.until(S.COMPLETE_COMMIT)
+    assert len(host.markers.written) == 23
+    assert capsys.readouterr().err.count("marker is written again later") == 3
+
+
 async def test_nothing_is_kept_of_markers_that_are_written(host: Host) -> None:
     host.markers.codes = [E.NOT_LEADER_OR_FOLLOWER]
     await host.commit(await host.begin())
