@@ -4,11 +4,15 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from protocol_lib.client.cluster import Cluster
-from protocol_lib.client.errors import broker_error, check
+from protocol_lib.client.errors import BY_CODE, UnsupportedByBrokerError, broker_error, check
 from protocol_lib.client.group_offsets import Member, OffsetAndMetadata, commit_offsets, fetch_offsets
-from protocol_lib.client.metadata import TopicPartition
+from protocol_lib.client.metadata import Node, TopicPartition
 from protocol_lib.consumer_protocol import PROTOCOL_TYPE, decode_assignment
 from protocol_lib.errors import DecodeError, ErrorCode
+from protocol_lib.messages.consumer_group_describe import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+)
 from protocol_lib.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from protocol_lib.messages.describe_groups import DescribedGroupMember, DescribeGroupsRequest, DescribeGroupsResponse
 from protocol_lib.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
@@ -21,6 +25,7 @@ from protocol_lib.messages.offset_delete import (
 )
 
 _DEAD = "Dead"
+_NOT_FOUND = BY_CODE[ErrorCode.GROUP_ID_NOT_FOUND]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +55,10 @@ class GroupDescription:
     #: name of the assignor
     protocol: str
     members: tuple[MemberDescription, ...]
+    #: "classic", or "consumer" for KIP-848
+    type: str = "classic"
+    #: the broker that answered, None if the metadata did not name it
+    coordinator: Node | None = None
 
 
 class GroupAdmin:
@@ -75,7 +84,20 @@ class GroupAdmin:
         return await self._cluster.retrying(attempt)
 
     async def describe(self, group_id: str) -> GroupDescription:
-        """Describe a group; GroupIdNotFoundError when there is none."""
+        """Describe a group of either protocol; GroupIdNotFoundError when there is none.
+
+        As Kafka's AdminClient asks: brokers know a KIP-848 group by ConsumerGroupDescribe alone, and a classic one by
+        DescribeGroups.
+        """
+        try:
+            return await self._describe_classic(group_id)
+        except _NOT_FOUND as fault:
+            try:
+                return await self._describe_consumer(group_id)
+            except UnsupportedByBrokerError:
+                raise fault from None
+
+    async def _describe_classic(self, group_id: str) -> GroupDescription:
         request = DescribeGroupsRequest(groups=(group_id,))
 
         async def attempt(node_id: int) -> GroupDescription:
@@ -85,7 +107,38 @@ class GroupAdmin:
             if group.group_state == _DEAD:  # how brokers before 4.0 say that there is none
                 raise broker_error(ErrorCode.GROUP_ID_NOT_FOUND, group_id)
             members = tuple(_member(each, group.protocol_type) for each in group.members)
-            return GroupDescription(group_id, group.group_state, group.protocol_type, group.protocol_data, members)
+            node = self._cluster.metadata.nodes.get(node_id)
+            return GroupDescription(
+                group_id, group.group_state, group.protocol_type, group.protocol_data, members, coordinator=node
+            )
+
+        return await self._cluster.at_coordinator(group_id, attempt)
+
+    async def _describe_consumer(self, group_id: str) -> GroupDescription:
+        request = ConsumerGroupDescribeRequest(group_ids=(group_id,), include_authorized_operations=False)
+
+        async def attempt(node_id: int) -> GroupDescription:
+            response: ConsumerGroupDescribeResponse = await self._cluster.request(node_id, request)
+            group = response.groups[0]
+            check(group.error_code, group_id, group.error_message)
+            members = tuple(
+                MemberDescription(
+                    each.member_id,
+                    each.instance_id,
+                    each.client_id,
+                    each.client_host,
+                    frozenset(
+                        TopicPartition(topic.topic_name, number)
+                        for topic in each.assignment.topic_partitions
+                        for number in topic.partitions
+                    ),
+                )
+                for each in group.members
+            )
+            node = self._cluster.metadata.nodes.get(node_id)
+            return GroupDescription(
+                group_id, group.group_state, PROTOCOL_TYPE, group.assignor_name, members, "consumer", node
+            )
 
         return await self._cluster.at_coordinator(group_id, attempt)
 

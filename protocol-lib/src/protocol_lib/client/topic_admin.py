@@ -1,7 +1,7 @@
 """Topics: create, delete, list, describe, more partitions, delete records, look up offsets."""
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from protocol_lib.client.cluster import NOT_THERE, Cluster
 from protocol_lib.client.errors import check
@@ -84,6 +84,23 @@ class TopicAdmin:
         """Return the names of the topics, in order; with `internal` also those that brokers keep for themselves."""
         response = await self._metadata(MetadataRequest(topics=None, allow_auto_topic_creation=False))
         return sorted(topic.name for topic in response.topics if topic.name and (internal or not topic.is_internal))
+
+    async def partitions(self, names: Collection[str] | None = None) -> dict[str, tuple[int, ...]]:
+        """Return the partition indexes of these topics by name, by default of all that are not internal, in order.
+
+        One request: a topic that is not there, or not yet, is left out. Raises KafkaError.
+        """
+        topics = None if names is None else tuple(MetadataRequestTopic(name=name) for name in sorted(names))
+
+        async def attempt() -> dict[str, tuple[int, ...]]:
+            response = await self._metadata(MetadataRequest(topics=topics, allow_auto_topic_creation=False))
+            return {
+                topic.name: tuple(sorted(each.partition_index for each in topic.partitions))
+                for topic in sorted(response.topics, key=lambda each: each.name or "")
+                if topic.name and topic.partitions and (names is not None or not topic.is_internal)
+            }
+
+        return await self._cluster.retrying(attempt)
 
     async def describe(self, name: str) -> Topic:
         """Return a topic with its partitions, as it is now."""
