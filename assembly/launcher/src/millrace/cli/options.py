@@ -21,11 +21,27 @@ class Format(StrEnum):
 Output = Annotated[Format, typer.Option("--output", "-o", help="Form of the answer.")]
 Rest = Annotated[
     str | None,
-    typer.Option("--rest", metavar="HOST:PORT", help="Address of the REST API [default: the profile's]."),
+    typer.Option(
+        "--rest", metavar="HOST:PORT", help="Address of the REST API [default: $MILLRACE_REST, or the profile's]."
+    ),
 ]
 Kafka = Annotated[
     str | None,
-    typer.Option("--kafka", metavar="HOST:PORT", help="Kafka's bootstrap servers [default: the profile's]."),
+    typer.Option(
+        "--kafka", metavar="HOST:PORT", help="Kafka's bootstrap servers [default: $MILLRACE_KAFKA, or the profile's]."
+    ),
+]
+Properties = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--property",
+        "-X",
+        metavar="NAME=VALUE",
+        help="Property of the Kafka client by its name in Java, such as isolation.level; repeatable.",
+    ),
+]
+Regex = Annotated[
+    bool, typer.Option("--regex", "-r", help="The names are regular expressions, which match whole names.")
 ]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do it; otherwise the command only shows its effect.")]
 Execute = Annotated[bool, typer.Option("--execute", help="Do it; otherwise the command only shows its effect.")]

@@ -5,6 +5,7 @@ The table is ours: columns of text need no library, and rich would cost a third 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
@@ -34,6 +35,21 @@ def show(rows: Sequence[Row] | Row, form: Format, *, columns: Sequence[str] = ()
         cells = [[_cell(row[name]) for name in names] for row in rows]
         for line in table([name.replace("_", " ").upper() for name in names], cells):
             print(line)
+
+
+def done(sentence: str, row: Row | Sequence[Row], form: Format) -> None:
+    """Print what a command did or would do: a sentence for people, the row or rows for programs."""
+    if form is Format.TABLE:
+        print(sentence)
+    else:
+        show(row, form)
+
+
+def note(sentence: str) -> None:
+    """Print a remark on standard error, where it does not mix with the answer."""
+    if sys.stderr is not None:
+        with contextlib.suppress(OSError):
+            print(f"millrace: {sentence}", file=sys.stderr, flush=True)
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:

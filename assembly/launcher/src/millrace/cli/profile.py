@@ -5,7 +5,8 @@ They are in `millrace/profiles.json` below $XDG_CONFIG_HOME (by default ~/.confi
     {"current": "prod", "profiles": {"prod": {"rest": "https://admin.example", "kafka": "k1:9092", "token_file": "/…"}}}
 
 A profile names the file of a token and never contains one, so that it can be shown. $MILLRACE_PROFILE wins over
-`current`. Without any profile the addresses are those of `millrace up`.
+`current`. Without any profile the addresses are those of `millrace up`. $MILLRACE_REST and $MILLRACE_KAFKA replace
+those of the profile; its token belongs to its own address, and is not sent to another one.
 """
 
 from __future__ import annotations
@@ -14,13 +15,14 @@ import json
 import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from millrace.cli.errors import CliError
+from millrace.cli.addresses import RestAddress
+from millrace.cli.errors import USAGE, CliError
 from millrace.cli.options import Format, Output
-from millrace.cli.output import show
+from millrace.cli.output import done, show
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,7 @@ class Profiles:
         try:
             content = json.loads(self.path.read_bytes())
             self.current = str(content["current"])
-            self.profiles = {str(name): Profile(**each) for name, each in content["profiles"].items()}
+            self.profiles = {str(name): _stored(each) for name, each in content["profiles"].items()}
         except (FileNotFoundError, NotADirectoryError):
             pass
         except OSError as error:
@@ -73,15 +75,31 @@ class Profiles:
         return self.profiles[name]
 
 
+def _stored(each: Any) -> Profile:
+    """Return a profile of the file. Raises TypeError for fields of other names or types."""
+    if any(not isinstance(value, str) for value in each.values()):
+        raise TypeError("a field is no text")
+    return Profile(**each)
+
+
 def current() -> Profile:
-    """Return the profile in use: $MILLRACE_PROFILE, else the file's, else the defaults."""
+    """Return the addresses in use: $MILLRACE_REST and $MILLRACE_KAFKA win over those of the profile in use.
+
+    The token file is that of the REST address returned, empty if the profile's is for another one. Raises CliError.
+    """
     profiles = Profiles()
     name = os.environ.get("MILLRACE_PROFILE") or profiles.current
-    return profiles.get(name) if name else Profile()
+    found = profiles.get(name) if name else Profile()
+    rest, kafka = os.environ.get("MILLRACE_REST", found.rest), os.environ.get("MILLRACE_KAFKA", found.kafka)
+    token_file = found.token_file
+    if token_file and RestAddress.parse(rest, "MILLRACE_REST") != RestAddress.parse(found.rest, f"profile {name}"):
+        token_file = ""
+    return Profile(rest, kafka, token_file)
 
 
 profile = typer.Typer(help="Keep the addresses of clusters by name.", no_args_is_help=True, rich_markup_mode=None)
 Name = Annotated[str, typer.Argument(metavar="PROFILE", help="The profile's name.")]
+NewName = Annotated[str, typer.Argument(metavar="NAME", help="The profile's name.")]
 
 
 @profile.command("list", epilog="Example: millrace profile list")
@@ -103,33 +121,43 @@ def list_profiles(output: Output = Format.TABLE) -> None:
 
 @profile.command(epilog="Example: millrace profile create prod --rest https://admin.example --kafka k1:9092")
 def create(
-    name: Name,
-    rest: Annotated[str, typer.Option("--rest", help="Address of the REST API.")] = Profile.rest,
-    kafka: Annotated[str, typer.Option("--kafka", help="Kafka's bootstrap servers.")] = Profile.kafka,
+    name: NewName,
+    rest: Annotated[str, typer.Option("--rest", metavar="ADDRESS", help="Address of the REST API.")] = Profile.rest,
+    kafka: Annotated[
+        str, typer.Option("--kafka", metavar="HOST:PORT", help="Kafka's bootstrap servers.")
+    ] = Profile.kafka,
     token_file: Annotated[
-        str, typer.Option("--token-file", help="File with a bearer token of the REST API; it is not copied.")
+        str, typer.Option("--token-file", metavar="PATH", help="File with a bearer token of --rest; it is not copied.")
     ] = "",
+    output: Output = Format.TABLE,
 ) -> None:
     """Create a profile, or replace the one of this name, and use it."""
+    if not name:
+        raise CliError("a name is empty; is a shell variable not set?", USAGE)
+    RestAddress.parse(rest)
+    if not kafka:
+        raise CliError("--kafka: the address is empty; is a shell variable not set?", USAGE)
     profiles = Profiles()
+    # mutant: token-file-absolute
+    token_file = os.path.abspath(token_file) if token_file else ""
     profiles.profiles[name] = Profile(rest, kafka, token_file)
     profiles.current = name
     profiles.save()
-    print(f"created and in use: {name}")
+    done(f"created and in use: {name}", {"profile": name, **asdict(profiles.profiles[name])}, output)
 
 
 @profile.command(epilog="Example: millrace profile use prod")
-def use(name: Name) -> None:
+def use(name: Name, output: Output = Format.TABLE) -> None:
     """Use a profile from now on; $MILLRACE_PROFILE names one for a single command."""
     profiles = Profiles()
     profiles.get(name)
     profiles.current = name
     profiles.save()
-    print(f"in use: {name}")
+    done(f"in use: {name}", {"profile": name, "current": True}, output)
 
 
 @profile.command(epilog="Example: millrace profile delete prod")
-def delete(name: Name) -> None:
+def delete(name: Name, output: Output = Format.TABLE) -> None:
     """Delete a profile."""
     profiles = Profiles()
     if name not in profiles.profiles:
@@ -137,4 +165,4 @@ def delete(name: Name) -> None:
     del profiles.profiles[name]
     profiles.current = "" if profiles.current == name else profiles.current
     profiles.save()
-    print(f"deleted: {name}")
+    done(f"deleted: {name}", {"profile": name, "deleted": True}, output)

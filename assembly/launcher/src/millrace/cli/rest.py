@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
 import re
+import time
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
-from urllib.parse import SplitResult, parse_qsl, quote, urlencode, urlsplit
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
+from millrace.cli.addresses import RestAddress
 from millrace.cli.errors import USAGE, CliError
 from millrace.cli.profile import current
 
@@ -17,31 +20,30 @@ from millrace.cli.profile import current
 CONNECT_TIMEOUT_S = 3.0
 #: Seconds for the answer to a request.
 ANSWER_TIMEOUT_S = 30.0
+#: Seconds that one request waits in all for a REST API that asks its clients to be slower.
+PATIENCE_S = 60.0
+_TOO_MANY = 429
 _PAGE_SIZE = 1000
-_HOST = re.compile(r"[^\x00-\x20.]+(\.[^\x00-\x20.]+)*\.?")
 _TOKEN = re.compile(r"[!-~]+")
+
+
+class RefusalError(CliError):
+    """The REST API refused one request; others may be accepted."""
 
 
 class RestClient:
     """One connection to the REST API of a cluster. Methods raise CliError with the reason of a refusal."""
 
     def __init__(self, address: str | None) -> None:
-        profile = current()
-        given = profile.rest if address is None else address  # mutant: empty-address-kept
-        url, port = _split(given)
-        self.address = given
-        self._base = url.path.rstrip("/")
+        self.address = current().rest if address is None else address  # mutant: empty-address-kept
+        place = RestAddress.parse(self.address, _source(address))
+        self._base = place.base
         self._headers = {"Accept": "application/json"}
-        if profile.token_file:
-            try:
-                token = Path(profile.token_file).read_text(encoding="utf-8", errors="replace").strip()
-            except OSError as error:
-                raise CliError(f"token file {profile.token_file}: {error.strerror}") from error
-            if not _TOKEN.fullmatch(token):
-                raise CliError(f"token file {profile.token_file}: not one token of visible ASCII characters")
+        if token := _token(place):
             self._headers["Authorization"] = f"Bearer {token}"
-        kind = http.client.HTTPSConnection if url.scheme == "https" else http.client.HTTPConnection
-        self._connection = kind(str(url.hostname), port, timeout=CONNECT_TIMEOUT_S)
+        kind = http.client.HTTPSConnection if place.scheme == "https" else http.client.HTTPConnection
+        self._connection = kind(place.host, place.port, timeout=CONNECT_TIMEOUT_S)
+        self._limit_s = CONNECT_TIMEOUT_S
         self._cluster: str | None = None
 
     def __enter__(self) -> Self:
@@ -61,12 +63,11 @@ class RestClient:
     def cluster_id(self) -> str:
         """The id of the cluster, which the first access asks for."""
         if self._cluster is None:
-            self._connection.sock.settimeout(CONNECT_TIMEOUT_S)
             try:
                 self._cluster = str(self.request("GET", "/v3/clusters")["data"][0]["cluster_id"])
             except (LookupError, TypeError) as error:
                 raise CliError(f"{self.address} names no cluster; is it the REST API?") from error
-            self._connection.sock.settimeout(ANSWER_TIMEOUT_S)
+            self._limit_s = ANSWER_TIMEOUT_S
         return self._cluster
 
     def call(self, method: str, *path: str, body: object = None) -> Any:
@@ -86,40 +87,78 @@ class RestClient:
             query = dict(parse_qsl(urlsplit(following).query))
 
     def request(self, method: str, target: str, body: object = None) -> Any:
-        """Return the JSON of an answer, None for one without content."""
-        content = None if body is None else json.dumps(body).encode()
-        headers = self._headers if body is None else {**self._headers, "Content-Type": "application/json"}
-        try:
-            self._connection.request(method, self._base + target, content, headers)
-            answer = self._connection.getresponse()
-            received = answer.read()
-        except TimeoutError as error:
-            raise CliError(f"the REST API at {self.address} does not answer") from error
-        except (OSError, http.client.HTTPException) as error:
-            raise CliError(f"no REST API answers at {self.address}: {error or type(error).__name__}") from error
+        """Return the JSON of an answer, None for one without content.
+
+        A request that comes too early (429) was not carried out. It is sent again after the answer's Retry-After.
+        """
+        waited_s = 0.0
+        while True:
+            answer, received = self._exchange(method, target, body)
+            if answer.status != _TOO_MANY:
+                break
+            pause_s = _retry_after_s(answer)
+            waited_s += pause_s
+            if waited_s > PATIENCE_S:
+                break
+            self._connection.close()  # the server may close one that is idle
+            time.sleep(pause_s)
         try:
             parsed = json.loads(received) if received else None
         except ValueError as error:
             raise CliError(f"the answer of {self.address} is not JSON; is it the REST API?") from error
         if answer.status >= 400:
             message = parsed.get("message") if isinstance(parsed, dict) else None
-            raise CliError(str(message or f"HTTP {answer.status} {answer.reason}"))
+            raise RefusalError(str(message or f"HTTP {answer.status} {answer.reason}"))
         return parsed
 
+    def _exchange(self, method: str, target: str, body: object) -> tuple[http.client.HTTPResponse, bytes]:
+        content = None if body is None else json.dumps(body).encode()
+        headers = self._headers if body is None else {**self._headers, "Content-Type": "application/json"}
+        try:
+            if self._connection.sock is None:
+                self._connection.connect()
+            self._connection.sock.settimeout(self._limit_s)
+            self._connection.request(method, self._base + target, content, headers)
+            answer = self._connection.getresponse()
+            return answer, answer.read()
+        except TimeoutError as error:
+            raise CliError(f"the REST API at {self.address} does not answer") from error
+        except (OSError, http.client.HTTPException) as error:
+            raise CliError(f"no REST API answers at {self.address}: {error or type(error).__name__}") from error
 
-def _split(given: str) -> tuple[SplitResult, int | None]:
-    """Return an address as a URL, and its port. Raises CliError for another text."""
-    if not given:
-        raise CliError("--rest: the address is empty; is a shell variable not set?", USAGE)
+
+def _retry_after_s(answer: http.client.HTTPResponse) -> float:
+    """Return the seconds to wait, 1 where the answer names none (RFC 9110, 10.2.3; dates are not understood)."""
+    given = answer.headers.get("Retry-After", "").strip()
+    return max(0.1, float(given[:9])) if given.isascii() and given.isdecimal() else 1.0
+
+
+def _source(address: str | None) -> str:
+    return "MILLRACE_REST" if address is None and "MILLRACE_REST" in os.environ else "--rest"
+
+
+def _token(place: RestAddress) -> str | None:
+    """Return the token that belongs to an address: $MILLRACE_TOKEN to $MILLRACE_REST, a profile's to its own."""
+    if given := os.environ.get("MILLRACE_TOKEN"):
+        if "MILLRACE_REST" not in os.environ:
+            raise CliError("MILLRACE_TOKEN goes to the address in MILLRACE_REST alone; set that too", USAGE)
+        if RestAddress.parse(os.environ["MILLRACE_REST"], "MILLRACE_REST") == place:
+            return _checked("MILLRACE_TOKEN", given)
+    profile = current()
+    # mutant: token-to-its-own-address
+    if not profile.token_file or RestAddress.parse(profile.rest) != place:
+        return None
     try:
-        url = urlsplit(given if "://" in given else f"http://{given}")
-        port, host = url.port, url.hostname or ""
-        host.encode("idna")
-        if _HOST.fullmatch(host) and url.scheme in ("http", "https") and not url.query:
-            return url, port
-    except ValueError:
-        pass
-    raise CliError(f"--rest: {given!r} is not host:port or a URL", USAGE)
+        given = Path(profile.token_file).read_text(encoding="utf-8", errors="replace").strip()
+    except OSError as error:
+        raise CliError(f"token file {profile.token_file}: {error.strerror}") from error
+    return _checked(f"token file {profile.token_file}", given)
+
+
+def _checked(source: str, token: str) -> str:
+    if not _TOKEN.fullmatch(token):
+        raise CliError(f"{source}: not one token of visible ASCII characters")
+    return token
 
 
 def _joined(*parts: str) -> str:
