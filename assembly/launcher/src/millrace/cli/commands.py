@@ -18,6 +18,8 @@ import typer
 from service_chassis.version import VERSION
 
 from millrace.cli.errors import FAILED, USAGE, CliError
+from millrace.cli.options import Format, Output
+from millrace.cli.output import done
 
 #: Command -> module, name in it, whether it is a group.
 COMMANDS = {
@@ -91,9 +93,9 @@ def settings() -> None:
     typer.echo(settings_reference(), nl=False)
 
 
-def version() -> None:
+def version(output: Output = Format.TABLE) -> None:
     """Print the version."""
-    typer.echo(f"millrace {VERSION}")
+    done(f"millrace {VERSION}", {"version": VERSION}, output)
 
 
 def _program_of_its_own() -> None:
@@ -102,7 +104,7 @@ def _program_of_its_own() -> None:
 
 def _version(wanted: bool) -> None:
     if wanted:
-        version()
+        version(Format.TABLE)
         raise typer.Exit
 
 
@@ -123,10 +125,14 @@ def run(arguments: list[str]) -> int:
     if arguments[:1] == ["help"]:
         arguments = [*arguments[1:], "--help"]
     first = arguments[0] if arguments else "--help"
+    if first == "_names" and len(arguments) > 1:
+        from millrace.cli.candidates import print_names
+
+        return _ended(lambda: print_names(arguments[1], arguments[2:]))
     if first in PROGRAMS:
         return _ended(lambda: _run_program(first, arguments[1:]))
     group = COMMANDS.get(first, ("", "", False))[2]
-    if not arguments or (group and len(arguments) == 1):
+    if not arguments or (group and len(arguments) == 1) or arguments == ["cluster", "config"]:
         arguments = [*arguments, "--help"]
     app = application(first if first in COMMANDS and first != "completion" else None)
 

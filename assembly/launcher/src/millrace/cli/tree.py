@@ -19,6 +19,14 @@ class Parameter:
     default: str
     choices: tuple[str, ...] = ()
 
+    @property
+    def is_flag(self) -> bool:
+        return bool(self.names) and not self.metavar
+
+    @property
+    def is_repeated(self) -> bool:
+        return self.metavar.endswith("...")
+
 
 @dataclass(frozen=True)
 class Command:
