@@ -57,8 +57,8 @@ a header is text. Only Kafka's clients can write names that are not UTF-8.
 ## Rates
 
 `MILLRACE_ADMIN_RATE_LIMIT` is the limit of one client: 100 requests a second, and ten seconds' worth at once. With
-tokens a client is the name of a token. Without them it is an address, or an IPv6 network (/64). All programs of a machine
-are one address, and so is everything behind one proxy, or behind a port that Docker publishes. Give programs tokens of
+tokens a client is the name of a token. Without them it is an address, or an IPv6 network (/64). All programs of a
+machine are one address, and so is everything behind one proxy or a port that Docker publishes. Give programs tokens of
 their own, or set 0 for no limit.
 
 A client above its limit gets 429, with the seconds to wait in `Retry-After`. 503 has `Retry-After` too, where waiting
