@@ -9,6 +9,9 @@ from __future__ import annotations
 import re
 
 import pytest
+from conformance.raw_connection import Connection
+from protocol_lib.messages import describe_configs
+from protocol_lib.messages import incremental_alter_configs as alter
 from support.kafka_broker import ApacheKafka
 from support.kafka_tools import run_tool
 
@@ -24,6 +27,7 @@ COMMANDS = [
     (*BROKER, "--describe"),
     (*DEFAULT, "--describe"),
     (*BROKER, "--alter", "--add-config", "num.partitions=3"),
+    (*BROKER, "--alter", "--add-config", "ssl.keystore.location=/nowhere"),
     (*DEFAULT, "--alter", "--add-config", "log.retention.ms=soon"),
     (*BROKER, "--alter", "--add-config", "log.roll.ms=0"),
     (*BROKER, "--alter", "--delete-config", "log.segment.bytes"),
@@ -57,3 +61,27 @@ def kafkas(apache_kafka: ApacheKafka) -> list[list[str]]:
 def test_the_command_prints_what_it_prints_of_kafka(bootstrap: str, kafkas: list[list[str]]) -> None:
     for arguments, expected in zip(COMMANDS, kafkas, strict=True):
         assert printed(bootstrap, *arguments) == expected, " ".join(arguments)
+
+
+def test_a_config_that_kafka_alters_is_altered_or_refused_in_kafkas_words(
+    apache_kafka: ApacheKafka, bootstrap: str
+) -> None:
+    kafka, ours = Connection(apache_kafka.bootstrap), Connection(bootstrap)
+    broker = describe_configs.DescribeConfigsResource(resource_type=4, resource_name="1", configuration_keys=None)
+    (described,) = kafka.call(32, 4, describe_configs.DescribeConfigsRequest(resources=(broker,))).results
+    dynamic = {each.name: each.value for each in described.configs if not each.read_only}
+    assert len(dynamic) == 99
+    for name, value in dynamic.items():
+        config = alter.AlterableConfig(name=name, config_operation=0, value=value or "1")
+        resource = alter.AlterConfigsResource(resource_type=4, resource_name="1", configs=(config,))
+        request = alter.IncrementalAlterConfigsRequest(resources=(resource,), validate_only=True)
+        (answer,) = ours.call(44, 1, request).responses
+        assert (answer.error_code, answer.error_message) in (
+            (0, None),
+            (42, f"Cannot update these configs dynamically: [{name}]"),
+            (
+                42,
+                "These security configs can be dynamically updated only per-listener using the listener prefix:"
+                f" [{name}]",
+            ),
+        )

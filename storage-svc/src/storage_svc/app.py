@@ -61,8 +61,8 @@ from storage_svc.rpc.transactions import TransactionsService
 from storage_svc.settings import StorageSettings, parse_topics
 from storage_svc.topics.broker_settings import BrokerSettings
 from storage_svc.topics.catalog import Catalog
-from storage_svc.topics.configs import transactions_topic_configs
 from storage_svc.topics.client_metrics import ClientMetrics
+from storage_svc.topics.configs import transactions_topic_configs
 from storage_svc.topics.group_configs import GroupConfigs
 from storage_svc.topics.leases import Leases
 from storage_svc.topics.names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC

@@ -114,7 +114,6 @@ class ConfigAlterations:
         log.info("altered a group's configs", group=resource.name, configs=configs)
         return pb.AlteredResource()
 
-
     async def _alter_client_metrics(self, resource: pb.ConfigChanges, validate_only: bool) -> pb.AlteredResource:
         """Alter the configs of a subscription, which need not exist. Each pattern is compiled in a turn of its own."""
         if not resource.name:

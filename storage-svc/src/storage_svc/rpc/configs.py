@@ -126,7 +126,7 @@ class ConfigDescriptions:
         *,
         is_read_only: bool = False,
     ) -> pb.Config:
-        """Describe a config that its resource may have set. `default`: the value without an own one; None: the broker's."""
+        """Describe a config that a resource may set. `default`: the value without an own one; None: the broker's."""
         synonyms = self._broker_synonyms(config.broker_key) if config.broker_key else []
         if config.name in own:
             value = own[config.name]

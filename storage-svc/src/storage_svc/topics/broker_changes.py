@@ -1,14 +1,15 @@
 """Changes of broker configs, in the order of checks and with the messages of Kafka's ConfigAdminManager. Pure.
 
 A key that does not exist is refused: Apache Kafka stores it for plug-ins, of which there are none here. It may be
-deleted, as tools do without reading the configs that are set.
+deleted, as tools do without reading the configs that are set. A key that is dynamic in Kafka alone is refused as one
+that is not dynamic.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
-from storage_svc.topics.broker_configs import BROKER_CONFIGS
+from storage_svc.topics.broker_configs import ABSENT, BROKER_CONFIGS, PER_LISTENER
 from storage_svc.topics.config_changes import ConfigChange, ConfigOperation, InvalidChangeError
 from storage_svc.topics.config_values import members
 from storage_svc.topics.configs import ConfigType, InvalidConfigError
@@ -40,22 +41,35 @@ def changed_broker(
         if operation == ConfigOperation.DELETE:
             configs.pop(name, None)
             continue
-        if name not in BROKER_CONFIGS:
+        known = name in BROKER_CONFIGS
+        if not known and name not in ABSENT and name not in PER_LISTENER:
             raise InvalidConfigError(f"Unknown config name: {name}")
-        if operation == ConfigOperation.SET:
+        if operation == ConfigOperation.SET or not known:
             configs[name] = value or ""
         else:
             configs[name] = _list_changed(
                 name, configs.get(name, default_of(name)), ConfigOperation(operation), value or ""
             )
-    static = sorted(name for name in configs if not BROKER_CONFIGS[name].is_dynamic)
-    if static:
-        raise InvalidChangeError(f"Cannot update these configs dynamically: [{', '.join(static)}]")
+    static = [name for name in configs if name in ABSENT or (name in BROKER_CONFIGS and _is_static(name))]
+    _refuse("Cannot update these configs dynamically", static)
+    _refuse(
+        "These security configs can be dynamically updated only per-listener using the listener prefix",
+        PER_LISTENER.intersection(configs),
+    )
     try:
         check(configs)
     except InvalidConfigError as error:  # as Kafka answers it (KAFKA-13609)
         raise InvalidChangeError(str(error)) from error
     return configs
+
+
+def _is_static(name: str) -> bool:
+    return not BROKER_CONFIGS[name].is_dynamic
+
+
+def _refuse(reason: str, names: Collection[str]) -> None:
+    if names:
+        raise InvalidChangeError(f"{reason}: [{', '.join(sorted(names))}]")
 
 
 def _list_changed(name: str, now: str | None, operation: ConfigOperation, value: str) -> str:

@@ -2,7 +2,7 @@
 
     static     a setting of a service (environment variable), in force until the next start
     dynamic    a setting, too, that AlterConfigs changes at run time: for one broker or for all (broker_settings)
-    fixed      a config with one possible value here, because a partition is held once
+    fixed      a config with one possible value here: a partition is held once, and an event loop does threads' work
 
 Storage's settings have the values of most. Gateways have their own ones, and register them (`GATEWAY_CONFIGS`).
 """
@@ -157,10 +157,21 @@ GATEWAY_CONFIGS: Final[Mapping[str, BrokerConfig]] = {config.name: config for co
 
 #: Configs of Kafka that have one possible value here: a partition is held once, in one folder, and not elsewhere.
 FIXED: Final[Mapping[str, tuple[ConfigType, str, str]]] = {
+    "background.threads": (_T.INT, "1", "Threads of periodic work, which the event loop does."),
+    "config.providers": (_T.LIST, "", "Classes that fetch values of configs."),
+    "cordoned.log.dirs": (_T.LIST, "", "Folders that get no new partitions."),
     "default.replication.factor": (_T.INT, "1", "Replicas of a topic created without a number."),
+    "follower.fetch.last.tiered.offset.enable": (_T.BOOLEAN, "false", "Tiered storage: start of a new follower."),
+    "log.cleaner.threads": (_T.INT, "1", "Threads of compaction."),
     "log.local.retention.bytes": (_T.LONG, "-2", "Tiered storage: local size."),
     "log.local.retention.ms": (_T.LONG, "-2", "Tiered storage: local time."),
     "log.preallocate": (_T.BOOLEAN, "false", "Preallocate segment files."),
+    "max.connections.per.ip.overrides": (_T.STRING, "", "Addresses with another limit than max.connections.per.ip."),
+    "metric.reporters": (_T.LIST, "", "Classes that report metrics."),
+    "num.io.threads": (_T.INT, "1", "Threads that serve requests: the event loop."),
+    "num.network.threads": (_T.INT, "1", "Threads that read and write connections: the event loop."),
+    "num.recovery.threads.per.data.dir": (_T.INT, "1", "Threads that recover logs at a start."),
+    "num.replica.fetchers": (_T.INT, "1", "Threads that fetch from each broker with a leader."),
     "offsets.topic.replication.factor": (_T.SHORT, "1", "Replicas of __consumer_offsets."),
     "transaction.state.log.min.isr": (_T.INT, "1", "In-sync replicas that a write to __transaction_state needs."),
     "transaction.state.log.replication.factor": (_T.SHORT, "1", "Replicas of __transaction_state."),
@@ -174,6 +185,68 @@ BROKER_CONFIGS: Final[Mapping[str, BrokerConfig]] = {
     **GATEWAY_CONFIGS,
     **{name: BrokerConfig(name, kind) for name, (kind, _, _) in FIXED.items()},
 }
+
+#: Configs that Kafka alters for one listener at a time only (SslConfigs.RECONFIGURABLE_CONFIGS). There are none here.
+PER_LISTENER: Final = frozenset(
+    (
+        "ssl.key.password",
+        "ssl.keystore.certificate.chain",
+        "ssl.keystore.key",
+        "ssl.keystore.location",
+        "ssl.keystore.password",
+        "ssl.keystore.type",
+        "ssl.truststore.certificates",
+        "ssl.truststore.location",
+        "ssl.truststore.password",
+        "ssl.truststore.type",
+    )
+)
+
+#: Other configs that Kafka alters at run time and nothing here obeys. They are not described.
+ABSENT: Final = frozenset(
+    (
+        "group.coordinator.cached.buffer.max.bytes",
+        "group.share.assignment.interval.ms",
+        "group.streams.assignment.interval.ms",
+        "listener.security.protocol.map",
+        "log.cleaner.io.buffer.load.factor",
+        "log.cleaner.io.buffer.size",
+        "principal.builder.class",
+        "remote.fetch.max.wait.ms",
+        "remote.list.offsets.request.timeout.ms",
+        "remote.log.index.file.cache.total.size.bytes",
+        "remote.log.manager.copier.thread.pool.size",
+        "remote.log.manager.copy.max.bytes.per.second",
+        "remote.log.manager.expiration.thread.pool.size",
+        "remote.log.manager.fetch.max.bytes.per.second",
+        "remote.log.manager.follower.thread.pool.size",
+        "remote.log.reader.threads",
+        "sasl.enabled.mechanisms",
+        "sasl.jaas.config",
+        "sasl.kerberos.kinit.cmd",
+        "sasl.kerberos.min.time.before.relogin",
+        "sasl.kerberos.principal.to.local.rules",
+        "sasl.kerberos.service.name",
+        "sasl.kerberos.ticket.renew.jitter",
+        "sasl.kerberos.ticket.renew.window.factor",
+        "sasl.login.refresh.buffer.seconds",
+        "sasl.login.refresh.min.period.seconds",
+        "sasl.login.refresh.window.factor",
+        "sasl.login.refresh.window.jitter",
+        "sasl.mechanism.inter.broker.protocol",
+        "share.coordinator.cached.buffer.max.bytes",
+        "ssl.cipher.suites",
+        "ssl.client.auth",
+        "ssl.enabled.protocols",
+        "ssl.endpoint.identification.algorithm",
+        "ssl.engine.factory.class",
+        "ssl.keymanager.algorithm",
+        "ssl.protocol",
+        "ssl.provider",
+        "ssl.secure.random.implementation",
+        "ssl.trustmanager.algorithm",
+    )
+)
 
 #: Names of one config in several units, in Kafka's order of precedence, and the milliseconds of each unit
 #: (DynamicBrokerConfig.brokerConfigSynonyms).

@@ -11,8 +11,8 @@
 
 Every change is one transaction and durable when the call returns (WAL, synchronous=FULL). A damaged file is refused at
 its opening: its contents do not show the losses. Without a file, all but the settings of topics, groups, brokers and
-subscriptions, gateway ids and unfinished deletions is found again in the logs. The log folder's lock keeps other processes away.
-Owner: the storage service's event loop; calls block it for one sync, and control work is rare.
+subscriptions, gateway ids and unfinished deletions is found again in the logs. The log folder's lock keeps other
+processes away. Owner: the storage service's event loop; calls block it for one sync, and control work is rare.
 """
 
 from __future__ import annotations

@@ -168,6 +168,16 @@ REFUSED = [
         [("num.partitions", SET, "2"), (RETENTION, SET, "x"), ("node.id", SET, "2")],
         *(INVALID_CHANGE, "Cannot update these configs dynamically: [node.id, num.partitions]"),
     ),
+    (
+        [("log.cleaner.threads", SET, "2"), ("ssl.key.password", SET, "x"), ("ssl.cipher.suites", APPEND, "x")],
+        *(INVALID_CHANGE, "Cannot update these configs dynamically: [log.cleaner.threads, ssl.cipher.suites]"),
+    ),
+    (
+        [("ssl.key.password", SET, "x"), ("ssl.keystore.type", SET, "JKS")],
+        INVALID_CHANGE,
+        "These security configs can be dynamically updated only per-listener using the listener prefix:"
+        " [ssl.key.password, ssl.keystore.type]",
+    ),
 ]
 #: Values that a config cannot have, and the messages about them.
 BAD_VALUES = [

@@ -39,7 +39,12 @@ ILLEGAL = "Illegal client matching pattern: "
         ("bogus", "1", InvalidChangeError, "Unknown client metrics configuration: bogus"),
         ("interval.ms", "99", InvalidChangeError, f"Invalid value 99 for interval.ms, {INTERVAL}"),
         ("interval.ms", "3600001", InvalidChangeError, f"Invalid value 3600001 for interval.ms, {INTERVAL}"),
-        ("interval.ms", "x", InvalidConfigError, "Invalid value x for configuration interval.ms: Not a number of type INT"),
+        (
+            "interval.ms",
+            "x",
+            InvalidConfigError,
+            "Invalid value x for configuration interval.ms: Not a number of type INT",
+        ),
         ("metrics", "a,,b", InvalidConfigError, "Configuration 'metrics' values must not be empty."),
         ("match", "client_id", InvalidConfigError, ILLEGAL + "client_id"),
         ("match", "client_id=", InvalidConfigError, ILLEGAL + "client_id="),
