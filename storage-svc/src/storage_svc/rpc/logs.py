@@ -19,7 +19,7 @@ log = service_logs.get(__name__)
 
 #: Logs or producers that are described before other work gets a turn.
 _STEP: Final = 2_000
-#: Producers of one answer. The gateway sends no client half of them, and needs no logs after these.
+#: Producers of one answer. The gateway sends no client more than 170,000, and needs no logs after these.
 _PRODUCERS_MAX: Final = 200_000
 
 
