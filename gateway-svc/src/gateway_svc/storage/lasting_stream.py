@@ -19,8 +19,8 @@ REFUSED_PAUSE_S: Final = 1.0
 #: A stream that was up for this long is opened again after the first pause.
 STABLE_AFTER_S: Final = 1.0
 
-#: Exceptions of a stream that storage or the network has ended. gRPC raises an InternalError (ExecuteBatchError) for an
-#: operation on a call that ends at the same moment.
+#: Exceptions of a stream that storage or the network has ended. InternalError is gRPC's (ExecuteBatchError) for an
+#: operation on a call that ends meanwhile.
 _ENDINGS: Final = (FrameError, EOFError, asyncio.InvalidStateError, grpc.aio.InternalError)
 
 log = logs.get(__name__)

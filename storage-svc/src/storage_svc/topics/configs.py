@@ -330,9 +330,9 @@ _TABLE: Final[tuple[TopicConfig, ...]] = (
 
 TOPIC_CONFIGS: Final[Mapping[str, TopicConfig]] = {config.name: config for config in _TABLE}
 
-#: Settings that keep the history of a coordinator's topic short, because a start reads all of it: a segment is closed
-#: at 8 MB or after an hour, and compacted within moments. Only a start reads from the beginning, so that tombstones and
-#: markers need not stay for a day.
+#: Settings that keep the history of a coordinator's topic short, because a start reads all of it. A segment is closed
+#: at 8 MB or after an hour, and compacted within moments. Only a start reads from the beginning: tombstones and markers
+#: need not stay for a day.
 _SHORT_HISTORY: Final[Mapping[str, str]] = {
     "delete.retention.ms": "60000",
     "segment.bytes": str(8 << 20),

@@ -23,8 +23,10 @@ from storage_svc.log.scrub.scrubber import Scrubber
 
 _RELEASE_CHECK_S: Final = 0.01
 
-#: Seconds for which retention checks logs before other work gets its turn.
+#: Seconds for which retention checks logs, or the expiry producers, before other work gets its turn.
 _TURN_S: Final = 0.002
+#: Producers of a log that are checked before a look at the clock: 0.2 ms.
+_EXPIRED_STEP: Final = 1_000
 
 _log = logs.get(__name__)
 
@@ -42,6 +44,7 @@ class Maintenance:
         self._work = PeriodicWork()
         self._threads = Threads("retention", 1)
         self._retaining: asyncio.Task[None] | None = None
+        self._expiring: asyncio.Task[None] | None = None
         self._stopping = False
         self.cleaner = Cleaner(
             folder.logs, folder.files, folder.settings, folder.clock, folder.root, folder.checkpoints
@@ -56,7 +59,7 @@ class Maintenance:
         self.cleaner.start(loop)
         self.scrubber.start(loop)
         self._work.every(loop, "retention", settings.retention_check_interval_ms, self._start_retention)
-        self._work.every(loop, "producers", settings.producer_id_check_interval_ms, self.expire_producers)
+        self._work.every(loop, "producers", settings.producer_id_check_interval_ms, self._start_expiry)
 
     def configure(self, settings: LogSettings) -> None:
         """Work under these settings from now on. The scrub, retention and the times of checks stay as they are."""
@@ -68,8 +71,9 @@ class Maintenance:
         self._work.stop()
         self._stopping = True
         try:
-            if self._retaining is not None:
-                await self._retaining
+            for task in (self._retaining, self._expiring):
+                if task is not None:
+                    await task
         finally:  # also when this is cancelled: their tasks would be left to a loop that ends
             await asyncio.gather(self.cleaner.stop(), self.scrubber.stop())
 
@@ -103,8 +107,17 @@ class Maintenance:
                 await asyncio.sleep(0)
                 turn_over = time.monotonic() + _TURN_S
 
-    def expire_producers(self) -> None:
-        """Forget producers that have written nothing for `producer_id_expiration_ms`."""
-        before_ms = self._clock() - self.settings.producer_id_expiration_ms
-        for log in self._logs.values():
-            log.producers.expire(before_ms)
+    def _start_expiry(self) -> None:
+        if self._expiring is None or self._expiring.done():
+            self._expiring = asyncio.get_running_loop().create_task(self.expire_producers())
+
+    async def expire_producers(self) -> None:
+        """Forget producers that have written nothing for `producer_id_expiration_ms`, while the event loop goes on."""
+        before_ms, turn_over = self._clock() - self.settings.producer_id_expiration_ms, time.monotonic() + _TURN_S
+        for log in list(self._logs.values()):
+            for _ in log.producers.expire(before_ms, _EXPIRED_STEP):
+                if time.monotonic() >= turn_over:
+                    await asyncio.sleep(0)
+                    turn_over = time.monotonic() + _TURN_S
+                if self._stopping:
+                    return

@@ -10,7 +10,7 @@ where the producer's open transaction began (-1: none is open).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from struct import Struct
 from struct import error as StructError  # noqa: N812 (an exception class)
 from typing import Final, NamedTuple
@@ -25,6 +25,8 @@ _VERSION: Final = 1
 _HEAD: Final = Struct(">hIi")
 _ENTRY: Final = Struct(">qhiqiqiq")
 _CRC_END: Final = 6
+#: A function that returns the bytes of an entry's fields, in the order of SnapshotEntry.
+pack_entry: Final = _ENTRY.pack
 
 
 class UnreadableSnapshot(LogError):  # noqa: N818 (reads as what happened)
@@ -44,9 +46,8 @@ class SnapshotEntry(NamedTuple):
     transaction_first_offset: int
 
 
-def encode_snapshot(entries: Iterable[SnapshotEntry]) -> bytes:
-    """Return the content of a snapshot file."""
-    packed = [_ENTRY.pack(*entry) for entry in entries]
+def encode_snapshot(packed: Sequence[bytes]) -> bytes:
+    """Return the content of a snapshot file; each entry is the output of `pack_entry`."""
     body = len(packed).to_bytes(4, "big") + b"".join(packed)
     return _HEAD.pack(_VERSION, crc32c(body), len(packed)) + body[4:]
 

@@ -19,6 +19,8 @@ producers it named are not complete; the missing batches are searched for when a
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -28,7 +30,7 @@ from protocol_lib.records.header import TRANSACTIONAL
 
 from storage_svc.log.batch.header import Header
 from storage_svc.log.producers.open_transactions import OpenTransactions
-from storage_svc.log.producers.snapshot_file import SnapshotEntry, decode_snapshot, encode_snapshot
+from storage_svc.log.producers.snapshot_file import decode_snapshot, encode_snapshot, pack_entry
 
 _WINDOW: Final = 5
 _SEQUENCE_MASK: Final = 0x7FFFFFFF
@@ -55,6 +57,9 @@ class ProducedBatch(NamedTuple):
         return (self.last_sequence - self.offset_delta) & _SEQUENCE_MASK
 
 
+_NO_BATCH: Final = ProducedBatch(_NOTHING, _NOTHING, 0, -1)
+
+
 @dataclass(slots=True)
 class Producer:
     """One producer id."""
@@ -71,6 +76,8 @@ class Producer:
     transaction_first_offset: int = _NOTHING
     #: Whether `batches` is all there is to remember, even if it is short.
     complete: bool = True
+    #: The producer's entry of a snapshot file; empty until it is packed, and after each change.
+    packed: bytes = field(default=b"", compare=False, repr=False)
 
     @property
     def lacks_batches(self) -> bool:
@@ -88,6 +95,21 @@ class Producer:
             self.transaction_first_offset,
             self.complete,
         )
+
+    def pack(self, producer_id: int) -> bytes:
+        """Pack the entry of a snapshot file, and keep it until the producer changes."""
+        last_sequence, last_offset, delta, _ = self.batches[-1] if self.batches else _NO_BATCH
+        self.packed = pack_entry(
+            producer_id,
+            self.epoch,
+            last_sequence,
+            last_offset,
+            delta,
+            self.timestamp,
+            self.coordinator_epoch,
+            self.transaction_first_offset,
+        )
+        return self.packed
 
     def enter_epoch(self, epoch: int) -> None:
         """Enter this epoch; under a new one no batch is known."""
@@ -182,6 +204,7 @@ class ProducerState:
             del batches[0]
         producer.seen_ms = now_ms
         producer.timestamp = timestamp
+        producer.packed = b""  # mutant: changed-producer-packed
         if transactional and producer.transaction_first_offset < 0:
             producer.transaction_first_offset = last_offset - delta
             self.transactions.begin(producer_id, last_offset - delta)
@@ -236,6 +259,7 @@ class ProducerState:
         producer.transaction_first_offset = _NOTHING
         producer.timestamp = timestamp
         producer.seen_ms = now_ms
+        producer.packed = b""  # mutant: ended-producer-packed
         self.transactions.end(producer_id, marker_offset)
 
     # -- recovery
@@ -280,22 +304,28 @@ class ProducerState:
             batch = ProducedBatch(last_sequence, header.last_offset, header.last_offset_delta, header.max_timestamp)
             producer.batches.insert(0, batch)
 
-    def expire(self, before_ms: int) -> int:
-        """Forget producers that were silent since then, unless they have an open transaction; return their number."""
-        expired = [
-            key
-            for key, producer in self.producers.items()
-            if producer.seen_ms < before_ms and producer.transaction_first_offset < 0
-        ]
-        for producer_id in expired:
-            del self.producers[producer_id]
-        return len(expired)
+    def expire(self, before_ms: int, step: int = sys.maxsize) -> Iterator[None]:
+        """Forget producers that were silent since then, unless they have an open transaction.
+
+        Yield after each `step` producers: the state may change then.
+        """
+        everyone = list(self.producers)
+        for first in range(0, len(everyone), step):
+            for producer_id in everyone[first : first + step]:
+                producer = self.producers.get(producer_id)
+                if producer and producer.seen_ms < before_ms and producer.transaction_first_offset < 0:
+                    del self.producers[producer_id]
+            yield
 
     # -- snapshots ----------------------------------------------------------------------------------------------------
 
     def encode(self) -> bytes:
-        """Return the content of a snapshot file."""
-        return encode_snapshot(map(_entry, self.producers.items()))
+        """Return the content of a snapshot file.
+
+        A roll does this on the event loop, perhaps for a hundred thousand producers. Those that have not changed since
+        the last snapshot are not packed again.
+        """
+        return encode_snapshot([each.packed or each.pack(key) for key, each in self.producers.items()])
 
     def load(self, data: bytes, offset: int, now_ms: int) -> None:
         """Take the state, which must be empty, from the content of the snapshot file of this offset.
@@ -317,18 +347,3 @@ class ProducerState:
         firsts = {key: producer.transaction_first_offset for key, producer in self.producers.items()}
         self.transactions.restore({key: first for key, first in firsts.items() if first >= 0})
         self.replayed_from = offset
-
-
-def _entry(item: tuple[int, Producer]) -> SnapshotEntry:
-    producer_id, producer = item
-    last = producer.batches[-1] if producer.batches else ProducedBatch(-1, -1, 0, -1)
-    return SnapshotEntry(
-        producer_id,
-        producer.epoch,
-        last.last_sequence,
-        last.last_offset,
-        last.offset_delta,
-        producer.timestamp,
-        producer.coordinator_epoch,
-        producer.transaction_first_offset,
-    )

@@ -8,8 +8,8 @@ import pytest
 from crc32c import crc32c
 from storage_svc.log.config import LogConfig
 from storage_svc.log.folder.maintenance import Maintenance
-from storage_svc.log.producers.snapshot_file import UnreadableSnapshot
-from storage_svc.log.producers.state import ProducerState
+from storage_svc.log.producers.snapshot_file import SnapshotEntry, UnreadableSnapshot, decode_snapshot
+from storage_svc.log.producers.state import Producer, ProducerState
 
 OUT_OF_ORDER, INVALID_EPOCH = 45, 47
 
@@ -111,6 +111,39 @@ def test_snapshot_bytes(log, tmp_path, produce):
     assert (tmp_path / "t-0" / f"{2:020d}.snapshot").read_bytes() == log.producers.encode()
 
 
+def test_a_snapshot_packs_the_producers_that_have_changed(monkeypatch):
+    state, packed = ProducerState(), []
+    pack = Producer.pack
+
+    def noted(producer, producer_id):
+        packed.append(producer_id)
+        return pack(producer, producer_id)
+
+    monkeypatch.setattr(Producer, "pack", noted)
+
+    def snapshot() -> tuple[list[int], list[SnapshotEntry]]:
+        packed.clear()
+        entries = decode_snapshot(state.encode())
+        return packed.copy(), entries[-1]
+
+    def add(producer_id, sequence, offset, *, transactional=False):
+        state.add(producer_id, 0, sequence, offset, 0, 5, transactional, 0)
+
+    for producer_id in range(3):
+        add(producer_id, 0, producer_id)
+    state.keep()
+    assert snapshot() == ([0, 1, 2], SnapshotEntry(2, 0, 0, 2, 0, 5, -1, -1))
+    assert snapshot() == ([], SnapshotEntry(2, 0, 0, 2, 0, 5, -1, -1))
+    add(2, 1, 3, transactional=True)
+    state.keep()
+    assert snapshot() == ([2], SnapshotEntry(2, 0, 1, 3, 0, 5, -1, 3))
+    add(2, 2, 4)
+    state.take_back()
+    assert snapshot() == ([2], SnapshotEntry(2, 0, 1, 3, 0, 5, -1, 3))
+    state.end(2, 1, 7, 4, 6, 0)
+    assert snapshot() == ([2], SnapshotEntry(2, 1, -1, -1, 0, 6, 7, -1))
+
+
 @pytest.mark.parametrize("damage", [lambda d: d[:-1], lambda d: b"", lambda d: d + b"x", lambda d: b"\0\2" + d[2:]])
 def test_damaged_snapshot(log, produce, damage):
     produce(log, 0)
@@ -120,7 +153,7 @@ def test_damaged_snapshot(log, produce, damage):
     assert len(state) == 0
 
 
-def test_producers_expire_by_our_clock(tmp_path, folders, make_batch):
+async def test_producers_expire_by_our_clock(tmp_path, folders, make_batch):
     """Timestamps of records may be of any age and do not count."""
     now = [1_700_000_000_000]
     directory = folders.open(tmp_path, clock=lambda: now[0])
@@ -128,8 +161,8 @@ def test_producers_expire_by_our_clock(tmp_path, folders, make_batch):
     log.append(make_batch(1, timestamp=5, producer_id=1, producer_epoch=0, base_sequence=0))
     now[0] += 86_400_000
     log.append(make_batch(1, timestamp=5, producer_id=2, producer_epoch=0, base_sequence=0))
-    Maintenance(directory).expire_producers()
+    await Maintenance(directory).expire_producers()
     assert set(log.producers.producers) == {1, 2}
     now[0] += 1
-    Maintenance(directory).expire_producers()
+    await Maintenance(directory).expire_producers()
     assert set(log.producers.producers) == {2}
