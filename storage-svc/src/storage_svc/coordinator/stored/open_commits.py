@@ -147,19 +147,27 @@ class OpenCommits:
 
     def end(self, producer_id: int, *, commit: bool) -> dict[Committed, OffsetCommitValue | None]:
         """End the producer's transaction; return all its commits, with the values of those that apply now."""
-        ended: dict[Committed, OffsetCommitValue | None] = {}
-        for committed, (order, value) in list(self._of_producers.get(producer_id, {}).items()):
-            self._remove(producer_id, committed)
-            ended[committed] = value if commit else None  # mutant: aborted-offsets-dropped
-            if ended[committed] is not None:
-                self.outdate(committed, order)
-        return ended
+        waiting = self._of_producers.pop(producer_id, {})
+        for (
+            committed,
+            found,
+        ) in waiting.items():  # tens of thousands, perhaps: in one step, so that readers see all or none
+            self._uncount(committed, found)
+        if commit and self._of_producers:
+            for committed, (order, value) in waiting.items():
+                if value is not None:
+                    self.outdate(committed, order)
+        # mutant: aborted-offsets-dropped
+        return {committed: value if commit else None for committed, (_, value) in waiting.items()}
 
     def _remove(self, producer_id: int, committed: Committed) -> None:
         waiting = self._of_producers[producer_id]
-        self._memory.used -= _size_of(committed, waiting.pop(committed))  # mutant: ended-offsets-uncounted
+        self._uncount(committed, waiting.pop(committed))
         if not waiting:
             del self._of_producers[producer_id]
+
+    def _uncount(self, committed: Committed, commit: OpenCommit) -> None:
+        self._memory.used -= _size_of(committed, commit)  # mutant: ended-offsets-uncounted
         group, partition = committed
         counts = self._of_groups[group]
         counts[partition] -= 1
