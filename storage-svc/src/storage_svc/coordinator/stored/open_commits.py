@@ -151,7 +151,7 @@ class OpenCommits:
         for (
             committed,
             found,
-        ) in waiting.items():  # tens of thousands, perhaps: in one step, so that readers see all or none
+        ) in waiting.items():  # in one step: readers see all of them or none
             self._uncount(committed, found)
         if commit and self._of_producers:
             for committed, (order, value) in waiting.items():
