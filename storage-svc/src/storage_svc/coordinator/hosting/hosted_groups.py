@@ -171,11 +171,9 @@ class HostedGroups:
         self._offsets_log.mark(partition, marker, written)
 
     def _apply(self, partition: int, marker: Marker) -> None:
-        for (group_id, key), value in self._opened[partition].end(marker.producer_id, commit=marker.commit).items():
-            hosted = self.by_id.get(group_id)
-            if hosted is not None and value is not None:
-                hosted.offsets.apply(key, value)
-            elif hosted is not None:
+        for group_id, offsets in self._opened[partition].end(marker.producer_id, commit=marker.commit).items():
+            if (hosted := self.by_id.get(group_id)) is not None:
+                hosted.offsets.apply(offsets)
                 self.forget_if_unused(hosted)
 
     def delete_offsets(

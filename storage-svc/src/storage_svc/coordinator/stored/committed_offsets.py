@@ -71,9 +71,9 @@ class CommittedOffsets:
 
         return take_back
 
-    def apply(self, key: TopicPartition, value: OffsetCommitValue) -> None:
-        """Show the offset of a transaction that is committed."""
-        self.durable[key] = value
+    def apply(self, offsets: Mapping[TopicPartition, OffsetCommitValue]) -> None:
+        """Show the offsets of a transaction that is committed."""
+        self.durable.update(offsets)
 
     def is_pending(self, key: TopicPartition) -> bool:
         return key in self.unstable or any(key in offsets for offsets in self._pending.values())

@@ -74,9 +74,9 @@ class LoadedPartition:
 
     def end_transaction(self, producer_id: int, *, commit: bool) -> None:
         """Apply the offsets that the producer's transaction has committed, or drop them."""
-        for committed, value in self.opened.end(producer_id, commit=commit).items():
-            if value is not None:
-                self._commit(committed, value)
+        for group, offsets in self.opened.end(producer_id, commit=commit).items():
+            if offsets:
+                self.offsets.setdefault(group, {}).update(offsets)
 
     def _commit(self, committed: Committed, value: OffsetCommitValue) -> None:
         group, topic_partition = committed

@@ -62,14 +62,17 @@ class OpenCommits:
 
     def __init__(self, memory: PendingMemory | None = None) -> None:
         self._memory = PendingMemory() if memory is None else memory
-        self._of_producers: dict[int, dict[Committed, OpenCommit]] = {}
+        #: Producer id -> group -> partition -> commit. Never empty inside.
+        self._of_producers: dict[int, dict[str, dict[TopicPartition, OpenCommit]]] = {}
+        #: The bytes of each producer's commits.
+        self._bytes_of: dict[int, int] = {}
         #: Group -> partition -> the number of transactions that have committed its offset. Never empty inside.
         self._of_groups: dict[str, dict[TopicPartition, int]] = {}
 
     @property
     def count(self) -> int:
         """The number of commits whose transaction has not ended."""
-        return sum(map(len, self._of_producers.values()))
+        return sum(len(waiting) for groups in self._of_producers.values() for waiting in groups.values())
 
     def __bool__(self) -> bool:
         return bool(self._of_producers)
@@ -86,29 +89,32 @@ class OpenCommits:
     def values(self, group_id: str) -> Iterator[tuple[TopicPartition, OffsetCommitValue]]:
         """Yield the offsets of a group that may still apply."""
         if group_id in self._of_groups:
-            for waiting in self._of_producers.values():
-                for (group, partition), (_, value) in waiting.items():
-                    if group == group_id and value is not None:
+            for groups in self._of_producers.values():
+                for partition, (_, value) in groups.get(group_id, {}).items():
+                    if value is not None:
                         yield partition, value
 
     def add(
         self, producer_id: int, committed: Committed, order: int, value: OffsetCommitValue | None
     ) -> OpenCommit | None:
         """Hold back a commit, and return the one of the same producer that it replaces."""
-        waiting = self._of_producers.setdefault(producer_id, {})
-        before = waiting.get(committed)
-        self._put(waiting, committed, (order, value))
+        group, partition = committed
+        before = self._of_producers.setdefault(producer_id, {}).setdefault(group, {}).get(partition)
+        self._put(producer_id, committed, (order, value), before)
         if before is None:
-            group, partition = committed
             counts = self._of_groups.setdefault(group, {})
             counts[partition] = counts.get(partition, 0) + 1
         return before
 
-    def _put(self, waiting: dict[Committed, OpenCommit], committed: Committed, commit: OpenCommit) -> None:
-        before = waiting.get(committed)
+    def _put(self, producer_id: int, committed: Committed, commit: OpenCommit, before: OpenCommit | None) -> None:
         freed = 0 if before is None else _size_of(committed, before)
-        self._memory.used += _size_of(committed, commit) - freed
-        waiting[committed] = commit
+        self._use(producer_id, _size_of(committed, commit) - freed)
+        group, partition = committed
+        self._of_producers[producer_id][group][partition] = commit
+
+    def _use(self, producer_id: int, size: int) -> None:
+        self._memory.used += size
+        self._bytes_of[producer_id] = self._bytes_of.get(producer_id, 0) + size
 
     def count_in(self, memory: PendingMemory) -> None:
         """Count the commits there from now on."""
@@ -118,11 +124,15 @@ class OpenCommits:
 
     @property
     def _bytes(self) -> int:
-        return sum(_size_of(*each) for waiting in self._of_producers.values() for each in waiting.items())
+        return sum(self._bytes_of.values())
+
+    def _found(self, producer_id: int, committed: Committed) -> OpenCommit | None:
+        group, partition = committed
+        return self._of_producers.get(producer_id, {}).get(group, {}).get(partition)
 
     def take_back(self, producer_id: int, committed: Committed, order: int, before: OpenCommit | None) -> None:
         """Undo an `add` whose record was not written, unless another has followed."""
-        found = self._of_producers.get(producer_id, {}).get(committed)
+        found = self._found(producer_id, committed)
         if found is None or found[0] != order:
             return
         self._remove(producer_id, committed)
@@ -134,55 +144,72 @@ class OpenCommits:
         group, partition = committed
         if partition not in self.of_group(group):
             return
-        for waiting in self._of_producers.values():
-            if committed in waiting and waiting[committed][0] < order:
-                self._put(waiting, committed, (waiting[committed][0], None))
+        for producer_id in self._of_producers:
+            found = self._found(producer_id, committed)
+            if found is not None and found[0] < order:
+                self._put(producer_id, committed, (found[0], None), found)
 
     def drop(self, committed: Committed) -> None:
         """Drop the commits of an offset that a tombstone deletes."""
         group, partition = committed
         if partition in self.of_group(group):
-            for producer_id in [key for key, waiting in self._of_producers.items() if committed in waiting]:
+            for producer_id in [each for each in self._of_producers if self._found(each, committed) is not None]:
                 self._remove(producer_id, committed)
 
-    def end(self, producer_id: int, *, commit: bool) -> dict[Committed, OffsetCommitValue | None]:
-        """End the producer's transaction; return all its commits, with the values of those that apply now."""
-        waiting = self._of_producers.pop(producer_id, {})
-        for (
-            committed,
-            found,
-        ) in waiting.items():  # in one step: readers see all of them or none
-            self._uncount(committed, found)
-        if commit and self._of_producers:
-            for committed, (order, value) in waiting.items():
-                if value is not None:
-                    self.outdate(committed, order)
-        # mutant: aborted-offsets-dropped
-        return {committed: value if commit else None for committed, (_, value) in waiting.items()}
+    def end(self, producer_id: int, *, commit: bool) -> dict[str, dict[TopicPartition, OffsetCommitValue]]:
+        """End the producer's transaction; return its groups, with the offsets of each that apply now.
+
+        It is one step, so that readers see all of the offsets or none: most of it is done a group at a time.
+        """
+        ended = self._of_producers.pop(producer_id, {})
+        self._memory.used -= self._bytes_of.pop(producer_id, 0)  # mutant: ended-offsets-uncounted
+        for group, waiting in ended.items():
+            self._uncount(group, waiting)
+            if commit and group in self._of_groups:  # those of other transactions
+                for partition, (order, value) in waiting.items():
+                    if value is not None:
+                        self.outdate((group, partition), order)
+        if not commit:  # mutant: aborted-offsets-dropped
+            return {group: {} for group in ended}
+        return {
+            group: {partition: value for partition, (_, value) in waiting.items() if value is not None}
+            for group, waiting in ended.items()
+        }
+
+    def _uncount(self, group: str, partitions: Iterable[TopicPartition]) -> None:
+        """Note that a transaction which is not among `_of_producers` any more has no commits of these."""
+        if not any(group in groups for groups in self._of_producers.values()):
+            del self._of_groups[group]
+            return
+        counts = self._of_groups[group]
+        for partition in partitions:
+            counts[partition] -= 1
+            if not counts[partition]:
+                del counts[partition]
 
     def _remove(self, producer_id: int, committed: Committed) -> None:
-        waiting = self._of_producers[producer_id]
-        self._uncount(committed, waiting.pop(committed))
-        if not waiting:
-            del self._of_producers[producer_id]
-
-    def _uncount(self, committed: Committed, commit: OpenCommit) -> None:
-        self._memory.used -= _size_of(committed, commit)  # mutant: ended-offsets-uncounted
         group, partition = committed
-        counts = self._of_groups[group]
-        counts[partition] -= 1
-        if not counts[partition]:
-            del counts[partition]
-            if not counts:
-                del self._of_groups[group]
+        groups = self._of_producers[producer_id]
+        self._use(producer_id, -_size_of(committed, groups[group].pop(partition)))
+        if not groups[group]:
+            del groups[group]
+        if not groups:
+            del self._of_producers[producer_id], self._bytes_of[producer_id]
+        self._uncount(group, (partition,))
 
     def check_invariants(self) -> None:
-        """Raise AssertionError unless both indexes agree, and nothing is forgotten in the count. For tests."""
+        """Raise AssertionError unless the indexes agree, and nothing is forgotten in the count. For tests."""
         assert self._memory.used >= self._bytes
         counts: dict[str, dict[TopicPartition, int]] = {}
-        for waiting in self._of_producers.values():
-            assert waiting
-            for group, partition in waiting:
+        for producer_id, groups in self._of_producers.items():
+            assert groups
+            size = 0
+            for group, waiting in groups.items():
+                assert waiting
                 of_group = counts.setdefault(group, {})
-                of_group[partition] = of_group.get(partition, 0) + 1
+                for partition, found in waiting.items():
+                    of_group[partition] = of_group.get(partition, 0) + 1
+                    size += _size_of((group, partition), found)
+            assert size == self._bytes_of[producer_id]
         assert counts == self._of_groups
+        assert self._bytes_of.keys() == self._of_producers.keys()
