@@ -25,7 +25,7 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from admin_api import errors
+from admin_api import errors, late_imports
 from admin_api.new_records import NewRecord, Stored, new_record, parsed, rfc3339, size_of
 from admin_api.object_splitter import FEED_BYTES, ObjectSplitter
 from admin_api.routers.operations import CLUSTER, Operations
@@ -135,7 +135,8 @@ class _Target:
 
     async def produce(self, given: Sequence[ProduceRequest | errors.ApiError]) -> list[ProduceResponse]:
         """Produce records, and return the report of each. An error in place of a record is its report."""
-        from admin_api.kafka_producer import Producer  # a server of no records does without a client
+        await late_imports.load("admin_api.kafka_producer")
+        from admin_api.kafka_producer import Producer
 
         state = self._app.state
         if not hasattr(state, "producer"):

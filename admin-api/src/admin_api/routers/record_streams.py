@@ -8,7 +8,7 @@ from typing import Annotated
 from fastapi import FastAPI, Header, Query, Request
 from service_chassis.http.ring import HEAD_KEY
 
-from admin_api import errors
+from admin_api import errors, late_imports
 from admin_api.kafka_clients import DOWNLOAD, TAIL, KafkaClients
 from admin_api.record_metrics import RecordMetrics
 from admin_api.records.cursors import Left
@@ -85,6 +85,7 @@ async def download_records(
     headers = {"content_disposition": f'attachment; filename="{name}.ndjson"', "cache_control": "no-store"}
     if request.scope[HEAD_KEY]:
         return LastingResponse.empty(media_type=NDJSON, **headers)
+    await late_imports.load("admin_api.records.downloading")
     client, held = await borrowed(_clients(request), DOWNLOAD)
     from admin_api.records.downloading import lines
 
@@ -115,6 +116,7 @@ async def tail_records(
     partitions = await partitions_of(calls, topic_name, partition)
     _check_number(len(partitions))
     ends = await bounds(calls, topic_name, partitions, read_committed=read_committed)
+    await late_imports.load("admin_api.records.tailing")
     from admin_api.records.tailing import Tail, positions_after
 
     seen = None if last_event_id is None else positions_after(last_event_id)

@@ -10,7 +10,7 @@ from typing import Annotated
 from fastapi import FastAPI, Path, Query, Request
 from starlette.responses import Response
 
-from admin_api import errors
+from admin_api import errors, late_imports
 from admin_api.answer_memory import ANSWER_BYTES_MAX, AnswerTooLargeError
 from admin_api.kafka_clients import BROWSE, LARGE_RECORD, KafkaClients
 from admin_api.record_metrics import RecordMetrics
@@ -70,6 +70,7 @@ async def browse_records(
     isolation: IsolationQuery = "read_uncommitted",
 ) -> Response:
     """Return a page of records, merged by timestamp. Filters are applied to at most 100,000 records a page."""
+    await late_imports.load("admin_api.records.browsing")
     from admin_api.records.browsing import Browse, Range
 
     read_committed = isolation == "read_committed"
@@ -108,6 +109,7 @@ async def get_record(
     value_format: FormatQuery = "auto",
 ) -> Response:
     """Return one record whole, up to 16 MiB."""
+    await late_imports.load("admin_api.records.decoding")
     from protocol_lib.errors import DecodeError
     from protocol_lib.records.compression import DecompressedTooLarge
 
