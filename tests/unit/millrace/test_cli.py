@@ -351,7 +351,7 @@ def test_prometheus_reads_https_with_a_base_path_and_a_token(capsys):
         "job_name": "millrace-rest",
         "scheme": "https",
         "metrics_path": "/base/metrics",
-        "static_configs": [{"targets": ["admin.example"]}],
+        "static_configs": [{"targets": ["admin.example:443"]}],
     }
     authorization = {"credentials_file": "/run/token"}
     assert run("generate", "prometheus-config", "admin=http://h:9104/metrics") == 0

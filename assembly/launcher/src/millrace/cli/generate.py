@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Annotated, Any
-from urllib.parse import urlsplit
 
 import typer
 
+from millrace.cli.addresses import RestAddress
 from millrace.cli.errors import USAGE, CliError
 from millrace.cli.options import Rest, pairs
 
@@ -64,31 +65,29 @@ def prometheus_config(
     services = pairs("SERVICE", targets or [])
     if "rest" in services:
         raise CliError("SERVICE: rest is the job of --rest", USAGE)
-    jobs = [_job(name, "SERVICE", address) for name, address in services.items()]
-    rest_job = _job("rest", "--rest", rest or profile.rest)
-    if token_file is None and profile.token_file and (rest or profile.rest) == profile.rest:
+    for name, address in services.items():
+        if "://" not in address and not re.search(r":\d+(/|$)", address):  # a port alone would be a host
+            raise CliError(f"SERVICE: {name}: {address!r} is not host:port or a URL", USAGE)
+    places = {name: RestAddress.parse(address, "SERVICE") for name, address in services.items()}
+    place = RestAddress.parse(profile.rest if rest is None else rest)
+    rest_job = _job("rest", place)
+    if token_file is None and profile.token_file and place == RestAddress.parse(profile.rest):
         token_file = str(Path(profile.token_file).absolute())
     if token_file:
         rest_job["authorization"] = {"credentials_file": token_file}
-    typer.echo(yaml.safe_dump({"scrape_configs": [*jobs, rest_job]}, sort_keys=False), nl=False)
+    jobs = [*(_job(name, each) for name, each in places.items()), rest_job]
+    typer.echo(yaml.safe_dump({"scrape_configs": jobs}, sort_keys=False), nl=False)
 
 
-def _job(name: str, option: str, address: str) -> dict[str, Any]:
-    """Return the scrape configuration of one address. Raises CliError for a text that is none."""
-    try:
-        url = urlsplit(address if "://" in address else f"http://{address}")
-        is_named = bool(url.hostname) and (url.port is not None or "://" in address or option == "--rest")
-    except ValueError:
-        is_named = False
-    if not is_named or url.scheme not in ("http", "https") or url.username is not None or url.query:
-        raise CliError(f"{option}: {address!r} is not host:port or a URL", USAGE)
+def _job(name: str, place: RestAddress) -> dict[str, Any]:
+    """Return the scrape configuration of one address."""
     job: dict[str, Any] = {"job_name": f"millrace-{name}"}
-    if url.scheme != "http":
-        job["scheme"] = url.scheme
-    path = url.path.rstrip("/").removesuffix("/metrics")
-    if path:
-        job["metrics_path"] = f"{path}/metrics"
-    job["static_configs"] = [{"targets": [url.netloc]}]
+    if place.scheme != "http":
+        job["scheme"] = place.scheme
+    if base := place.base.removesuffix("/metrics"):
+        job["metrics_path"] = f"{base}/metrics"
+    host = f"[{place.host}]" if ":" in place.host else place.host
+    job["static_configs"] = [{"targets": [f"{host}:{place.port}"]}]
     return job
 
 
