@@ -11,10 +11,9 @@ from dataclasses import dataclass
 import pytest
 import yaml
 from millrace.cli import commands
-from millrace.cli.completion import script
 from millrace.cli.errors import CliError
 from millrace.cli.generate import PANELS, dashboard
-from millrace.cli.group import target
+from millrace.cli.group_offsets import target
 from millrace.cli.options import Format, pairs
 from millrace.cli.output import show, table
 from millrace.cli.record_format import NewRecord, compiled, from_json, from_line, to_json
@@ -74,7 +73,7 @@ def test_every_command_has_help_with_an_example(path, capsys):
         (["topic", "list", "--rest", "ftp://h:1"], "--rest: 'ftp://h:1' is not host:port or a URL"),
         (["group", "seek", "g", "--to", "soon"], "--to: 'soon' is neither start, end, an offset nor a time"),
         (["group", "seek", "g", "--to", "1", "--kafka", "h:x"], "--kafka: 'h:x' is not host:port"),
-        (["consume", "t", "-o", "stored"], "--offset: 'stored' is neither beginning, end, N, -N nor @TIME"),
+        (["consume", "t", "-o", "stored"], "--offset: 'stored' is neither beginning, end, N, -N, @TIME nor two"),
         (["consume", "t", "-f", "%x"], "--format: %x is unknown"),
         (["consume", "t", "-f", "%"], "--format: a % at the end stands for nothing"),
         (["consume", "t", "-f", "\\q"], "--format: \\q is unknown"),
@@ -258,25 +257,6 @@ def test_a_profile_gives_the_addresses(tmp_path, capsys, monkeypatch):
     assert "is damaged; remove it and create the profiles again" in capsys.readouterr().err
 
 
-def test_the_token_of_a_profile_is_sent_and_not_shown(tmp_path, capsys):
-    token = tmp_path / "token"
-    token.write_text("s3cret\n")
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        address = f"127.0.0.1:{server.getsockname()[1]}"
-        assert run("profile", "create", "p", "--rest", address, "--token-file", str(token)) == 0
-        process = subprocess.Popen(
-            [*MILLRACE, "topic", "list"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )
-        connection, _ = server.accept()
-        with connection:
-            request = connection.recv(65536).decode()
-            connection.sendall(b'HTTP/1.1 401 Unauthorized\r\nContent-Length: 22\r\n\r\n{"message": "no token"}'[:-1])
-        out, error = process.communicate(timeout=60)
-    assert "\r\nAuthorization: Bearer s3cret\r\n" in request
-    assert (process.returncode, out) == (1, "")
-    assert "s3cret" not in error + capsys.readouterr().out
-
-
 def test_a_cluster_that_is_not_well_ends_with_1_and_its_reasons(capsys):
     body = json.dumps(
         {
@@ -304,33 +284,6 @@ def test_a_cluster_that_is_not_well_ends_with_1_and_its_reasons(capsys):
         "services            storage=up,gateway=down",
         "offline partitions  2",
     ]
-
-
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_the_completion_knows_every_command_and_option(shell, capsys):
-    assert run("completion", shell) == 0
-    shown = capsys.readouterr().out
-    assert shown == script(shell, TREE)
-    options = {name for each in TREE for option in each.parameters for name in option.names}
-    assert [name for name in (*options, *(each.path[-1] for each in TREE)) if name not in shown] == []
-
-
-@pytest.mark.parametrize(
-    ("words", "completed"),
-    [
-        (["gr"], {"group"}),
-        (["topic", "tr"], {"trim-prefix"}),
-        (["topic", "create", "orders", "--pa"], {"--partitions"}),
-        (["up", "--met"], {"--metrics-port"}),
-        (["completion", "f"], {"fish"}),
-    ],
-)
-def test_bash_completes(words, completed):
-    line = " ".join(f"'{word}'" for word in ("millrace", *words))
-    call = f"COMP_WORDS=({line}); COMP_CWORD={len(words)}; _millrace; printf '%s\\n' \"${{COMPREPLY[@]}}\""
-    code = f"{script('bash', TREE)}\n{call}"
-    done = subprocess.run(["bash", "-c", code], capture_output=True, text=True, timeout=60, check=True)
-    assert set(done.stdout.split()) == completed
 
 
 def test_prometheus_reads_each_address(capsys):

@@ -1,57 +1,13 @@
-"""The command line against a running broker, at its real sockets."""
+"""The command line against a running broker: topics, the cluster and its configs."""
 
+import http.server
 import json
 import re
-import signal
-import subprocess
-import sys
+import threading
 import urllib.request
 
 import pytest
-from millrace.cli import commands
 from millrace.cli.generate import PANELS
-from up_process import RunningUp
-
-MILLRACE = (sys.executable, "-m", "millrace")
-
-
-@pytest.fixture(scope="module")
-def up():
-    with RunningUp("--kafka-port", "0", "--http-port", "0") as running:
-        yield running
-
-
-@pytest.fixture(autouse=True)
-def profile(up, home):
-    (home / "millrace").mkdir()
-    content = {"current": "here", "profiles": {"here": {"rest": up.http, "kafka": up.kafka, "token_file": ""}}}
-    (home / "millrace" / "profiles.json").write_text(json.dumps(content))
-
-
-@pytest.fixture
-def run(capsys):
-    """A function that runs a command line in this process and returns its status, output and errors."""
-
-    def whole(*arguments):
-        try:
-            status = commands.run(list(arguments))
-        except SystemExit as ended:
-            status = ended.code or 0
-        capture = capsys.readouterr()
-        return status, capture.out.splitlines(), capture.err
-
-    return whole
-
-
-def produced(lines, *arguments):
-    done = subprocess.run([*MILLRACE, "produce", *arguments], input=lines, capture_output=True, timeout=60)
-    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
-
-
-def consumed(*arguments):
-    done = subprocess.run([*MILLRACE, "consume", *arguments], capture_output=True, timeout=60)
-    assert (done.returncode, done.stderr) == (0, b"")
-    return done.stdout
 
 
 def test_a_topic_from_its_creation_to_its_end(run):
@@ -63,6 +19,9 @@ def test_a_topic_from_its_creation_to_its_end(run):
         0,
         [{"topic": "life", "partitions": 1}],
     )
+    too_few = "millrace: life has 1 partition; --to must be larger\n"
+    assert run("topic", "add-partitions", "life", "--to", "1") == (1, [], too_few)
+    assert run("topic", "add-partitions", "life", "--to", "1", "--yes") == (1, [], too_few)
     assert run("topic", "add-partitions", "life", "--to", "3")[1] == [
         "would raise the partitions of life from 1 to 3; add --yes to do it"
     ]
@@ -85,100 +44,59 @@ def test_a_topic_from_its_creation_to_its_end(run):
     assert error.count("\n") == 1
 
 
+def test_a_topic_that_is_refused_keeps_no_other_from_being_created(run):
+    run("topic", "create", "there")
+    status, lines, error = run("topic", "create", "new-1", "there", "new-2")
+    assert (status, lines) == (1, ["created: new-1, 1 partition", "created: new-2, 1 partition"])
+    assert error == "millrace: Topic 'there' already exists.\n"
+    status, lines, _ = run("topic", "create", "there", "new-3", "-o", "json")
+    refused = {"topic": "there", "partitions": None, "created": False, "error": "Topic 'there' already exists."}
+    made = {"topic": "new-3", "partitions": 1, "created": True, "error": None}
+    assert (status, json.loads("".join(lines))) == (1, [refused, made])
+
+
+def test_topics_by_regular_expressions(run):
+    run("topic", "create", "reg-a", "reg-b", "reg-ab")
+    assert run.json("topic", "list", "-r", "reg-.") == [{"topic": f"reg-{each}", "partitions": 1} for each in "ab"]
+    assert [each["topic"] for each in run.json("topic", "describe", "-r", "reg-a.?")] == ["reg-a", "reg-ab"]
+    assert run("topic", "describe", "reg-a", "reg-b")[1] == [
+        "reg-a", "PARTITION  LOG START OFFSET  LOG END OFFSET", "0          0                 0", "",
+        "reg-b", "PARTITION  LOG START OFFSET  LOG END OFFSET", "0          0                 0",
+    ]  # fmt: skip
+    would = [f"would delete: reg-{each}, 1 partition" for each in "ab"]
+    assert run("topic", "delete", "-r", "reg-.") == (0, [*would, "add --yes to do it"], "")
+    deleted = run.json("topic", "delete", "-r", "reg-.*", "__consumer.*", "--yes")
+    assert [row["topic"] for row in deleted] == ["reg-a", "reg-ab", "reg-b"]
+    assert run("topic", "delete", "-r", "reg-.*") == (1, [], "millrace: no topics match reg-.*\n")
+    assert run("topic", "list", "reg-a") == (1, [], "millrace: topic reg-a does not exist\n")
+
+
 def test_the_list_has_internal_topics_on_request(run):
     run("topic", "create", "committed")
-    produced(b"1\n", "committed")
-    consumed("committed", "-G", "committers", "-o", "beginning", "-e")
+    run.produced(b"1\n", "committed")
+    run.consumed("committed", "-G", "committers", "-o", "beginning", "-e")
     names = [line.split()[0] for line in run("topic", "list", "--internal")[1]]
     assert "__consumer_offsets" in names
     assert "__consumer_offsets" not in [line.split()[0] for line in run("topic", "list")[1]]
 
 
-def test_records_of_text_with_keys_and_headers(run):
-    run("topic", "create", "text")
-    produced(b"a:1\nb:2\nplain\n", "text", "-K", ":", "-H", "source=cli", "-z", "lz4")
-    shown = consumed("text", "-o", "beginning", "-e", "-f", r"%p %o %k=%s %K %h\n")
-    assert shown == b"0 0 a=1 1 source=cli\n0 1 b=2 1 source=cli\n0 2 =plain -1 source=cli\n"
-    assert consumed("text", "-o", "-2", "-e") == b"2\nplain\n"
-    assert consumed("text", "-o", "1", "-c", "1", "-K", "|") == b"b|2\n"
-    assert consumed("text", "-o", "@0", "-e", "-p", "0") == b"1\n2\nplain\n"
-    assert consumed("text", "-o", "@9999999999999", "-e") == b""
-    assert consumed("text", "-e") == b""
-
-
-def test_json_lines_copy_a_topic(run):
-    run("topic", "create", "copied", "copy")
-    produced(b"k1,\xff\xfe\nk2,two\n", "copied", "-K", ",")
-    lines = consumed("copied", "-o", "beginning", "-e", "--output", "json-each-row")
-    assert [json.loads(line)["offset"] for line in lines.splitlines()] == [0, 1]
-    produced(lines, "copy", "--input", "json-each-row")
-    form = r"%k,%s\n"
-    assert consumed("copy", "-o", "beginning", "-e", "-f", form) == b"k1,\xff\xfe\nk2,two\n"
-    command = [*MILLRACE, "topic", "produce", "copy", "--input", "json-each-row"]
-    done = subprocess.run(command, input=b'{"value": "x"}\nnonsense\n', capture_output=True, timeout=60)
-    assert done.returncode == 1
-    assert done.stderr.startswith(b"millrace: line 2 is not a record in JSON: ")
-
-
-def test_a_refused_record_is_one_line(run):
-    run("topic", "create", "small", "-c", "max.message.bytes=100")
-    done = subprocess.run([*MILLRACE, "produce", "small"], input=b"x" * 5000, capture_output=True, timeout=60)
-    assert (done.returncode, done.stdout, done.stderr.count(b"\n")) == (1, b"", 1)
-    assert done.stderr.startswith(b"millrace: ")
-    assert run("topic", "consume", "small", "-p", "4", "-e") == (
-        1,
-        [],
-        "millrace: small has no partition 4; it has 1\n",
-    )
-
-
-def test_a_group_is_listed_moved_copied_and_deleted(run):
-    run("topic", "create", "tale", "-p", "2")
-    for partition in ("0", "1"):
-        produced(b"1\n2\n3\n4\n", "tale", "-p", partition)
-    assert len(consumed("tale", "-G", "readers", "-o", "beginning", "-e").splitlines()) == 8
-    assert "readers" in [line.split()[0] for line in run("group", "list")[1]]
-    head = "TOPIC  PARTITION  COMMITTED  LOG END OFFSET  LAG  CLIENT"
-    described = [
-        "readers: EMPTY",
-        head,
-        *(f"tale   {number}          4          4               0    -" for number in (0, 1)),
-    ]
-    assert run("group", "describe", "readers")[1] == described
-    rows = ["TOPIC  PARTITION  COMMITTED  NEW", "tale   0          4          1", "tale   1          4          1"]
-    assert run("group", "seek", "readers", "--to", "1") == (0, [*rows, "add --execute to do it"], "")
-    assert run("group", "describe", "readers")[1] == described
-    assert run("group", "seek", "readers", "--to", "1", "--execute") == (0, rows, "")
-    assert json.loads("\n".join(run("group", "describe", "readers", "-o", "json")[1]))["lags"][0]["lag"] == 3
-    for to, new in (("start", 0), ("end", 4), ("99", 4), ("2020-01-01", 0), ("2999-01-01T00:00:00Z", 4)):
-        moved = json.loads("\n".join(run("group", "seek", "readers", "--to", to, "-t", "tale", "-o", "json")[1]))
-        assert [row["new"] for row in moved] == [new, new]
-    copied = ["TOPIC  PARTITION  OFFSET", "tale   0          1", "tale   1          1"]
-    assert run("group", "copy", "readers", "others")[1] == [*copied, "add --execute to commit these offsets for others"]
-    assert run("group", "copy", "readers", "others", "--execute") == (0, copied, "")
-    deleted = "offsets of tale, partitions 0,1"
-    assert run("group", "offset-delete", "others", "tale")[1] == [f"would delete: {deleted}", "add --yes to do it"]
-    assert run("group", "offset-delete", "others", "tale", "--yes")[1] == [f"deleted: {deleted}"]
-    assert run("group", "offset-delete", "others", "tale") == (1, [], "millrace: group others has no offsets of tale\n")
-    gone = "readers, committed offsets of 2 partitions"
-    assert run("group", "delete", "readers")[1] == [f"would delete: {gone}", "add --yes to do it"]
-    assert run("group", "delete", "readers", "--yes") == (0, [f"deleted: {gone}"], "")
-    assert "readers" not in [line.split()[0] for line in run("group", "list")[1]]
-    assert run("group", "seek", "readers", "--to", "end") == (
-        1, [], "millrace: group readers has no offsets; name topics with --topic\n",
-    )  # fmt: skip
-
-
 def test_the_prefix_of_a_log_is_deleted(run):
     run("topic", "create", "trimmed")
-    produced(b"1\n2\n3\n", "trimmed")
+    run.produced(b"1\n2\n3\n", "trimmed")
     row = ["PARTITION  LOG START OFFSET  NEW", "0          0                 2"]
     assert run("topic", "trim-prefix", "trimmed", "--before", "2") == (0, [*row, "add --yes to do it"], "")
     assert run("topic", "trim-prefix", "trimmed", "--before", "2", "--yes") == (0, row, "")
-    assert consumed("trimmed", "-o", "beginning", "-e") == b"3\n"
+    assert run.consumed("trimmed", "-o", "beginning", "-e") == b"3\n"
     assert run("topic", "trim-prefix", "trimmed", "--before", "9")[2] == "millrace: trimmed-0 ends at offset 3\n"
     assert run("topic", "trim-prefix", "trimmed", "--all", "--yes")[0] == 0
-    assert consumed("trimmed", "-o", "beginning", "-e") == b""
+    assert run.consumed("trimmed", "-o", "beginning", "-e") == b""
+
+
+def test_a_topic_named_as_the_rest_api_names_all_topics(run):
+    run("topic", "create", "other", "-c", "retention.ms=1000")
+    assert run("topic", "create", "-", "-c", "segment.ms=5000") == (0, ["created: -, 1 partition"], "")
+    assert run("topic", "describe", "-")[1][2:] == ["segment.ms=5000"]
+    assert run("topic", "delete", "-", "other", "--yes")[0] == 0
 
 
 def test_the_cluster(run, up):
@@ -190,14 +108,106 @@ def test_the_cluster(run, up):
     health = json.loads("\n".join(run("cluster", "health", "-o", "json")[1]))
     assert shown[1].split()[1] == ",".join(f"{each['name']}=up" for each in health["services"])
     assert (health["is_healthy"], health["reasons"]) == (True, [])
-    every = json.loads("\n".join(run("cluster", "config", "--all", "-o", "json")[1]))
+
+
+def test_configs_of_brokers_are_set_and_returned_to_their_defaults(run):
+    every = run.json("cluster", "config", "list", "--all")
     assert "log.segment.bytes" in {row["config"] for row in every}
-    changed = json.loads("\n".join(run("cluster", "config", "-o", "json")[1]))
-    assert len(changed) < len(every)
+    before = run.json("cluster", "config", "list")
+    assert len(before) < len(every)
+    assert run("cluster", "config", "set", "log.retention.ms=86400000") == (0, ["altered: every broker"], "")
+    row = {"broker": 1, "config": "log.retention.ms", "value": "86400000", "source": "DYNAMIC_DEFAULT_BROKER_CONFIG"}
+    assert [each for each in run.json("cluster", "config", "list") if each not in before] == [row]
+    done = run.json("cluster", "config", "set", "-b", "1", "log.retention.ms=5", "--delete", "log.segment.bytes")
+    assert done == {"broker": 1, "set": {"log.retention.ms": "5"}, "deleted": ["log.segment.bytes"]}
+    run("cluster", "config", "set", "-b", "1", "--delete", "log.retention.ms")
+    run("cluster", "config", "set", "--delete", "log.retention.ms")
+    assert run.json("cluster", "config", "list") == before
+    refused = "millrace: Unknown config name: nonsense\n"
+    assert run("cluster", "config", "set", "log.retention.ms=5", "nonsense=1") == (1, [], refused)
+    assert run.json("cluster", "config", "list") == before
+    assert run("cluster", "config", "set")[0] == 2
+    assert run("cluster", "config")[0] == 0
 
 
-def test_the_dashboard_asks_for_metrics_that_exist(up):
+@pytest.mark.parametrize(
+    ("editor", "status", "lines", "value"),
+    [
+        ("sed -i s/7000/8000/", 0, ["altered: log.retention.ms"], "8000"),
+        ("sed -i /^log/d", 0, ["altered: log.retention.ms"], None),
+        ("true", 0, ["nothing is changed"], "7000"),
+        ("false", 1, [], "7000"),
+        ("sed -i s/^log/nonsense/", 1, [], "7000"),
+    ],
+)
+def test_configs_are_edited(editor, status, lines, value, run, monkeypatch):
+    monkeypatch.delenv("VISUAL", raising=False)
+    monkeypatch.setenv("EDITOR", editor)
+    run("cluster", "config", "set", "log.retention.ms=7000")
+    try:
+        assert run("cluster", "config", "edit")[:2] == (status, lines)
+        found = {row["config"]: row["value"] for row in run.json("cluster", "config", "list")}
+        assert found.get("log.retention.ms") == value
+    finally:
+        run("cluster", "config", "set", "--delete", "log.retention.ms")
+
+
+def test_health_is_watched_until_all_is_well(run, monkeypatch):
+    """An address that does not answer yet is a state, and each state is printed once."""
+    monkeypatch.setattr("millrace.cli.cluster._WATCH_S", 0.01)
+    sick = {"is_healthy": False, "reasons": [{"message": "storage: is down"}], "services": []}
+    bodies = [{**sick, "offline_partitions_count": 1}] * 2
+    bodies.append({"is_healthy": True, "reasons": [], "services": [], "offline_partitions_count": 0})
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            content = json.dumps(bodies.pop(0)).encode()
+            self.send_response(200)
+            self.send_header("content-length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        def log_message(self, *_):
+            pass
+
+    with http.server.HTTPServer(("127.0.0.1", 0), Handler, bind_and_activate=False) as server:
+        server.server_bind()  # nobody listens yet
+        address = f"127.0.0.1:{server.server_address[1]}"
+
+        def serve():
+            server.server_activate()
+            for _ in range(3):
+                server.handle_request()
+
+        thread = threading.Timer(0.1, serve)
+        thread.start()
+        watched = run("cluster", "health", "--watch", "--exit-when-healthy", "--rest", address)
+        thread.join()
+    assert watched == (
+        0,
+        ["storage: is down", "healthy             no", "services            -", "offline partitions  1",
+         "healthy             yes", "services            -", "offline partitions  0"],
+        f"millrace: no REST API answers at {address}: Connection refused\n",
+    )  # fmt: skip
+
+
+def test_names_for_completion(run, up):
+    run("topic", "create", "offered")
+    run("group", "commit", "offerers", "offered:0=0", "--execute")
+    assert "offered" in run("_names", "topics")[1]
+    assert "offerers" in run("_names", "groups", "describe")[1]
+    assert run("_names", "profiles") == (0, ["here"], "")
+    assert "offered" in run("_names", "topics", "--kafka", up.kafka)[1]
+    assert "offerers" in run("_names", "groups", f"--kafka={up.kafka}")[1]
+    assert not any(name.startswith("__") for name in run("_names", "topics")[1])
+    assert run("_names", "topics", "--rest", "127.0.0.1:1") == (0, [], "")
+
+
+def test_the_dashboard_asks_for_metrics_that_exist(run, up):
     """Metrics of topics and groups appear with their first one, so each exporter is asked for its names."""
+    run("topic", "create", "measured")
+    run.produced(b"1\n", "measured")
+    run.consumed("measured", "-G", "measurers", "-o", "beginning", "-e")
     found = ""
     out = up.metrics()
     for url in (*out.values(), f"http://{up.http}/metrics"):
@@ -206,46 +216,3 @@ def test_the_dashboard_asks_for_metrics_that_exist(up):
     for _title, _unit, query in PANELS:
         for name in re.findall(r"\b(?:millrace|kafka)_\w+", query):
             assert f"\n# TYPE {re.sub('_bucket$', '', name)} " in f"\n{found}", name
-
-
-def test_ctrl_c_ends_a_consumer_quietly(run):
-    run("topic", "create", "endless")
-    produced(b"one\n", "endless")
-    process = subprocess.Popen(
-        [*MILLRACE, "consume", "endless", "-o", "beginning"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
-    assert process.stdout.readline() == b"one\n"
-    process.send_signal(2)
-    out, error = process.communicate(timeout=60)
-    assert (process.returncode, out, error) == (130, b"", b"")
-
-
-def test_a_topic_named_as_the_rest_api_names_all_topics(run):
-    run("topic", "create", "other", "-c", "retention.ms=1000")
-    assert run("topic", "create", "-", "-c", "segment.ms=5000") == (0, ["created: -, 1 partition"], "")
-    assert run("topic", "describe", "-")[1][2:] == ["segment.ms=5000"]
-    assert run("topic", "delete", "-", "other", "--yes")[0] == 0
-
-
-def test_records_that_could_not_be_written_are_not_committed(run):
-    run("topic", "create", "unwritten")
-    produced(b"a\nb\n", "unwritten")
-    with open("/dev/full", "wb") as full:
-        done = subprocess.run(
-            [*MILLRACE, "consume", "unwritten", "-G", "unlucky", "-o", "beginning", "-e"],
-            stdout=full, stderr=subprocess.PIPE, timeout=60,
-        )  # fmt: skip
-    assert (done.returncode, done.stderr) == (1, b"millrace: standard output: No space left on device\n")
-    assert consumed("unwritten", "-G", "unlucky", "-o", "beginning", "-e") == b"a\nb\n"
-    assert consumed("unwritten", "-G", "unlucky", "-o", "beginning", "-e") == b""
-
-
-def test_ctrl_c_ends_a_producer_that_waits_for_a_line(run):
-    run("topic", "create", "typed")
-    with subprocess.Popen([*MILLRACE, "produce", "typed"], stdin=subprocess.PIPE, stderr=subprocess.PIPE) as typed:
-        typed.stdin.write(b"a\n")
-        typed.stdin.flush()
-        assert consumed("typed", "-o", "beginning", "-c", "1") == b"a\n"
-        typed.send_signal(signal.SIGINT)
-        assert typed.wait(30) == 130
-        assert typed.stderr.read() == b""

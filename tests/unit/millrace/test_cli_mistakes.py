@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 import pytest
 from millrace.cli import commands
 from millrace.cli.errors import CliError
-from millrace.cli.group import target
+from millrace.cli.group_offsets import target
 from millrace.cli.record_format import compiled, from_json
 
 pytestmark = pytest.mark.usefixtures("home")

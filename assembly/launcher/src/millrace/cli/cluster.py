@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import time
+from typing import Annotated, Any
 
 import typer
 
-from millrace.cli.errors import FAILED
+from millrace.cli.cluster_config import config
+from millrace.cli.errors import FAILED, USAGE, CliError
 from millrace.cli.options import Format, Output, Rest
-from millrace.cli.output import show
+from millrace.cli.output import note, show
 from millrace.cli.rest import RestClient
 
 cluster = typer.Typer(help="Look at the cluster.", no_args_is_help=True, rich_markup_mode=None)
+cluster.add_typer(config, name="config")
+
+#: Seconds between two looks of `health --watch`.
+_WATCH_S = 1.0
 
 
 @cluster.command(epilog="Example: millrace cluster info")
@@ -30,14 +36,60 @@ def info(rest: Rest = None, output: Output = Format.TABLE) -> None:
     show(row, output)
 
 
-@cluster.command(epilog="Example: millrace cluster health && echo ready")
-def health(rest: Rest = None, output: Output = Format.TABLE) -> None:
+@cluster.command(epilog="Example: millrace cluster health --watch --exit-when-healthy && echo ready")
+def health(
+    watch: Annotated[
+        bool, typer.Option("--watch", "-w", help="Look every second, and print what has changed, until Ctrl-C.")
+    ] = False,
+    exit_when_healthy: Annotated[
+        bool, typer.Option("--exit-when-healthy", "-e", help="With --watch: exit as soon as all is well.")
+    ] = False,
+    rest: Rest = None,
+    output: Output = Format.TABLE,
+) -> None:
     """Show whether the services, the disk and every partition are well, with the reasons if not.
 
-    Exit status: 0 all is well, 1 something is not.
+    Exit status: 0 all is well, 1 something is not. With --watch an address that does not answer is one more state.
     """
+    if exit_when_healthy and not watch:
+        raise CliError("--exit-when-healthy needs --watch", USAGE)
+    if watch:
+        _watch(rest, output, exit_when_healthy)
+        return
+    found = _health(rest)
+    _show(found, output)
+    if not found["is_healthy"]:
+        raise typer.Exit(FAILED)
+
+
+def _watch(rest: str | None, output: Format, exit_when_healthy: bool) -> None:
+    RestClient(rest)  # a wrong command line ends at once
+    before: object = None
+    while True:
+        try:
+            found: dict[str, Any] | str = _health(rest)
+        except CliError as error:
+            found = str(error)
+        if found != before:
+            if isinstance(found, str):
+                note(found)
+            else:
+                _show(found, output)
+        if exit_when_healthy and isinstance(found, dict) and found["is_healthy"]:
+            return
+        before = found
+        time.sleep(_WATCH_S)
+
+
+def _health(rest: str | None) -> dict[str, Any]:
     with RestClient(rest) as client:
         found = client.request("GET", "/api/v1/health")
+    if not isinstance(found, dict) or "is_healthy" not in found:
+        raise CliError(f"{client.address} answers without health; is it the REST API?")
+    return found
+
+
+def _show(found: dict[str, Any], output: Format) -> None:
     if output is Format.TABLE:
         for reason in found["reasons"]:
             print(reason["message"])
@@ -46,22 +98,3 @@ def health(rest: Rest = None, output: Output = Format.TABLE) -> None:
         show({"healthy": found["is_healthy"], "services": services, "offline_partitions": offline}, output)
     else:
         show(found, output)
-    if not found["is_healthy"]:
-        raise typer.Exit(FAILED)
-
-
-@cluster.command(epilog="Example: millrace cluster config --all -o yaml")
-def config(
-    everything: Annotated[bool, typer.Option("--all", help="Also configs that have their defaults.")] = False,
-    rest: Rest = None,
-    output: Output = Format.TABLE,
-) -> None:
-    """Show the configs of the brokers."""
-    with RestClient(rest) as client:
-        rows = [
-            {"broker": broker["broker_id"], "config": row["name"], "value": row["value"], "source": row["source"]}
-            for broker in client.rows("brokers")
-            for row in client.rows("brokers", str(broker["broker_id"]), "configs")
-            if everything or not row["is_default"]
-        ]
-    show(rows, output, columns=("broker", "config", "value", "source"))

@@ -1,111 +1,123 @@
-"""`millrace group`."""
+"""`millrace group`: list, describe and delete groups. Commands that move offsets are in group_offsets."""
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
-from typing import Annotated, Any
+from collections import defaultdict
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from millrace.cli.errors import USAGE, CliError
-from millrace.cli.options import Execute, Format, Kafka, Output, Rest, Yes
-from millrace.cli.output import show
+from millrace.cli.errors import CliError
+from millrace.cli.group_offsets import commit, copy, seek
+from millrace.cli.names import matching
+from millrace.cli.options import Format, Kafka, Output, Properties, Regex, Rest, Yes
+from millrace.cli.output import done, note, show
 from millrace.cli.rest import RestClient
+
+if TYPE_CHECKING:
+    from protocol_lib.client import Admin, MemberDescription, TopicPartition
 
 group = typer.Typer(help="List consumer groups, and change their offsets.", no_args_is_help=True, rich_markup_mode=None)
 Name = Annotated[str, typer.Argument(metavar="GROUP", help="The group's id.")]
-Topics = Annotated[
-    list[str] | None, typer.Option("--topic", "-t", help="Only this topic; repeatable [default: those with offsets].")
-]
+Names = Annotated[list[str], typer.Argument(metavar="GROUP...", help="Ids of groups.")]
+
+#: Columns of partitions in a table, which has the members' ids once.
+_PARTITION_COLUMNS = ("topic", "partition", "committed", "log_start_offset", "log_end_offset", "lag", "client", "host")
 
 
 @group.command("list", epilog="Example: millrace group list -o json")
-def list_groups(rest: Rest = None, output: Output = Format.TABLE) -> None:
+def list_groups(
+    names: Annotated[list[str] | None, typer.Argument(metavar="GROUP...", help="Only these groups.")] = None,
+    regex: Regex = False,
+    rest: Rest = None,
+    output: Output = Format.TABLE,
+) -> None:
     """List the consumer groups by id."""
     with RestClient(rest) as client:
         rows = [
-            {"group": row["consumer_group_id"], "state": row["state"], "assignor": row["partition_assignor"]}
+            {"group": row["consumer_group_id"], "state": row["state"], "assignor": row["partition_assignor"] or None}
             for row in client.rows("consumer-groups")
         ]
+    if names:
+        known = [row["group"] for row in rows]
+        wanted = matching(names, known, "groups") if regex else names
+        if missing := [name for name in wanted if name not in known]:
+            raise CliError(f"group {missing[0]} does not exist")
+        rows = [row for row in rows if row["group"] in wanted]
     show(rows, output, columns=("group", "state", "assignor"))
 
 
 @group.command(epilog="Example: millrace group describe billing")
-def describe(name: Name, rest: Rest = None, output: Output = Format.TABLE) -> None:
-    """Show the committed offsets and the lag of a group."""
-    with RestClient(rest) as client:
-        about = client.call("GET", "consumer-groups", name)
-        lags = [
-            {
-                "topic": row["topic_name"],
-                "partition": row["partition_id"],
-                "committed": row["current_offset"],
-                "log_end_offset": row["log_end_offset"],
-                "lag": row["lag"],
-                "client": row["client_id"] or None,
-            }
-            for row in client.rows("consumer-groups", name, "lags")
-        ]
-    if output is Format.TABLE:
-        print(f"{name}: {about['state']}")
-        show(lags, output, columns=("topic", "partition", "committed", "log_end_offset", "lag", "client"))
-    else:
-        show({"group": name, "state": about["state"], "lags": lags}, output)
-
-
-@group.command(epilog="Example: millrace group seek billing --to 2026-01-31T12:00:00Z --execute")
-def seek(
-    name: Name,
-    to: Annotated[
-        str, typer.Option("--to", help="start, end, an offset, or a time as in ISO 8601, by default of UTC.")
-    ],
-    topics: Topics = None,
-    execute: Execute = False,
+def describe(
+    names: Names,
+    regex: Regex = False,
+    properties: Properties = None,
     kafka: Kafka = None,
     output: Output = Format.TABLE,
 ) -> None:
-    """Move the committed offsets of a group that has no members."""
+    """Show the members of groups, and of each partition the committed offset and the lag.
+
+    Partitions are those that are assigned or have an offset. Without an offset the lag counts all records of the log.
+    JSON and YAML have one object for one GROUP, and a list for more and with --regex.
+    """
     from millrace.cli.kafka import administer
 
-    wanted = target(to)
+    async def describe_each(admin: Admin) -> list[dict[str, Any]]:
+        found = await _named(admin, names) if regex else names
+        return [await _described(admin, name) for name in found]
 
-    async def move(admin: Any) -> list[dict[str, Any]]:
-        committed = await admin.groups.offsets(name)
-        asked = await _partitions(admin, committed, topics or [])
-        if not asked:
-            raise CliError(f"group {name} has no offsets; name topics with --topic")
-        new = await _offsets(admin, asked, wanted)
-        if execute:  # mutant: cli-offsets-dry-run
-            await admin.groups.alter_offsets(name, new)
-        return [
-            {
-                "topic": each.topic,
-                "partition": each.partition,
-                "committed": committed[each].offset if each in committed else None,
-                "new": new[each],
-            }
-            for each in asked
-        ]
-
-    show(administer(kafka, move), output)
-    if not execute and output is Format.TABLE:
-        print("add --execute to do it")
+    groups = administer(kafka, describe_each, properties)
+    if output is not Format.TABLE:
+        show(groups if regex or len(names) > 1 else groups[0], output)
+        return
+    for index, each in enumerate(groups):
+        if index:
+            print()
+        members, partitions = each.pop("members"), each.pop("partitions")
+        show({**each, "members": len(members)}, output)
+        if members:
+            print()
+            show([{**member, "assignment": _listed(member["assignment"])} for member in members], output)
+        if partitions:
+            print()
+            show([{name: row[name] for name in _PARTITION_COLUMNS} for row in partitions], output)
 
 
 @group.command(epilog="Example: millrace group delete billing --yes")
-def delete(name: Name, yes: Yes = False, kafka: Kafka = None) -> None:
-    """Delete a group that has no members, with its offsets."""
+def delete(
+    names: Names,
+    regex: Regex = False,
+    yes: Yes = False,
+    properties: Properties = None,
+    kafka: Kafka = None,
+    output: Output = Format.TABLE,
+) -> None:
+    """Delete groups that have no members, with their offsets."""
     from millrace.cli.kafka import administer
+    from millrace.cli.members import described_group, members_sentence, refuse_members
 
-    async def remove(admin: Any) -> int:
-        offsets = await admin.groups.offsets(name)
+    async def remove(admin: Admin) -> list[dict[str, Any]]:
+        found = await _named(admin, names) if regex else names
+        warnings = [members_sentence(await described_group(admin, name)) for name in found]
         if yes:
-            await admin.groups.delete(name)
-        return len(offsets)
+            refuse_members(*warnings)
+        rows = []
+        for name, warning in zip(found, warnings, strict=True):
+            offsets = await admin.groups.offsets(name)
+            if yes:
+                await admin.groups.delete(name)
+            elif warning:
+                note(warning)
+            rows.append({"group": name, "offsets": len(offsets), "deleted": yes})
+            if output is Format.TABLE:
+                verb = "deleted" if yes else "would delete"
+                print(f"{verb}: {name}, committed offsets of {len(offsets)} partitions", flush=True)
+        return rows
 
-    count = administer(kafka, remove)
-    print(f"{'deleted' if yes else 'would delete'}: {name}, committed offsets of {count} partitions")
-    if not yes:
+    rows = administer(kafka, remove, properties)
+    if output is not Format.TABLE:
+        show(rows, output)
+    elif not yes:
         print("add --yes to do it")
 
 
@@ -114,95 +126,103 @@ def offset_delete(
     name: Name,
     topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic whose offsets are deleted.")],
     yes: Yes = False,
+    properties: Properties = None,
     kafka: Kafka = None,
+    output: Output = Format.TABLE,
 ) -> None:
     """Delete a group's offsets of a topic to which no member is subscribed."""
+    from protocol_lib.client.errors import GroupSubscribedToTopicError
+
     from millrace.cli.kafka import administer
 
-    async def remove(admin: Any) -> list[int]:
+    async def remove(admin: Admin) -> list[int]:
         found = [each for each in await admin.groups.offsets(name) if each.topic == topic]
         if not found:
             raise CliError(f"group {name} has no offsets of {topic}")
         if yes:
-            await admin.groups.delete_offsets(name, found)
+            try:
+                await admin.groups.delete_offsets(name, found)
+            except GroupSubscribedToTopicError as error:
+                raise CliError(f"members of group {name} are subscribed to {topic}: stop them first") from error
         return sorted(each.partition for each in found)
 
-    partitions = administer(kafka, remove)
-    print(f"{'deleted' if yes else 'would delete'}: offsets of {topic}, partitions {','.join(map(str, partitions))}")
-    if not yes:
-        print("add --yes to do it")
+    partitions = administer(kafka, remove, properties)
+    listed = ",".join(map(str, partitions))
+    sentence = f"{'deleted' if yes else 'would delete'}: offsets of {topic}, partitions {listed}"
+    more = "" if yes else "\nadd --yes to do it"
+    done(sentence + more, {"group": name, "topic": topic, "partitions": partitions, "deleted": yes}, output)
 
 
-@group.command(epilog="Example: millrace group copy billing billing-test --execute")
-def copy(
-    name: Name,
-    new: Annotated[str, typer.Argument(metavar="NEW", help="A group without members, which may be new.")],
-    topics: Topics = None,
-    execute: Execute = False,
-    kafka: Kafka = None,
-    output: Output = Format.TABLE,
-) -> None:
-    """Copy the committed offsets of a group to another group."""
-    from millrace.cli.kafka import administer
-
-    async def commit(admin: Any) -> list[dict[str, Any]]:
-        found = await admin.groups.offsets(name)
-        chosen = {each: found[each] for each in sorted(found) if not topics or each.topic in topics}
-        if not chosen:
-            raise CliError(f"group {name} has no such offsets")
-        if execute:
-            await admin.groups.alter_offsets(new, chosen)
-        return [
-            {"topic": each.topic, "partition": each.partition, "offset": offset.offset}
-            for each, offset in chosen.items()
-        ]
-
-    show(administer(kafka, commit), output)
-    if not execute and output is Format.TABLE:
-        print(f"add --execute to commit these offsets for {new}")
+group.command(epilog="Example: millrace group seek billing --to 2026-01-31T12:00:00Z --execute")(seek)
+group.command(epilog="Example: millrace group commit billing orders:0=1200 --execute")(commit)
+group.command(epilog="Example: millrace group copy billing billing-test --execute")(copy)
 
 
-def target(text: str) -> int | datetime | str:
-    """Return the offset, the time, or the word start or end. Raises CliError for another text."""
-    if text in ("start", "end"):
-        return text
-    if text.isascii() and text.isdecimal():
-        return int(text)
-    try:
-        time = datetime.fromisoformat(text)
-        time = time if time.tzinfo is not None else time.replace(tzinfo=UTC)
-        if _milliseconds(time) >= 0:  # ListOffsets has another meaning for negative ones
-            return time
-        raise ValueError(text)
-    except ValueError as error:
-        raise CliError(
-            f"--to: {text!r} is neither start, end, an offset nor a time after 1970 as 2026-01-31T12:00:00Z", USAGE
-        ) from error
+async def _named(admin: Admin, texts: list[str]) -> list[str]:
+    return matching(texts, [each.group_id for each in await admin.groups.list()], "groups")
 
 
-def _milliseconds(time: datetime) -> int:
-    return (time - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
-
-
-async def _partitions(admin: Any, committed: Any, topics: list[str]) -> list[Any]:
-    from millrace.cli.kafka import topic_partitions
-
-    if not topics:
-        return sorted(committed)
-    return [each for topic in topics for each in await topic_partitions(admin, topic, [])]
-
-
-async def _offsets(admin: Any, asked: list[Any], wanted: int | datetime | str) -> dict[Any, int]:
-    """Return the offset of each partition; an offset outside of its log becomes the nearest one."""
+async def _described(admin: Admin, name: str) -> dict[str, Any]:
+    """Return what is known of a group. Raises CliError when there is none."""
     from protocol_lib.client import SpecialTimestamp
 
+    from millrace.cli.members import described_group, state_name
+
+    about = await described_group(admin, name)
+    owners = {each: member for member in about.members for each in member.assignment}
+    committed = await admin.groups.offsets(name)
+    asked = await _present(admin, sorted({*committed, *owners}))
     first = await admin.topics.offsets(dict.fromkeys(asked, SpecialTimestamp.EARLIEST))
     end = await admin.topics.offsets(dict.fromkeys(asked, SpecialTimestamp.LATEST))
-    if wanted in ("start", "end"):
-        return {each: (first if wanted == "start" else end)[each].offset for each in asked}
-    if isinstance(wanted, int):
-        return {each: min(max(wanted, first[each].offset), end[each].offset) for each in asked}
-    if not isinstance(wanted, datetime):
-        raise TypeError(wanted)
-    at = await admin.topics.offsets(dict.fromkeys(asked, _milliseconds(wanted)))
-    return {each: at[each].offset if at[each].offset >= 0 else end[each].offset for each in asked}
+    partitions = []
+    for each in asked:
+        at = committed[each].offset if each in committed else None
+        owner = owners.get(each)
+        start, stop = first[each].offset, end[each].offset
+        partitions.append(
+            {
+                "topic": each.topic,
+                "partition": each.partition,
+                "committed": at,
+                "log_start_offset": start,
+                "log_end_offset": stop,
+                "lag": max(0, stop - (start if at is None else at)),
+                "member": owner.member_id if owner else None,
+                "client": owner.client_id if owner else None,
+                "host": owner.client_host if owner else None,
+            }
+        )
+    node = about.coordinator
+    return {
+        "group": name,
+        "state": state_name(about.state),
+        "type": about.type,
+        "assignor": about.protocol or None,
+        "coordinator": f"{node.node_id}={node.address}" if node else None,
+        "total_lag": sum(row["lag"] for row in partitions),
+        "members": [_member(each) for each in sorted(about.members, key=lambda each: (each.client_id, each.member_id))],
+        "partitions": partitions,
+    }
+
+
+async def _present(admin: Admin, wanted: list[TopicPartition]) -> list[TopicPartition]:
+    """Return those partitions that exist: offsets and assignments may outlive a topic for a moment."""
+    found = await admin.topics.partitions({each.topic for each in wanted})
+    return [each for each in wanted if each.partition in found.get(each.topic, ())]
+
+
+def _member(member: MemberDescription) -> dict[str, Any]:
+    topics: dict[str, list[int]] = defaultdict(list)
+    for each in sorted(member.assignment):
+        topics[each.topic].append(each.partition)
+    return {
+        "member": member.member_id,
+        "client": member.client_id,
+        "host": member.client_host,
+        "instance": member.group_instance_id,
+        "assignment": [{"topic": topic, "partitions": numbers} for topic, numbers in topics.items()],
+    }
+
+
+def _listed(assignment: list[dict[str, Any]]) -> list[str]:
+    return [f"{each['topic']}:{'+'.join(map(str, each['partitions']))}" for each in assignment]

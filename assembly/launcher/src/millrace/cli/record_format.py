@@ -13,7 +13,7 @@ from __future__ import annotations
 import base64
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -74,20 +74,31 @@ _FIELDS: dict[str, _Piece] = {
 _ESCAPES = {"n": b"\n", "r": b"\r", "t": b"\t", "0": b"\0", "\\": b"\\"}
 
 
-def compiled(text: str) -> _Piece:
-    """Return the function that writes a record by a format string. Raises CliError for an unknown letter."""
+def compiled(text: str, null: bytes = b"") -> _Piece:
+    """Return the function that writes a record by a format string, with `null` for keys and values that are null.
+
+    Raises CliError for an unknown letter.
+    """
+    fields = _FIELDS if not null else _FIELDS | _nullable(null)
     if re.search(r"(?<!%)(?:%%)*%$", text):
         raise CliError("--format: a % at the end stands for nothing; %% is a percent sign", USAGE)
     pieces: list[_Piece] = []
     for literal, escape, field in re.findall(r"([^%\\]+)|\\(x[0-9A-Fa-f]{2}|.|$)|%(.|$)", text, flags=re.S):
         if field:
-            if field not in _FIELDS:
-                raise CliError(f"--format: %{field} is unknown; there are %{' %'.join(_FIELDS)}", USAGE)
-            pieces.append(_FIELDS[field])
+            if field not in fields:
+                raise CliError(f"--format: %{field} is unknown; there are %{' %'.join(fields)}", USAGE)
+            pieces.append(fields[field])
             continue
         fixed = literal.encode(errors="surrogateescape") if literal else _escaped(escape)
         pieces.append(lambda _record, fixed=fixed: fixed)  # type: ignore[misc]
     return lambda record: b"".join([piece(record) for piece in pieces])
+
+
+def _nullable(null: bytes) -> dict[str, _Piece]:
+    def value(record: ShownRecord) -> bytes:
+        return null if record.value is None else record.value
+
+    return {"k": lambda record: null if record.key is None else record.key, "s": value, "v": value}
 
 
 def _escaped(escape: str) -> bytes:
@@ -114,22 +125,52 @@ def to_json(record: ShownRecord) -> bytes:
 
 
 def from_json(line: bytes, number: int) -> NewRecord:
-    """Return the record of a line. Raises CliError that names the line's number when it is none."""
+    """Return the record of a line. Raises CliError that names the line's number when it is none.
+
+    A key or value that is another thing than text keeps the letters that it has in the line: 1.10 stays 1.10.
+    """
     try:
-        row = json.loads(line)
+        text = line.decode()
+        row = json.loads(text)
         headers = tuple((_name(each), _bytes("value", each)) for each in row.get("headers", ()))
-        return NewRecord(_bytes("value", row), _bytes("key", row), headers)
+        written = _members(text) if any(_is_json(row.get(name)) for name in ("key", "value")) else {}
+        return NewRecord(_bytes("value", row, written), _bytes("key", row, written), headers)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise CliError(f"line {number} is not a record in JSON: {type(error).__name__}: {error}") from error
 
 
-def from_line(line: bytes, key_delimiter: bytes | None) -> NewRecord:
+def from_line(line: bytes, key_delimiter: bytes | None, *, null_if_empty: bool = False) -> NewRecord:
     """Return the record of a line of text. A line without the delimiter has no key."""
-    if key_delimiter:
-        key, found, value = line.partition(key_delimiter)
-        if found:
-            return NewRecord(value, key)
-    return NewRecord(line)
+    key, found, value = line.partition(key_delimiter) if key_delimiter else (b"", b"", line)
+    if not found:
+        return NewRecord((line or None) if null_if_empty else line)
+    return NewRecord(value or None, key or None) if null_if_empty else NewRecord(value, key)
+
+
+_SPACE = re.compile(r"[ \t\n\r]*")
+
+
+def _members(text: str) -> dict[str, str]:
+    """Return the members of a JSON object by name, each as it is written; the last of a name wins."""
+    decoder, found = json.JSONDecoder(), {}
+    at = _after_space(text, 0) + 1
+    while text[at := _after_space(text, at)] != "}":
+        at = _after_space(text, at + 1) if text[at] == "," else at
+        name, at = decoder.raw_decode(text, at)
+        at = _after_space(text, _after_space(text, at) + 1)
+        _, end = decoder.raw_decode(text, at)
+        found[name] = text[at:end]
+        at = end
+    return found
+
+
+def _after_space(text: str, at: int) -> int:
+    space = _SPACE.match(text, at)
+    return at if space is None else space.end()
+
+
+def _is_json(content: object) -> bool:
+    return content is not None and not isinstance(content, str)
 
 
 def _text(name: str, content: bytes | None) -> dict[str, str | None]:
@@ -146,10 +187,12 @@ def _name(header: dict[str, Any]) -> str:
     return name.decode(errors=KEY_ERRORS)
 
 
-def _bytes(name: str, row: dict[str, Any]) -> bytes | None:
+def _bytes(name: str, row: dict[str, Any], written: Mapping[str, str] | None = None) -> bytes | None:
     if f"{name}_base64" in row:
         return base64.b64decode(row[f"{name}_base64"], validate=True)
     content = row.get(name)
     if content is None:
         return None
-    return (content if isinstance(content, str) else json.dumps(content)).encode()
+    if isinstance(content, str):
+        return content.encode()
+    return (written[name] if written else json.dumps(content)).encode()

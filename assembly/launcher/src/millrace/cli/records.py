@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-import re
+import sys
+import time
 from typing import Annotated, Any, Literal, cast
 
 import typer
 
 from millrace.cli.errors import USAGE, CliError
-from millrace.cli.options import Kafka, pairs
+from millrace.cli.options import Kafka, Properties, Regex, pairs
 
 Name = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.")]
 #: The form of records, one a line.
 Lines = Literal["text", "json-each-row"]
 Codec = Literal["none", "gzip", "snappy", "lz4", "zstd"]
+Positions = Literal["none", "summary", "text", "json-each-row"]
+#: How often a consumer looks for new partitions, unless `-X metadata.max.age.ms` is given.
+_LOOK_MS = 5_000
 
 
 def produce(
@@ -25,29 +29,45 @@ def produce(
         list[str] | None,
         typer.Option("--header", "-H", metavar="NAME=VALUE", help="Header of every record; repeatable."),
     ] = None,
+    null: Annotated[
+        bool, typer.Option("--null", "-Z", help="An empty key or value of a line stands for null.")
+    ] = False,
     partition: Annotated[int | None, typer.Option("--partition", "-p", min=0, help="The partition.")] = None,
     codec: Annotated[Codec, typer.Option("--compression", "-z", help="Compression of the batches.")] = "none",
     lines: Annotated[Lines, typer.Option("--input", help="Form of the lines.")] = "text",
+    positions: Annotated[
+        Positions | None,
+        typer.Option(
+            "--output",
+            help="What to print of the stored records: a line for each partition, or for each record "
+            "[default: none; on a terminal summary, and text for typed lines].",
+        ),
+    ] = None,
+    properties: Properties = None,
     kafka: Kafka = None,
 ) -> None:
     """Produce a record for each line of standard input, with acks=all."""
-    from millrace.cli.kafka import run
-    from millrace.cli.record_streams import Production, produce_lines
+    from millrace.cli.client_properties import PRODUCER, read_properties
+    from millrace.cli.kafka import run, settings
+    from millrace.cli.production import Production, produce_lines
 
     headers = tuple(
         (name, value.encode(errors="surrogateescape")) for name, value in pairs("--header", header or []).items()
     )
     delimiter = None if key_delimiter is None else _unescaped(key_delimiter)
-    run(
-        produce_lines(
-            kafka,
-            Production(topic, delimiter, headers, partition, codec, as_json=lines != "text"),
-        )
+    chosen = read_properties(properties or [], PRODUCER)
+    if positions is None:
+        typed = sys.stdin is not None and sys.stdin.isatty()
+        positions = ("text" if typed else "summary") if sys.stdout.isatty() else "none"
+    given = Production(
+        topic, delimiter, headers, partition, codec, lines != "text", null, positions, arguments=chosen.more
     )
+    run(produce_lines(settings(kafka, chosen), given))
 
 
 def consume(
-    topic: Name,
+    topics: Annotated[list[str], typer.Argument(metavar="TOPIC...", help="Names of topics.")],
+    regex: Regex = False,
     form: Annotated[
         str | None,
         typer.Option(
@@ -57,35 +77,58 @@ def consume(
     key_delimiter: Annotated[
         str | None, typer.Option("--key-delimiter", "-K", help="Print the key too, with this text after it.")
     ] = None,
+    null: Annotated[bool, typer.Option("--null", "-Z", help="Print NULL for a key or value that is null.")] = False,
     offset: Annotated[
-        str, typer.Option("--offset", "-o", help="beginning, end, an offset, -N for the last N, or @TIME in ms.")
+        str,
+        typer.Option(
+            "--offset",
+            "-o",
+            metavar="START[:END]",
+            help="beginning, end, an offset, -N for the last N, or @TIME: in ms, as 2026-01-31T12:00:00Z, or -15m "
+            "for a quarter of an hour ago. END is the first offset that is not read; it ends the command.",
+        ),
     ] = "end",
     end: Annotated[bool, typer.Option("--exit", "-e", help="Exit at the end of the partitions.")] = False,
     count: Annotated[int | None, typer.Option("--count", "-c", min=1, help="Exit after N records.")] = None,
     partition: Annotated[list[int] | None, typer.Option("--partition", "-p", min=0, help="Repeatable.")] = None,
     group: Annotated[
-        str | None, typer.Option("--group", "-G", help="Read as a member of this group, and commit.")
+        str | None,
+        typer.Option("--group", "-G", metavar="GROUP", help="Read as a member of this group, and commit."),
     ] = None,
     lines: Annotated[Lines, typer.Option("--output", help="Form of the lines.")] = "text",
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="Do not say on standard error where it begins, and that it waits.")
+    ] = False,
+    properties: Properties = None,
     kafka: Kafka = None,
 ) -> None:
-    """Print the records of a topic, the new ones by default, until Ctrl-C."""
-    from millrace.cli.kafka import run
+    """Print the records of topics, the new ones by default, until Ctrl-C."""
+    from millrace.cli.client_properties import CONSUMER, MEMBER, read_properties
+    from millrace.cli.consumption import consume_records
+    from millrace.cli.kafka import run, settings
+    from millrace.cli.offset_range import offset_range
     from millrace.cli.record_format import compiled, to_json
-    from millrace.cli.record_streams import Consumption, consume_records
+    from millrace.cli.topic_readers import Consumption
 
     if sum((form is not None, key_delimiter is not None, lines != "text")) > 1:
         raise CliError("give one of --format, --key-delimiter and --output", USAGE)
-    if not re.fullmatch(r"beginning|end|-?\d{1,18}|@\d{1,18}", offset, flags=re.ASCII):
-        raise CliError(f"--offset: {offset!r} is neither beginning, end, N, -N nor @TIME", USAGE)
+    span = offset_range(offset, int(time.time() * 1000))  # wall clock: timestamps of records
+    if "" in topics:
+        raise CliError("a name is empty; is a shell variable not set?", USAGE)
     if group == "":
         raise CliError("--group: the name is empty; is a shell variable not set?", USAGE)
-    if group is not None and (partition or offset not in ("beginning", "end")):
+    if group is not None and (partition or span.stop is not None or span.start.kind not in ("beginning", "end")):
         raise CliError("--group reads from the committed offsets: no --partition, and --offset beginning or end", USAGE)
+    if regex and partition:
+        raise CliError("--regex: topics of different names have different partitions; no --partition", USAGE)
     if form is None:
         form = "%s\\n" if key_delimiter is None else "%k" + key_delimiter.replace("%", "%%") + "%s\\n"
-    shown = to_json if lines != "text" else compiled(form)
-    run(consume_records(kafka, Consumption(topic, offset, tuple(partition or ()), group, end, count), shown))
+    shown = to_json if lines != "text" else compiled(form, b"NULL" if null else b"")
+    chosen = read_properties(properties or [], CONSUMER if group is None else {**CONSUMER, **MEMBER})
+    given = Consumption(
+        tuple(dict.fromkeys(topics)), regex, span, tuple(partition or ()), group, end, count, quiet, chosen.more
+    )
+    run(consume_records(settings(kafka, chosen, metadata_max_age_ms=_LOOK_MS), given, shown))
 
 
 def _unescaped(text: str) -> bytes:

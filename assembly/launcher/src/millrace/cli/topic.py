@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from millrace.cli.errors import CliError
-from millrace.cli.options import Format, Kafka, Output, Rest, Yes, pairs
-from millrace.cli.output import show
+from millrace.cli.errors import FAILED, USAGE, CliError
+from millrace.cli.names import matching
+from millrace.cli.options import Format, Kafka, Output, Properties, Regex, Rest, Yes, pairs
+from millrace.cli.output import done, note, show
 from millrace.cli.records import consume, produce
-from millrace.cli.rest import RestClient
+from millrace.cli.rest import RefusalError, RestClient
+
+if TYPE_CHECKING:
+    from protocol_lib.client import Admin
 
 topic = typer.Typer(help="List, create, change and delete topics.", no_args_is_help=True, rich_markup_mode=None)
 Name = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.")]
+Names = Annotated[list[str], typer.Argument(metavar="TOPIC...", help="Names of topics.")]
 Partition = Annotated[
     list[int] | None, typer.Option("--partition", "-p", min=0, help="Only this partition; repeatable.")
 ]
@@ -21,6 +26,8 @@ Partition = Annotated[
 
 @topic.command("list", epilog="Example: millrace topic list -o json")
 def list_topics(
+    names: Annotated[list[str] | None, typer.Argument(metavar="TOPIC...", help="Only these topics.")] = None,
+    regex: Regex = False,
     internal: Annotated[bool, typer.Option("--internal", help="Also topics of the broker itself.")] = False,
     rest: Rest = None,
     output: Output = Format.TABLE,
@@ -32,12 +39,18 @@ def list_topics(
             for row in client.rows("topics")
             if internal or not row["is_internal"]
         ]
+    if names:
+        known = [row["topic"] for row in rows]
+        wanted = matching(names, known, "topics") if regex else names
+        if missing := [name for name in wanted if name not in known]:
+            raise CliError(f"topic {missing[0]} does not exist")
+        rows = [row for row in rows if row["topic"] in wanted]
     show(rows, output, columns=("topic", "partitions"))
 
 
 @topic.command(epilog="Example: millrace topic create orders -p 3 -c retention.ms=86400000")
 def create(
-    names: Annotated[list[str], typer.Argument(metavar="TOPIC...", help="Names of the new topics.")],
+    names: Annotated[list[str], typer.Argument(metavar="NAME...", help="Names of the new topics.")],
     partitions: Annotated[
         int | None, typer.Option("--partitions", "-p", min=1, help="Number of partitions [default: the broker's].")
     ] = None,
@@ -46,51 +59,86 @@ def create(
     ] = None,
     check: Annotated[bool, typer.Option("--check", help="Only check whether they could be created.")] = False,
     rest: Rest = None,
+    output: Output = Format.TABLE,
 ) -> None:
-    """Create topics."""
+    """Create topics. One that is refused does not keep the others from being created; the exit status is 1 then."""
     body: dict[str, Any] = {"validate_only": check}
     if partitions is not None:
         body["partitions_count"] = partitions
     if configs := pairs("--config", config or []):
         body["configs"] = [{"name": name, "value": value} for name, value in configs.items()]
+    rows: list[dict[str, Any]] = []
     with RestClient(rest) as client:
         for name in names:
-            made = client.call("POST", "topics", body={**body, "topic_name": name})
+            try:
+                made = client.call("POST", "topics", body={**body, "topic_name": name})
+            except RefusalError as refusal:
+                note(str(refusal))
+                rows.append({"topic": name, "partitions": None, "created": False, "error": str(refusal)})
+                continue
             count = made["partitions_count"]
-            print(f"{'could be created' if check else 'created'}: {name}, {count} partition{'s' * (count != 1)}")
+            rows.append({"topic": name, "partitions": count, "created": not check, "error": None})
+            if output is Format.TABLE:
+                verb = "could be created" if check else "created"
+                print(f"{verb}: {name}, {_count(count)}", flush=True)
+    if output is not Format.TABLE:
+        show(rows, output)
+    if any(row["error"] for row in rows):
+        raise typer.Exit(FAILED)
 
 
 @topic.command(epilog="Example: millrace topic describe orders")
-def describe(name: Name, rest: Rest = None, kafka: Kafka = None, output: Output = Format.TABLE) -> None:
-    """Show a topic's partitions with their offsets, and the configs that are not defaults."""
+def describe(
+    names: Names, regex: Regex = False, rest: Rest = None, kafka: Kafka = None, output: Output = Format.TABLE
+) -> None:
+    """Show topics' partitions with their offsets, and the configs that are not defaults.
+
+    JSON and YAML have one object for one TOPIC, and a list for more and with --regex.
+    """
     from protocol_lib.client import SpecialTimestamp
 
     from millrace.cli.kafka import administer, topic_partitions
 
     with RestClient(rest) as client:
+        found = _named(client, names) if regex else names
         # Of a topic named "-" the REST API returns the configs of all topics.
         configs = {
-            row["name"]: row["value"]
-            for row in client.rows("topics", name, "configs")
-            if row["topic_name"] == name and not row["is_default"]
+            name: {
+                row["name"]: row["value"]
+                for row in client.rows("topics", name, "configs")
+                if row["topic_name"] == name and not row["is_default"]
+            }
+            for name in found
         }
 
-    async def offsets(admin: Any) -> list[dict[str, Any]]:
-        asked = await topic_partitions(admin, name, [])
-        first = await admin.topics.offsets(dict.fromkeys(asked, SpecialTimestamp.EARLIEST))
-        end = await admin.topics.offsets(dict.fromkeys(asked, SpecialTimestamp.LATEST))
-        return [
-            {"partition": each.partition, "log_start_offset": first[each].offset, "log_end_offset": end[each].offset}
-            for each in asked
-        ]
+    async def offsets(admin: Admin) -> list[dict[str, Any]]:
+        topics = []
+        for name in found:
+            asked = await topic_partitions(admin, name, [])
+            first = await admin.topics.offsets(dict.fromkeys(asked, SpecialTimestamp.EARLIEST))
+            end = await admin.topics.offsets(dict.fromkeys(asked, SpecialTimestamp.LATEST))
+            partitions = [
+                {
+                    "partition": each.partition,
+                    "log_start_offset": first[each].offset,
+                    "log_end_offset": end[each].offset,
+                }
+                for each in asked
+            ]
+            topics.append({"topic": name, "partitions": partitions, "configs": configs[name]})
+        return topics
 
-    partitions = administer(kafka, offsets)
-    if output is Format.TABLE:
-        show(partitions, output)
-        for config, value in configs.items():
+    several = regex or len(names) > 1
+    topics = administer(kafka, offsets)
+    if output is not Format.TABLE:
+        show(topics if several else topics[0], output)
+        return
+    for index, each in enumerate(topics):
+        if several:
+            print(f"{'' if index == 0 else chr(10)}{each['topic']}")
+        show(each["partitions"], output)
+        for config, value in each["configs"].items():
             print(f"{config}={value}")
-    else:
-        show({"topic": name, "partitions": partitions, "configs": configs}, output)
 
 
 @topic.command("alter-config", epilog="Example: millrace topic alter-config orders --set retention.ms=3600000")
@@ -101,17 +149,19 @@ def alter_config(
     ] = None,
     delete: Annotated[list[str] | None, typer.Option("--delete", metavar="NAME", help="The default again.")] = None,
     rest: Rest = None,
+    output: Output = Format.TABLE,
 ) -> None:
     """Set configs of a topic, or return them to their defaults."""
+    values = pairs("--set", set_ or [])
     changes: list[dict[str, str]] = [
-        {"name": config, "value": value, "operation": "SET"} for config, value in pairs("--set", set_ or []).items()
+        {"name": config, "value": value, "operation": "SET"} for config, value in values.items()
     ]
     changes += [{"name": config, "operation": "DELETE"} for config in delete or []]
     if not changes:
-        raise CliError("nothing to change: give --set or --delete", 2)
+        raise CliError("nothing to change: give --set or --delete", USAGE)
     with RestClient(rest) as client:
         client.call("POST", "topics", name, "configs:alter", body={"data": changes})
-    print(f"altered: {name}")
+    done(f"altered: {name}", {"topic": name, "set": values, "deleted": delete or []}, output)
 
 
 @topic.command("add-partitions", epilog="Example: millrace topic add-partitions orders --to 6")
@@ -120,31 +170,38 @@ def add_partitions(
     total: Annotated[int, typer.Option("--to", min=1, help="The new number of all partitions.")],
     yes: Yes = False,
     rest: Rest = None,
+    output: Output = Format.TABLE,
 ) -> None:
     """Raise a topic's number of partitions. Keys may then go to other partitions than before."""
     with RestClient(rest) as client:
         before = client.call("GET", "topics", name)["partitions_count"]
-        if not yes:
-            print(f"would raise the partitions of {name} from {before} to {total}; add --yes to do it")
-            return
-        client.call("PATCH", "topics", name, body={"partitions_count": total})
-    print(f"partitions of {name}: {before} -> {total}")
+        if total <= before:
+            raise CliError(f"{name} has {_count(before)}; --to must be larger")
+        if yes:
+            client.call("PATCH", "topics", name, body={"partitions_count": total})
+    plan = f"would raise the partitions of {name} from {before} to {total}; add --yes to do it"
+    row = {"topic": name, "before": before, "partitions": total, "altered": yes}
+    done(f"partitions of {name}: {before} -> {total}" if yes else plan, row, output)
 
 
 @topic.command(epilog="Example: millrace topic delete orders --yes")
 def delete(
-    names: Annotated[list[str], typer.Argument(metavar="TOPIC...", help="Topics to delete.")],
-    yes: Yes = False,
-    rest: Rest = None,
+    names: Names, regex: Regex = False, yes: Yes = False, rest: Rest = None, output: Output = Format.TABLE
 ) -> None:
     """Delete topics with all their records."""
+    rows: list[dict[str, Any]] = []
     with RestClient(rest) as client:
-        found = {name: client.call("GET", "topics", name)["partitions_count"] for name in names}
+        chosen = _named(client, names) if regex else names
+        found = {name: client.call("GET", "topics", name)["partitions_count"] for name in chosen}
         for name, partitions in found.items():
             if yes:  # mutant: cli-deletion-confirmed
                 client.call("DELETE", "topics", name)
-            print(f"{'deleted' if yes else 'would delete'}: {name}, {partitions} partition{'s' * (partitions != 1)}")
-    if not yes:
+            rows.append({"topic": name, "partitions": partitions, "deleted": yes})
+            if output is Format.TABLE:
+                print(f"{'deleted' if yes else 'would delete'}: {name}, {_count(partitions)}", flush=True)
+    if output is not Format.TABLE:
+        show(rows, output)
+    elif not yes:
         print("add --yes to do it")
 
 
@@ -155,6 +212,7 @@ def trim_prefix(
     everything: Annotated[bool, typer.Option("--all", help="Delete all records.")] = False,
     partition: Partition = None,
     yes: Yes = False,
+    properties: Properties = None,
     kafka: Kafka = None,
     output: Output = Format.TABLE,
 ) -> None:
@@ -164,9 +222,9 @@ def trim_prefix(
     from millrace.cli.kafka import administer, topic_partitions
 
     if (before is None) != everything:
-        raise CliError("give either --before OFFSET or --all", 2)
+        raise CliError("give either --before OFFSET or --all", USAGE)
 
-    async def trim(admin: Any) -> list[dict[str, Any]]:
+    async def trim(admin: Admin) -> list[dict[str, Any]]:
         asked = await topic_partitions(admin, name, partition or [])
         first = await admin.topics.offsets(dict.fromkeys(asked, SpecialTimestamp.EARLIEST))
         end = await admin.topics.offsets(dict.fromkeys(asked, SpecialTimestamp.LATEST))
@@ -181,10 +239,19 @@ def trim_prefix(
             await admin.topics.delete_records(starts)
         return rows
 
-    show(administer(kafka, trim), output)
+    show(administer(kafka, trim, properties), output)
     if not yes and output is Format.TABLE:
         print("add --yes to do it")
 
 
 topic.command(epilog="Example: echo hello | millrace topic produce orders")(produce)
 topic.command(epilog="Example: millrace topic consume orders -o beginning -e")(consume)
+
+
+def _named(client: RestClient, texts: list[str]) -> list[str]:
+    """Return the topics that regular expressions match; those of the broker itself are never meant."""
+    return matching(texts, [row["topic_name"] for row in client.rows("topics") if not row["is_internal"]], "topics")
+
+
+def _count(partitions: int) -> str:
+    return f"{partitions} partition{'s' * (partitions != 1)}"

@@ -1,0 +1,170 @@
+"""Properties of Kafka clients (`-X NAME=VALUE`) by the names of the Java client, for the arguments of protocol_lib's.
+
+Only properties that its clients have are here; every other name is refused, with the option that stands for it if there
+is one. Names of librdkafka that differ are known too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from millrace.cli.errors import USAGE, CliError
+from millrace.cli.options import pairs
+
+_INT_MAX = 2**31 - 1
+
+
+def _number(least: int) -> Callable[[str], int]:
+    def read(text: str) -> int:
+        number = int(text) if text.isascii() and text.isdecimal() else -1
+        if not least <= number <= _INT_MAX:
+            raise ValueError(f"a number from {least} to {_INT_MAX}")
+        return number
+
+    return read
+
+
+def _one_of(*values: str) -> Callable[[str], str]:
+    def read(text: str) -> str:
+        if text not in values:
+            raise ValueError(" or ".join(values))
+        return text
+
+    return read
+
+
+def _boolean(text: str) -> bool:
+    return _one_of("true", "false")(text) == "true"
+
+
+def _some(text: str) -> str:
+    if not text:
+        raise ValueError("some text")
+    return text
+
+
+_Read = Callable[[str], Any]
+#: Name -> argument of protocol_lib's class, and the function that reads the value; ValueError names what it expects.
+CLIENT: Mapping[str, tuple[str, _Read]] = {
+    "client.id": ("client_id", _some),
+    "socket.connection.setup.timeout.ms": ("connect_timeout_ms", _number(1)),
+    "request.timeout.ms": ("request_timeout_ms", _number(1)),
+    "default.api.timeout.ms": ("api_timeout_ms", _number(1)),
+    "retry.backoff.ms": ("retry_backoff_ms", _number(1)),
+    "retry.backoff.max.ms": ("retry_backoff_max_ms", _number(1)),
+    "metadata.max.age.ms": ("metadata_max_age_ms", _number(100)),
+}
+SECURITY = ("security.protocol", "sasl.mechanism", "sasl.username", "sasl.password", "ssl.ca.location")
+CONSUMER: Mapping[str, tuple[str, _Read]] = {
+    "isolation.level": ("isolation_level", _one_of("read_uncommitted", "read_committed")),
+    "fetch.min.bytes": ("fetch_min_bytes", _number(1)),
+    "fetch.max.wait.ms": ("fetch_max_wait_ms", _number(0)),
+    "fetch.max.bytes": ("fetch_max_bytes", _number(1)),
+    "max.partition.fetch.bytes": ("partition_fetch_bytes", _number(1)),
+    "check.crcs": ("check_crcs", _boolean),
+    "client.rack": ("rack", str),
+}
+#: Properties of consumers that are members of a group.
+MEMBER: Mapping[str, tuple[str, _Read]] = {
+    "group.instance.id": ("group_instance_id", _some),
+    "enable.auto.commit": ("auto_commit", _boolean),
+    "auto.commit.interval.ms": ("auto_commit_interval_ms", _number(0)),
+    "session.timeout.ms": ("session_timeout_ms", _number(1)),
+    "heartbeat.interval.ms": ("heartbeat_interval_ms", _number(1)),
+    "max.poll.interval.ms": ("rebalance_timeout_ms", _number(1)),
+}
+PRODUCER: Mapping[str, tuple[str, _Read]] = {
+    "acks": ("acks", lambda text: {"0": 0, "1": 1}.get(_one_of("all", "-1", "1", "0")(text), "all")),
+    "enable.idempotence": ("idempotent", _boolean),
+    "linger.ms": ("linger_ms", _number(0)),
+    "batch.size": ("batch_bytes", _number(1)),
+    "buffer.memory": ("buffer_bytes", _number(1)),
+    "max.request.size": ("request_bytes", _number(1)),
+    "delivery.timeout.ms": ("delivery_timeout_ms", _number(1)),
+    "max.block.ms": ("block_ms", _number(1)),
+}
+_OPTIONS = {
+    "bootstrap.servers": "--kafka",
+    "metadata.broker.list": "--kafka",
+    "group.id": "--group",
+    "auto.offset.reset": "--offset",
+    "compression.type": "--compression",
+}
+_SYNONYMS = {
+    "compression.codec": "compression.type",
+    "fetch.wait.max.ms": "fetch.max.wait.ms",
+    "fetch.message.max.bytes": "max.partition.fetch.bytes",
+    "queue.buffering.max.ms": "linger.ms",
+    "topic.metadata.refresh.interval.ms": "metadata.max.age.ms",
+    "sasl.mechanisms": "sasl.mechanism",
+}
+
+
+@dataclass(frozen=True)
+class Properties:
+    """The arguments that properties stand for: of ClientSettings, of one more class, and those of security as text."""
+
+    client: dict[str, Any] = field(default_factory=dict)
+    more: dict[str, Any] = field(default_factory=dict)
+    security: dict[str, str] = field(default_factory=dict, repr=False)
+
+
+def read_properties(texts: list[str], more: Mapping[str, tuple[str, _Read]] | None = None) -> Properties:
+    """Return the arguments for NAME=VALUE; `more` are those of a class. Raises CliError for others."""
+    more = more or {}
+    found = Properties()
+    for given, value in pairs("-X", texts).items():
+        name = _SYNONYMS.get(given, given)
+        if name in SECURITY:
+            found.security[name] = value
+            continue
+        target, table = (found.client, CLIENT) if name in CLIENT else (found.more, more)
+        if name not in table:
+            if name in MEMBER and more is CONSUMER:
+                raise CliError(f"-X: {given} needs --group", USAGE)
+            if name in _OPTIONS:
+                raise CliError(f"-X: {given} is the option {_OPTIONS[name]}", USAGE)
+            known = ", ".join(sorted((*CLIENT, *SECURITY, *more)))
+            raise CliError(f"-X: {given} is no property of this client; it has {known}", USAGE)
+        argument, read = table[name]
+        try:
+            target[argument] = read(value)
+        except ValueError as error:
+            raise CliError(f"-X: {given}={value} is not {error}", USAGE) from error
+    return found
+
+
+def security(given: Mapping[str, str]) -> dict[str, Any]:
+    """Return the arguments `tls` and `sasl` of ClientSettings. Raises CliError for values that do not fit together."""
+    import ssl
+
+    from protocol_lib.client import SaslPlain, SaslScram, ScramMechanism
+
+    protocol = given.get("security.protocol", "PLAINTEXT").upper()
+    if protocol not in ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"):
+        raise CliError(f"-X: security.protocol={protocol} is not PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL", USAGE)
+    wanted: dict[str, Any] = {}
+    if protocol.endswith("SSL"):
+        try:
+            wanted["tls"] = ssl.create_default_context(cafile=given.get("ssl.ca.location"))
+        except OSError as error:
+            raise CliError(f"-X: ssl.ca.location={given.get('ssl.ca.location')}: {error.strerror}", USAGE) from error
+    elif "ssl.ca.location" in given:
+        raise CliError("-X: ssl.ca.location needs security.protocol=SSL or SASL_SSL", USAGE)
+    named = [name for name in ("sasl.mechanism", "sasl.username", "sasl.password") if name in given]
+    if not protocol.startswith("SASL"):
+        if named:
+            raise CliError(f"-X: {named[0]} needs security.protocol=SASL_PLAINTEXT or SASL_SSL", USAGE)
+        return wanted
+    username, password = given.get("sasl.username", ""), given.get("sasl.password", "")
+    mechanism = given.get("sasl.mechanism", "PLAIN").upper()
+    if not username or not password:
+        raise CliError(f"-X: security.protocol={protocol} needs sasl.username and sasl.password", USAGE)
+    scram = {each.mechanism_name: each for each in ScramMechanism}
+    if mechanism != "PLAIN" and mechanism not in scram:
+        raise CliError(f"-X: sasl.mechanism={mechanism} is not PLAIN or {' or '.join(scram)}", USAGE)
+    plain = mechanism == "PLAIN"
+    wanted["sasl"] = SaslPlain(username, password) if plain else SaslScram(username, password, scram[mechanism])
+    return wanted
