@@ -189,8 +189,8 @@ class Consumer:
     async def poll(self, timeout_ms: int = 0, *, records_max: int = _POLL_RECORDS) -> list[ConsumerRecord]:
         """Return the next records, at most `records_max`, as soon as there are any; none when none arrive in time.
 
-        With `records_max=0` it hands over nothing, and only takes part in the group: for an application that cannot
-        take records at the moment and wants to stay a member.
+        With `records_max=0` it hands over nothing and only takes part in the group. An application that cannot take
+        records at the moment stays a member by that.
 
         Raises once the error that keeps a partition from being read: NoOffsetError, CorruptMessageError, a refusal.
         """

@@ -19,7 +19,7 @@ from millrace.cli.tree import Command, Parameter, commands
 
 Shell = Literal["bash", "zsh", "fish"]
 
-#: What stands at a place on the line: words, one of these kinds, or text that cannot be known.
+#: Kinds of what stands at a place on the line, by metavar; other places have fixed words, or unknown text.
 _KINDS = {"TOPIC": "@topics", "GROUP": "@groups", "PROFILE": "@profiles"} | dict.fromkeys(
     ("PATH", "FILE", "DIR"), "@files"
 )

@@ -19,7 +19,7 @@ from millrace.cli.topic_readers import Consumption, GroupReader, PartitionReader
 
 _POLL_RECORDS = 500
 _CHUNK_BYTES = 1 << 20
-#: How often a member takes part in its group while standard output stands, in seconds.
+#: Interval at which a member takes part in its group while standard output stands, in seconds.
 _STAY_S = 0.2
 #: Time that the last write has when the command ends, in seconds.
 _LAST_WRITE_S = 1.0

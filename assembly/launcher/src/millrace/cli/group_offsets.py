@@ -13,7 +13,7 @@ import typer
 from millrace.cli.errors import USAGE, CliError
 from millrace.cli.options import Execute, Format, Kafka, Output, Properties
 from millrace.cli.output import note, show
-from millrace.cli.times import FORMS, milliseconds
+from millrace.cli.times import milliseconds
 
 if TYPE_CHECKING:
     from protocol_lib.client import Admin, OffsetAndMetadata, TopicPartition
@@ -34,7 +34,7 @@ def seek(
     name: Name,
     to: Annotated[
         str | None,
-        typer.Option("--to", help=f"start, end, an offset, or a time after @ or in ISO 8601: {FORMS}."),
+        typer.Option("--to", help="start, end, an offset, or a time as 2026-01-31T12:00:00Z, @MILLISECONDS or -15m."),
     ] = None,
     to_group: Annotated[
         str | None, typer.Option("--to-group", metavar="GROUP", help="The offsets of this group.")

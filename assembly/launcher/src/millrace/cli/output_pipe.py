@@ -14,7 +14,7 @@ import threading
 
 
 class OutputPipe:
-    """Writes chunks of bytes to a file descriptor. The thread ends with the process, also in the middle of a write."""
+    """A writer of chunks to a file descriptor. Its thread ends with the process, also in the middle of a write."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor

@@ -24,7 +24,7 @@ LINE_BYTES_MAX = 64 << 20
 #: Positions that wait for standard output; more records are sent when it has taken some.
 _POSITIONS_MAX = 10_000
 
-#: What is printed of stored records: nothing, a line for each partition at the end, or text or JSON for each record.
+#: Form of what is printed of stored records: a line for each partition at the end, or text or JSON for each record.
 Positions = Literal["none", "summary", "text", "json-each-row"]
 
 
@@ -83,7 +83,7 @@ async def produce_lines(settings: ClientSettings, given: Production) -> None:
 
 
 class _Outcome:
-    """What became of the records: failures, and the positions, which are printed as they come."""
+    """The fate of the records: failures, and the positions, which are printed as they come."""
 
     def __init__(self, positions: Positions) -> None:
         self.failures: list[BaseException] = []

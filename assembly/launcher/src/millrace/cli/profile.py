@@ -6,7 +6,7 @@ They are in `millrace/profiles.json` below $XDG_CONFIG_HOME (by default ~/.confi
 
 A profile names the file of a token and never contains one, so that it can be shown. $MILLRACE_PROFILE wins over
 `current`. Without any profile the addresses are those of `millrace up`. $MILLRACE_REST and $MILLRACE_KAFKA replace
-those of the profile; its token belongs to its own address, and is not sent to another one.
+those of the profile. Its token belongs to its own address, and is not sent to another one.
 """
 
 from __future__ import annotations

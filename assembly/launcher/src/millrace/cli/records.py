@@ -16,7 +16,7 @@ Name = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.")]
 Lines = Literal["text", "json-each-row"]
 Codec = Literal["none", "gzip", "snappy", "lz4", "zstd"]
 Positions = Literal["none", "summary", "text", "json-each-row"]
-#: How often a consumer looks for new partitions, unless `-X metadata.max.age.ms` is given.
+#: Interval at which a consumer looks for new partitions, unless `-X metadata.max.age.ms` is given.
 _LOOK_MS = 5_000
 
 
@@ -39,8 +39,7 @@ def produce(
         Positions | None,
         typer.Option(
             "--output",
-            help="What to print of the stored records: a line for each partition, or for each record "
-            "[default: none; on a terminal summary, and text for typed lines].",
+            help="What to print of the stored records. [default: none; on a terminal summary, text for typed lines].",
         ),
     ] = None,
     properties: Properties = None,

@@ -9,12 +9,12 @@ from datetime import UTC, datetime, timedelta
 _UNITS_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _AGO = re.compile(r"-(\d{1,9})([smhd])", flags=re.ASCII)
 _MILLISECONDS_MAX = 1 << 62
-#: The forms, for messages and help.
-FORMS = "milliseconds since 1970, a time as 2026-01-31T12:00:00Z, or -15m for a quarter of an hour ago (s, m, h, d)"
 
 
 def milliseconds(text: str) -> int:
-    """Return the milliseconds since 1970 of a text in one of the FORMS; a time without a zone is one of UTC.
+    """Return the milliseconds since 1970 of such a number, of an ISO 8601 time, or of -15m: a time ago (s, m, h, d).
+
+    A time without a zone is one of UTC.
 
     Raises ValueError for another text and for times before 1970, which ListOffsets takes for something else.
     """

@@ -132,13 +132,13 @@ class PartitionReader:
         return self._starts.get(each, 0) <= record.offset and (stop is None or record.offset < stop)
 
     async def stay(self) -> None:
-        """Nothing is shared with others."""
+        """Do nothing: partitions are not shared with others."""
 
     def written(self, records: Sequence[ConsumerRecord]) -> None:
-        """Nothing is committed."""
+        """Do nothing: no offset is committed."""
 
     def finished(self) -> None:
-        """Nothing is committed."""
+        """Do nothing: no offset is committed."""
 
     async def is_at_end(self) -> bool:
         """Return whether each partition is read up to its stop, or up to its end at the start."""
