@@ -1,12 +1,18 @@
 """The demo's checks can fail: each thing that could be wrong with the records is found."""
 
+import io
+import subprocess
+import sys
 from collections import Counter
 
 import pytest
-from millrace_demo import flights, group
-from millrace_demo.errors import MismatchError
+from millrace_demo import etl, flights, group, patience
+from millrace_demo.children import Child
+from millrace_demo.errors import DemoError, MismatchError
 from millrace_demo.group import Group, Read
 from millrace_demo.load import checksum
+from millrace_demo.progress import Steps
+from rich.console import Console
 
 pytestmark = pytest.mark.etl
 EXPECTED = {b"a": checksum(b"1"), b"b": checksum(b"2"), b"c": checksum(b"3")}
@@ -78,3 +84,35 @@ def test_what_pandas_says_about_hawaiian():
         "arr_delay_max": 1272,
         "late_arrivals": 43,
     }
+
+
+def test_a_busy_machine_has_any_time_while_the_work_moves(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr("millrace_demo.patience.time.monotonic", lambda: now[0])
+    waits = patience.Patience(300)
+    for seconds, progress, is_over in (
+        (0, 0, False),
+        (299, 0, False),
+        (500, 1, False),
+        (800, 1, False),
+        (801, 1, True),
+    ):
+        now[0] = seconds
+        assert waits.is_over(progress) is is_over, seconds
+
+
+def test_a_job_that_is_silent_is_given_up_with_the_end_of_its_log(monkeypatch, tmp_path):
+    monkeypatch.setattr("millrace_demo.etl.Patience", lambda: patience.Patience(0.1))
+    log = tmp_path / "etl.log"
+    log.write_text("one line\n")
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]) as process:
+        with pytest.raises(DemoError, match="etl has logged nothing for 300 s; its last lines:\none line"):
+            etl._wait(Child("etl", process), log)
+        process.kill()
+
+
+def test_a_step_that_fails_is_named():
+    output = io.StringIO()
+    with pytest.raises(DemoError), Steps(Console(file=output)).step("Spark ETL through the gateway"):
+        raise DemoError("x")
+    assert output.getvalue().startswith("Spark ETL through the gateway …\n✗ Spark ETL through the gateway: after 0.0 s")

@@ -18,12 +18,12 @@ from urllib.parse import unquote
 
 from millrace_demo.children import Child, Household
 from millrace_demo.errors import DemoError, MismatchError
+from millrace_demo.patience import STILL_SECONDS, Patience
 
 if TYPE_CHECKING:
     import pandas
 
 LOG_LINES_SHOWN = 15
-RUN_SECONDS = 150.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ def fetch_jars(household: Household, jars: Path) -> None:
         child = household.start(
             "jars", command, environment={"MILLRACE_ETL_TEMP_DIR": str(temporary)}, stdout=output, stderr=output
         )
-        status = _wait(child, RUN_SECONDS)
+        status = _wait(child, log)
     if status != 0:
         raise DemoError(f"the connector's jars could not be fetched:\n{_tail(log)}")
 
@@ -100,7 +100,7 @@ def run(household: Household, job: Job, on_event: Callable[[dict[str, Any]], Non
     ]
     for reader in readers:
         reader.start()
-    status = _wait(child, RUN_SECONDS)
+    status = _wait(child, log)
     for reader in readers:
         reader.join(5)
     if status != 0:
@@ -153,11 +153,12 @@ def _table_files(log: Path) -> dict[str, dict[str, Any]]:
     return files
 
 
-def _wait(child: Child, deadline_s: float) -> int:
-    end = time.monotonic() + deadline_s
+def _wait(child: Child, log: Path) -> int:
+    """Return the exit status of a child. Raises DemoError if its log does not grow for too long."""
+    patience = Patience()
     while (status := child.process.poll()) is None:
-        if time.monotonic() > end:
-            raise DemoError(f"{child.name} took longer than {deadline_s:.0f} s")
+        if patience.is_over(log.stat().st_size if log.exists() else 0):
+            raise DemoError(f"{child.name} has logged nothing for {STILL_SECONDS:.0f} s; its last lines:\n{_tail(log)}")
         time.sleep(0.05)
     return status
 
@@ -180,4 +181,4 @@ def _collect(stream: IO[str], lines: list[str]) -> None:
 
 
 def _tail(log: Path) -> str:
-    return "\n".join(log.read_text(errors="replace").splitlines()[-LOG_LINES_SHOWN:])
+    return "\n".join(log.read_text(errors="replace").splitlines()[-LOG_LINES_SHOWN:]) if log.exists() else ""

@@ -16,10 +16,11 @@ from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 from millrace_demo import flights
 from millrace_demo.errors import DemoError, MismatchError
 from millrace_demo.load import checksum
+from millrace_demo.patience import STILL_SECONDS, Patience
 
 BATCH = 10_000
 POLL_SECONDS = 0.2
-QUERY_SECONDS = 20.0
+QUERY_SECONDS = 120.0
 LEAVE_SECONDS = 5.0
 
 
@@ -59,10 +60,15 @@ class Group:
 
 
 def read(
-    bootstrap_servers: str, expected: int, advance: Callable[[int], None], *, members: int = 2, deadline_s: float = 90
+    bootstrap_servers: str,
+    expected: int,
+    advance: Callable[[int], None],
+    *,
+    members: int = 2,
+    still_s: float = STILL_SECONDS,
 ) -> Group:
-    """Read every record of the flights topic once, by `members` members. Fail at the deadline or a member's first
-    error.
+    """Read every record of the flights topic once, by `members` members. Fail at a member's first error, or when no
+    record comes for `still_s` seconds.
     """
     configuration = {
         "bootstrap.servers": bootstrap_servers,
@@ -77,8 +83,8 @@ def read(
     if sum(ends.values()) != expected:
         raise MismatchError(f"the topic {flights.TOPIC} ends at {sum(ends.values())} records, expected {expected}")
     began = time.monotonic()
-    work = _Work(ends, members, began + deadline_s)
     reads = [Read() for _ in range(members)]
+    work = _Work(ends, members, Patience(still_s))
     threads = [
         threading.Thread(target=_Member(configuration, number, reads[number], work).run, daemon=True)
         for number in range(members)
@@ -92,6 +98,7 @@ def read(
             count = sum(member.count for member in reads)
             advance(count - shown)
             shown = count
+            work.look(count)
     finally:
         work.stopped = True
         for thread in threads:
@@ -155,9 +162,9 @@ class _Work:
     continue.
     """
 
-    def __init__(self, ends: Mapping[int, int], members: int, deadline: float) -> None:
+    def __init__(self, ends: Mapping[int, int], members: int, patience: Patience) -> None:
         self._ends = ends
-        self._deadline = deadline
+        self._patience = patience
         self._lock = threading.Lock()
         self._assigned: list[set[int]] = [set() for _ in range(members)]
         self._reached: set[int] = {partition for partition, end in ends.items() if end == 0}
@@ -182,10 +189,13 @@ class _Work:
             with self._lock:
                 self._reached.add(partition)
 
-    def over(self) -> bool:
-        if self.failure is None and time.monotonic() > self._deadline:
+    def look(self, count: int) -> None:
+        """Fail if the number of records has not grown for too long."""
+        if self._patience.is_over(count):
             left = sorted(self._ends.keys() - self._reached)
-            self.fail(f"the group did not reach the end of the partitions {left} in time")
+            self.fail(f"the group reads no more records, and has not reached the end of the partitions {left}")
+
+    def over(self) -> bool:
         return self.stopped or self.failure is not None or len(self._reached) == len(self._ends)
 
     def fail(self, reason: str) -> None:

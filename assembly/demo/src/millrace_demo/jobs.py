@@ -18,7 +18,7 @@ from millrace_demo.rest import Rest
 if TYPE_CHECKING:
     import pandas
 
-READY_SECONDS = 60.0
+READY_SECONDS = 300.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,8 @@ from confluent_kafka import KafkaError, Message, Producer
 
 from millrace_demo import flights
 from millrace_demo.errors import MismatchError
+from millrace_demo.patience import Patience
 
-FLUSH_SECONDS = 60.0
 WAIT_SECONDS = 0.2
 STEP = 5_000
 
@@ -98,8 +98,8 @@ def _flush(producer: Producer) -> int:
     """Flush in short waits, because Python's signal handlers run between them only. Return the number of records
     left.
     """
-    end = time.monotonic() + FLUSH_SECONDS
+    patience = Patience()
     left = producer.flush(WAIT_SECONDS)
-    while left and time.monotonic() < end:
+    while left and not patience.is_over(left):
         left = producer.flush(WAIT_SECONDS)
     return left

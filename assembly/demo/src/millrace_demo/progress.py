@@ -16,15 +16,19 @@ class Steps:
 
     @contextmanager
     def step(self, what: str, total: int | None = None) -> Iterator[Advance]:
-        """Show one step of the work; the yielded function adds to the number that is done, of `total`."""
+        """Show one step of the work, also one that fails. The yielded function adds to the number done, of `total`."""
         began = time.monotonic()
-        if self._console.is_terminal:
-            with self._bar(counted=total is not None) as progress:
-                task = progress.add_task(what, total=total)
-                yield lambda count: progress.update(task, advance=count)
-        else:
-            self._console.print(f"{what} …")
-            yield lambda _count: None
+        try:
+            if self._console.is_terminal:
+                with self._bar(counted=total is not None) as progress:
+                    task = progress.add_task(what, total=total)
+                    yield lambda count: progress.update(task, advance=count)
+            else:
+                self._console.print(f"{what} …")
+                yield lambda _count: None
+        except Exception:
+            self.say(f"✗ {what}: after {time.monotonic() - began:.1f} s")
+            raise
         self.say(f"✓ {what}: {time.monotonic() - began:.1f} s")
 
     def say(self, line: str) -> None:

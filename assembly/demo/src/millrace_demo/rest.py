@@ -9,7 +9,7 @@ from typing import Any
 
 from millrace_demo.errors import DemoError
 
-TIMEOUT_SECONDS = 20.0
+TIMEOUT_SECONDS = 120.0
 RESPONSE_BYTES_MAX = 16 << 20
 RETRY_SECONDS = 0.3
 

@@ -1,7 +1,6 @@
 """Reads whole small topics with a stock consumer, and checks the two that the ETL job writes."""
 
 import json
-import time
 from collections.abc import Mapping
 from typing import Any
 from uuid import uuid4
@@ -11,8 +10,8 @@ from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 from millrace_demo import flights
 from millrace_demo.errors import DemoError, MismatchError
 from millrace_demo.group import end_offsets, position_of
+from millrace_demo.patience import STILL_SECONDS, Patience
 
-READ_SECONDS = 30.0
 RECORDS_MAX = 100_000  # these topics have a few dozen
 ERRORS = "__etl.errors."
 
@@ -23,14 +22,14 @@ def read_all(bootstrap_servers: str, topic: str) -> list[Message]:
     if sum(ends.values()) > RECORDS_MAX:
         raise MismatchError(f"the topic {topic} has {sum(ends.values())} records, at most {RECORDS_MAX} can be right")
     consumer = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": f"millrace-demo-read-{uuid4().hex[:12]}"})
-    deadline = time.monotonic() + READ_SECONDS
+    patience = Patience()
     messages: list[Message] = []
     try:
         consumer.assign([TopicPartition(topic, partition, 0) for partition, end in ends.items() if end])
         left = {partition for partition, end in ends.items() if end}
         while left:
-            if time.monotonic() > deadline:
-                raise DemoError(f"the topic {topic} could not be read to its end in {READ_SECONDS:.0f} s")
+            if patience.is_over(len(messages)):
+                raise DemoError(f"the topic {topic}: no record for {STILL_SECONDS:.0f} s, and its end is not reached")
             for message in consumer.consume(1_000, 0.2):
                 error = message.error()
                 if error is None:
