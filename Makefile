@@ -29,10 +29,12 @@ setup: .venv/ready
 
 .venv/ready: requirements/development.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Millrace needs Python 3.11 or newer")'
+	@echo "Installing $$(grep -c '==' requirements/development.txt) packages into .venv. This takes a minute or two."
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet -r requirements/development.txt
+	$(BIN)/pip install --disable-pip-version-check -r requirements/development.txt
 	$(BIN)/pip install --quiet --no-deps --no-build-isolation -e .
 	@touch $@
+	@echo "Ready. Start the broker with .venv/bin/millrace up --data-dir data"
 
 demo: setup
 	$(BIN)/python -m millrace_demo
