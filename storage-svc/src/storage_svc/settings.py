@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 from service_chassis.settings import ServiceSettings
 
 from storage_svc.coordinator.consumer.assignors import ASSIGNORS
@@ -29,10 +29,10 @@ class StorageSettings(ServiceSettings):
         description="group: acks=all is answered after a sync, and consumers read synced records only. os: the "
         "kernel decides when to sync, as in Kafka.",
     )
-    topics: str = Field("", description="Topics to create at start if missing: name[:partitions], comma-separated.")
     num_partitions: int = Field(1, ge=1, le=10_000, description="Partitions of a topic created without a number.")
     auto_create_topics_enable: bool = Field(True, description="Create a topic when a client first asks for it.")
     partitions_max: int = Field(10_000, ge=1, description="Largest number of partitions of all topics together.")
+    topics: str = Field("", description="Topics to create at start if missing: name[:partitions], comma-separated.")
     message_max_bytes: int = Field(
         1_048_588, ge=0, le=_INT_MAX, description="Largest record batch (topic: max.message.bytes)."
     )
@@ -283,8 +283,12 @@ class StorageSettings(ServiceSettings):
 
     @field_validator("topics")
     @classmethod
-    def _readable_topics(cls, value: str) -> str:
-        parse_topics(value)
+    def _readable_topics(cls, value: str, info: ValidationInfo) -> str:
+        counts = parse_topics(value).values()
+        least = sum(count if count > 0 else info.data.get("num_partitions", 1) for count in counts)
+        limit = info.data.get("partitions_max", least)
+        if least > limit:
+            raise ValueError(f"{least} partitions are more than MILLRACE_PARTITIONS_MAX={limit}")
         return value
 
 

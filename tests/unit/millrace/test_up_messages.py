@@ -32,6 +32,11 @@ def _up(*arguments, environment=None):
             "millrace up: --topics: 'a:b': the number of partitions must be a whole number from 1\n",
         ),
         (
+            ["--topics", "a:9,b"],
+            {"MILLRACE_LOG_LEVEL": "error", "MILLRACE_PARTITIONS_MAX": "9"},
+            "millrace up: --topics: 10 partitions are more than MILLRACE_PARTITIONS_MAX=9\n",
+        ),
+        (
             ["--topics", "bad/name:3", "--processes"],
             {"MILLRACE_LOG_LEVEL": "error"},
             "millrace up: --topics: 'bad/name:3': a topic name consists of ASCII letters, digits, '.', '_' and '-'\n",

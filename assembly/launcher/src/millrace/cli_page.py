@@ -38,7 +38,8 @@ because `-o` is their offset as in kcat.
 `--regex` (`-r`) makes regular expressions of names. They match whole names, and never a topic of the broker itself.
 
 `-X NAME=VALUE` sets a property of the Kafka client by its name in Java, also `security.protocol`, `sasl.*` and
-`ssl.ca.location`. A name that the client does not have is refused, and the message lists those that it has.
+`ssl.ca.location`. A name that the client does not have is refused, and the message lists those that it has. Other users
+of the machine may see a password on a command line.
 
 `millrace completion` prints a script for bash, zsh or fish. It completes names of topics, groups and profiles too. In
 zsh, load it after `compinit`.

@@ -6,11 +6,10 @@ import asyncio
 import sys
 from collections.abc import Callable, Sequence
 
-from protocol_lib.client import Admin, BrokerError, ClientSettings, ConsumerRecord
-from protocol_lib.errors import ErrorCode
+from protocol_lib.client import Admin, ClientSettings, ConsumerRecord
 
 from millrace.cli.errors import CliError
-from millrace.cli.kafka import started
+from millrace.cli.kafka import started, topic_indexes
 from millrace.cli.names import matching
 from millrace.cli.output import note
 from millrace.cli.output_pipe import OutputPipe
@@ -39,9 +38,11 @@ async def consume_records(
         await reader.start()
         await _Copy(reader, given, shown, descriptor).run()
     finally:
-        if reader is not None:
-            await reader.close()
-        await admin.close()
+        try:
+            if reader is not None:
+                await reader.close()
+        finally:
+            await admin.close()
 
 
 async def _topics(admin: Admin, given: Consumption) -> dict[str, tuple[int, ...]]:
@@ -52,21 +53,11 @@ async def _topics(admin: Admin, given: Consumption) -> dict[str, tuple[int, ...]
     found = await admin.topics.partitions(given.topics)
     for name in given.topics:
         if name not in found:
-            found[name] = await _indexes(admin, name)
+            found[name] = await topic_indexes(admin, name)
         for number in given.partitions:
             if number not in found[name]:
                 raise CliError(f"{name} has no partition {number}; it has {len(found[name])}")
     return {name: given.partitions or found[name] for name in given.topics}
-
-
-async def _indexes(admin: Admin, name: str) -> tuple[int, ...]:
-    """Return the partitions of a topic that may have just been created."""
-    try:
-        return (await admin.topics.describe(name)).indexes
-    except BrokerError as error:
-        if error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            raise CliError(f"topic {name} does not exist") from error
-        raise
 
 
 class _Copy:

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import typer
 from protocol_lib.client import Admin, ClientSettings, KafkaError, TopicPartition
-from protocol_lib.client.errors import AuthenticationError
+from protocol_lib.client.errors import AuthenticationError, UnknownTopicOrPartitionError
 
 from millrace.cli.client_properties import Properties, read_properties, security
 from millrace.cli.errors import USAGE, CliError
@@ -124,10 +124,18 @@ def _cancelled_by_signals(ended: Ended) -> Iterator[None]:
             loop.remove_signal_handler(number)
 
 
+async def topic_indexes(admin: Admin, topic: str) -> tuple[int, ...]:
+    """Return the indexes of a topic's partitions. Raises CliError when it does not exist."""
+    try:
+        return (await admin.topics.describe(topic)).indexes
+    except UnknownTopicOrPartitionError as error:
+        raise CliError(f"topic {topic} does not exist") from error
+
+
 async def topic_partitions(admin: Admin, topic: str, partitions: list[int]) -> list[TopicPartition]:
     """Return partitions of a topic, all of them for an empty list. Raises CliError for one that it has not."""
-    described = await admin.topics.describe(topic)
-    missing = [number for number in partitions if number not in described.indexes]
+    indexes = await topic_indexes(admin, topic)
+    missing = [number for number in partitions if number not in indexes]
     if missing:
-        raise CliError(f"{topic} has no partition {missing[0]}; it has {len(described.indexes)}")
-    return [TopicPartition(topic, number) for number in (partitions or sorted(described.indexes))]
+        raise CliError(f"{topic} has no partition {missing[0]}; it has {len(indexes)}")
+    return [TopicPartition(topic, number) for number in (partitions or indexes)]

@@ -34,7 +34,8 @@ class RefusalError(CliError):
 class RestClient:
     """One connection to the REST API of a cluster. Methods raise CliError with the reason of a refusal."""
 
-    def __init__(self, address: str | None) -> None:
+    def __init__(self, address: str | None, *, hurried: bool = False) -> None:
+        """Prepare a connection. A hurried one has a second for each answer, and gives up where it is to wait."""
         self.address = current().rest if address is None else address  # mutant: empty-address-kept
         place = RestAddress.parse(self.address, _source(address))
         self._base = place.base
@@ -42,8 +43,9 @@ class RestClient:
         if token := _token(place):
             self._headers["Authorization"] = f"Bearer {token}"
         kind = http.client.HTTPSConnection if place.scheme == "https" else http.client.HTTPConnection
-        self._connection = kind(place.host, place.port, timeout=CONNECT_TIMEOUT_S)
-        self._limit_s = CONNECT_TIMEOUT_S
+        self._connection = kind(place.host, place.port, timeout=1.0 if hurried else CONNECT_TIMEOUT_S)
+        self._limit_s = 1.0 if hurried else CONNECT_TIMEOUT_S
+        self._is_hurried = hurried
         self._cluster: str | None = None
 
     def __enter__(self) -> Self:
@@ -67,7 +69,7 @@ class RestClient:
                 self._cluster = str(self.request("GET", "/v3/clusters")["data"][0]["cluster_id"])
             except (LookupError, TypeError) as error:
                 raise CliError(f"{self.address} names no cluster; is it the REST API?") from error
-            self._limit_s = ANSWER_TIMEOUT_S
+            self._limit_s = self._limit_s if self._is_hurried else ANSWER_TIMEOUT_S
         return self._cluster
 
     def call(self, method: str, *path: str, body: object = None) -> Any:
@@ -98,7 +100,7 @@ class RestClient:
                 break
             pause_s = _retry_after_s(answer)
             waited_s += pause_s
-            if waited_s > PATIENCE_S:
+            if self._is_hurried or waited_s > PATIENCE_S:
                 break
             self._connection.close()  # the server may close one that is idle
             time.sleep(pause_s)

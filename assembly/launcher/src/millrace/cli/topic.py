@@ -37,7 +37,7 @@ def list_topics(
         rows = [
             {"topic": row["topic_name"], "partitions": row["partitions_count"]}
             for row in client.rows("topics")
-            if internal or not row["is_internal"]
+            if internal or (names and not regex) or not row["is_internal"]
         ]
     if names:
         known = [row["topic"] for row in rows]
@@ -89,7 +89,12 @@ def create(
 
 @topic.command(epilog="Example: millrace topic describe orders")
 def describe(
-    names: Names, regex: Regex = False, rest: Rest = None, kafka: Kafka = None, output: Output = Format.TABLE
+    names: Names,
+    regex: Regex = False,
+    properties: Properties = None,
+    rest: Rest = None,
+    kafka: Kafka = None,
+    output: Output = Format.TABLE,
 ) -> None:
     """Show topics' partitions with their offsets, and the configs that are not defaults.
 
@@ -129,7 +134,7 @@ def describe(
         return topics
 
     several = regex or len(names) > 1
-    topics = administer(kafka, offsets)
+    topics = administer(kafka, offsets, properties)
     if output is not Format.TABLE:
         show(topics if several else topics[0], output)
         return
