@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -41,7 +42,10 @@ def test_verify(volume: Path, tmp_path: Path) -> None:
     whole = log.read_bytes()
     log.write_bytes(whole[:-1] + b"!")
     done = run("verify", "--quiet", volume)
+    found = json.loads(run("verify", "-o", "json", volume).stdout)
     log.write_bytes(whole)
+    faults = [f"fault  {each['path']}: {each['text']}" for each in found["findings"] if each["fault"]]
+    assert (found["partitions"], found["faults"], faults) == (1, len(faults), done.stdout.splitlines())
     assert done.returncode == 1
     assert done.stdout.startswith(f"fault  orders-0/{log.name}: damaged at position ")
 
@@ -92,6 +96,10 @@ def test_rebuild_catalog(tmp_path: Path) -> None:
         f"topic      users: 1 partitions, id {before['users']}",
         "left out   copy-0: topic orders has the same id",
     ]
+    catalog.write_bytes(catalog.read_bytes()[:5000])
+    again = json.loads(run("rebuild-catalog", data, "-o", "json").stdout)
+    assert {each["topic"]: each["id"] for each in again["topics"]} == before
+    assert again["left_out"] == ["copy-0: topic orders has the same id"]
     with millrace.Broker(data_dir=data) as broker:
         assert ids_of(broker) == before
         consumer = confluent.Consumer({"bootstrap.servers": broker.bootstrap_servers, "group.id": "g"})

@@ -23,6 +23,7 @@ _IMPOSSIBLE = 2
 def verify(
     folder: Annotated[Path, typer.Argument(help="The data folder of a broker that is stopped.")],
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Faults only, no notes and no summary.")] = False,
+    output: Output = Format.TABLE,
 ) -> None:
     """Read everything in a data folder and report every fault; nothing is changed.
 
@@ -39,12 +40,20 @@ def verify(
     totals = Totals()
     try:
         for finding in findings(str(folder), totals):
-            if finding.fault or not quiet:
+            if output is Format.TABLE and (finding.fault or not quiet):
                 typer.echo(str(finding))
     except (DataFolderError, StorageFailure) as error:
         typer.echo(f"millrace storage verify: {error}", err=True)
         raise typer.Exit(_IMPOSSIBLE) from error
-    if not quiet:
+    if output is not Format.TABLE:
+        listed = [
+            {"path": each.path, "text": each.text, "fault": each.fault}
+            for each in totals.findings
+            if each.fault or not quiet
+        ]
+        counts = {name: getattr(totals, name) for name in ("partitions", "segments", "batches", "bytes", "faults")}
+        show({**counts, "findings": listed}, output)
+    elif not quiet:
         notes = len(totals.findings) - totals.faults
         typer.echo(
             f"{totals.partitions} partitions, {totals.segments} segments, {totals.batches} batches, "
@@ -56,6 +65,7 @@ def verify(
 @storage.command("rebuild-catalog", epilog="Example: millrace storage rebuild-catalog data")
 def rebuild_catalog(
     folder: Annotated[Path, typer.Argument(help="The data folder of a broker that is stopped.")],
+    output: Output = Format.TABLE,
 ) -> None:
     """Write a damaged catalog again from the partitions' folders.
 
@@ -78,6 +88,14 @@ def rebuild_catalog(
     except (CatalogError, DataFolderError, StorageFailure) as error:
         typer.echo(f"millrace storage rebuild-catalog: {error}", err=True)
         raise typer.Exit(_IMPOSSIBLE) from error
+    if output is not Format.TABLE:
+        topics = [
+            {"topic": each.name, "partitions": each.partition_count, "id": uuid_text(each.id)}
+            for each in rebuilt.topics
+        ]
+        row = {"set_aside": [str(name) for name in rebuilt.set_aside], "topics": topics, "left_out": list(rebuilt.left)}
+        show(row, output)
+        return
     for name in rebuilt.set_aside:
         typer.echo(f"set aside  {name}")
     for topic in rebuilt.topics:
