@@ -124,10 +124,10 @@ def test_a_pipe_that_nobody_reads_does_not_end_a_membership(run, start, up):
     """Time limits of a second show what 45 s and 300 s do; the pipe takes 64 KB of the 6 MB that are left."""
     run("topic", "create", "slow")
     run.produced(b"%s\n" % (b"x" * 99_999) * 80, "slow")
-    limits = ("-X", "session.timeout.ms=6000", "-X", "heartbeat.interval.ms=200", "-X", "max.poll.interval.ms=1000")
+    limits = ("-X", "session.timeout.ms=6000", "-X", "heartbeat.interval.ms=200", "-X", "max.poll.interval.ms=1500")
     process = start("consume", "slow", "-q", "-G", "patient", "-o", "beginning", *limits, "--kafka", up.kafka)
     received = len(process.stdout.read(2_500_000))
-    deadline = time.monotonic() + 2.5  # more than twice what a member may take between two polls
+    deadline = time.monotonic() + 3.5  # more than twice what a member may take between two polls
     while time.monotonic() < deadline:
         about = run.json("group", "describe", "patient")
         assert (about["state"], len(about["members"])) == ("STABLE", 1)

@@ -21,7 +21,7 @@ _CHUNK_BYTES = 1 << 20
 #: Interval at which a member takes part in its group while standard output stands, in seconds.
 _STAY_S = 0.2
 #: Time that the last write has when the command ends, in seconds.
-_LAST_WRITE_S = 1.0
+_LAST_WRITE_S = 0.5
 
 
 async def consume_records(
