@@ -180,6 +180,23 @@ def test_a_terminal_gets_a_summary_of_what_is_produced(run, up):
     os.close(terminal)
 
 
+def test_a_typed_line_is_answered_by_its_offset(run, up):
+    run("topic", "create", "dialogue")
+    terminal, slave = os.openpty()
+    command = [*MILLRACE, "produce", "dialogue", "--kafka", up.kafka]
+    with subprocess.Popen(command, stdin=slave, stdout=slave, stderr=slave) as process:
+        os.close(slave)
+        for number in range(2):
+            os.write(terminal, b"line\n")
+            shown = b""
+            while b"dialogue-0 offset %d\r\n" % number not in shown:
+                shown += os.read(terminal, 1000)
+        os.write(terminal, b"\x04")  # Ctrl-D
+        assert process.wait(30) == 0
+    os.close(terminal)
+    assert run.consumed("dialogue", "-o", "beginning", "-e") == b"line\nline\n"
+
+
 def test_nulls_are_written_and_shown(run):
     run("topic", "create", "nulls")
     run.produced(b"k:\n:v\n\n", "nulls", "-K", ":", "-Z")
