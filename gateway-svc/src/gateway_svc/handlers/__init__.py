@@ -1,7 +1,7 @@
 """One module per API, named as in protocol_lib/messages. The APIs listed here are served, advertised and documented.
 
-APIs of one subject share a module: `placement` has the four that move partitions, `config_alterations` the two that
-alter configs, `acls`, `client_quotas`, `delegation_tokens`, `sasl` and `scram_credentials` those of security.
+APIs of one subject share a module: `placement` has those that move partitions, `config_alterations` those that alter
+configs. `acls`, `client_quotas`, `delegation_tokens`, `sasl` and `scram_credentials` have those of security.
 """
 
 from typing import Final

@@ -6,7 +6,7 @@ every version. A request of a version that is not served is answered in version 
 UNSUPPORTED_VERSION and the range of ApiVersions alone (KIP-511). From version 3 on a client that names itself in other
 than letters, digits, "-" and "." is answered INVALID_REQUEST, as Kafka does. From version 5 on a client that believes
 to be at another cluster is answered REBOOTSTRAP_REQUIRED (KIP-1242). A client that believes to be at another node of
-this one is served, unlike in Kafka: any gateway serves everything, and to a client, gateways that share an address are
+this one is served, unlike in Kafka. Any gateway serves everything, and to a client, gateways that share an address are
 one node.
 """
 
@@ -32,9 +32,9 @@ from gateway_svc.requests.services import Services
 #: Stands for the request when its version is not served, so that its body cannot be read.
 UNSUPPORTED: Final = ApiVersionsRequest()
 
-#: Features of the cluster (KIP-584): name → lowest level, and the highest, which is in force while the broker runs.
-#: group.version 1 is the consumer groups of KIP-848, transaction.version 2 the raised epoch at every end of a
-#: transaction (KIP-890). metadata.version 30 is Kafka 4.3, whose behaviour is served (MetadataVersion 4.3-IV0).
+#: Features of the cluster (KIP-584): the lowest level of each, and the highest. That one is in force.
+#: In group.version, 1 is the consumer groups of KIP-848. In transaction.version, 2 is the raised epoch at every end of
+#: a transaction (KIP-890). In metadata.version, 30 is Kafka 4.3 (MetadataVersion 4.3-IV0), whose behaviour is served.
 FEATURES: Final = {"group.version": (0, 1), "metadata.version": (7, 30), "transaction.version": (0, 2)}
 
 _ZERO_FEATURE_VERSION: Final = 4
