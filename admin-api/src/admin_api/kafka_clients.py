@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
@@ -77,6 +77,8 @@ class KafkaClients:
         self.stopped = False
         self._idle: Idle[_Line] = Idle(_Line.close, count_max=IDLE_MAX, idle_s=idle_s)
         self._borrowed: set[KafkaClient] = set()
+        #: Functions that end a stream of records.
+        self._ends: set[Callable[[], None]] = set()
         self._places: dict[str, _Places] = {}
         self._memories: dict[str, AnswerMemory] = {}
 
@@ -111,9 +113,20 @@ class KafkaClients:
             client.end()
             places.leave()
 
+    @contextlib.contextmanager
+    def at_stop(self, end: Callable[[], None]) -> Iterator[None]:
+        """Call `end` if the server stops within a block."""
+        self._ends.add(end)
+        try:
+            yield
+        finally:
+            self._ends.discard(end)
+
     def stop(self) -> None:
         """Close every connection and lend none any more. Requests on their way raise ApiError."""
         self.stopped = True
+        for end in list(self._ends):
+            end()
         for client in list(self._borrowed):
             client.cut()
         self._idle.close()

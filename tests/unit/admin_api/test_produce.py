@@ -16,6 +16,8 @@ from admin_api.kafka_clients import BROWSE, PRODUCE
 from protocol_lib.client.partitioner import murmur2
 from service_chassis.http.bodies import DRAIN_TIMEOUT_S
 
+from tests.unit.admin_api.conftest import PARTS
+
 if TYPE_CHECKING:
     from tests.unit.admin_api.conftest import OwnStorage, Stack
 
@@ -374,6 +376,22 @@ def test_a_stream_that_lasts_too_long_is_closed_at_once(
     assert received.endswith(b"\r\n0\r\n\r\n")
     assert f'{{"error_code":408,"message":"{message}"}}'.encode() in received
     assert offset_end(stack, "produced", 0) == end + 1
+
+
+def test_a_stop_ends_a_stream_at_once(stack: Stack, topic: str, admin: Callable[..., httpx.Client]) -> None:
+    client = admin(stack.storage_address, admin_gateways=stack.kafka)
+    with socket.create_connection(("127.0.0.1", client.base_url.port), timeout=20) as connection:
+        head = f"POST {topic}/records HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        connection.sendall(f"{head}Content-Length: 1000\r\n\r\n".encode() + b'{"partition_id":0}')
+        received = b""
+        while b'"error_code":200' not in received:
+            received += connection.recv(65536)
+        clients, _ = PARTS[str(client.base_url)]
+        stack.loop.loop.call_soon_threadsafe(clients.stop)
+        while part := connection.recv(65536):
+            received += part
+    assert b'{"error_code":50003,"message":"The server stops."}' in received
+    assert received.endswith(b"\r\n0\r\n\r\n")
 
 
 def test_a_record_of_the_largest_size(stack: Stack, topic: str) -> None:

@@ -26,6 +26,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from admin_api import errors, late_imports
+from admin_api.kafka_clients import KafkaClients
 from admin_api.new_records import NewRecord, Stored, new_record, parsed, rfc3339, size_of
 from admin_api.object_splitter import FEED_BYTES, ObjectSplitter
 from admin_api.routers.operations import CLUSTER, Operations
@@ -133,6 +134,11 @@ class _Target:
         self._topic = topic
         self._partition_count = partition_count
 
+    @property
+    def clients(self) -> KafkaClients:
+        clients: KafkaClients = self._app.state.clients
+        return clients
+
     async def produce(self, given: Sequence[ProduceRequest | errors.ApiError]) -> list[ProduceResponse]:
         """Produce records, and return the report of each. An error in place of a record is its report."""
         await late_imports.load("admin_api.kafka_producer")
@@ -201,15 +207,18 @@ class _Reports(Response):
     async def _produce(self, reports: asyncio.Queue[bytes | None]) -> None:
         """Produce the records, and put their reports into the queue; at last None."""
         try:
-            async with asyncio.timeout(self._timeout_s):
-                await self._produce_texts(self._first, reports)
-                async for texts in self._texts:
-                    await self._produce_texts(texts, reports)
+            async with asyncio.timeout(self._timeout_s) as limit:
+                with self._target.clients.at_stop(lambda: limit.reschedule(0)):
+                    await self._produce_texts(self._first, reports)
+                    async for texts in self._texts:
+                        await self._produce_texts(texts, reports)
         except errors.ApiError as error:
             await reports.put(_line(_failed(error)))
         except TimeoutError:
             message = "Streaming connection open for longer than allowed: Connection will be closed."
-            await reports.put(_line(_failed(errors.of_status(408, message))))
+            late = errors.of_status(408, message)
+            is_stopped = self._target.clients.stopped
+            await reports.put(_line(_failed(errors.ApiError(503, 50003, "The server stops.") if is_stopped else late)))
         except ClientDisconnect:
             pass
         except Exception:
