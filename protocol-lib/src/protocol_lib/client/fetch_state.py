@@ -19,6 +19,7 @@ class ConsumerRecord:
     timestamp: int
     key: bytes | None
     value: bytes | None
+    #: A key may have bytes that are not UTF-8, as `surrogateescape` keeps them.
     headers: tuple[Header, ...]
 
 
