@@ -6,8 +6,8 @@
     base64, hex
 
 Bytes that are not of the requested format are shown in base64, as is the name of a header that is not UTF-8. JSON goes
-out byte for byte as it came in, so that no number changes: only line breaks, which JSON allows between its values
-alone, become spaces.
+out byte for byte as it came in, so that no number changes. Only line breaks become spaces: JSON allows them between
+its values alone.
 """
 
 from __future__ import annotations

@@ -4,9 +4,9 @@
     POST …/records:batch   {"entries": [{"id": "1", "value": …}]}  →  {"successes": […], "failures": […]}
 
 A stream is stored while it arrives, and its reports leave as soon as the records are durable. It ends with a report
-of error 408 or 413 at the limits of time, silence and bytes that the settings have, and with one of 400 after an error
-of JSON. The connection closes then: nothing that arrives later is read and has no report.
-The client must read the reports: beyond REPORTS_MAX pieces of unread ones, the server stops to read records.
+of error 408 or 413 at the limits of the settings, and with one of 400 after an error of JSON. The connection closes
+then: nothing that arrives later is read and has no report. The client must read the reports: beyond REPORTS_MAX pieces
+of unread ones, the server stops to read records.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The requirements of an operation that its endpoint does not see: known query parameters, and an accepted answer.
 
-/api/v1 refuses a query parameter that it does not know (400): a misspelt filter would return everything
-/v3 ignores it, as Confluent's API does, whose clients may know more parameters
-an Accept header that admits no answer of the operation is refused (406, RFC 9110)
+/api/v1 refuses a query parameter that it does not know (400): a misspelt filter would return everything. /v3 ignores
+it, as Confluent's API does, whose clients may know more parameters. An Accept header that admits no answer of the
+operation is refused (406, RFC 9110).
 """
 
 from __future__ import annotations

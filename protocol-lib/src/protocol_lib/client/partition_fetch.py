@@ -26,10 +26,10 @@ from protocol_lib.records.header import BatchHeader, read_batch_header
 _BY_NAME: Final = 12
 #: The last version whose fields have fixed places.
 _FIXED: Final = 11
-#: The fields around the topic's name: correlation id, throttle time, error, session id, number of topics; then number
-#: of partitions, partition, error, high watermark, last stable offset, log start offset, number of aborted
-#: transactions, preferred replica, bytes of records.
+#: The fields before the topic's name: correlation id, throttle time, error, session id, number of topics.
 _BEFORE_NAME: Final = Struct(">iihii")
+#: The fields after it: number of partitions, partition, error, three offsets, number of aborted transactions, preferred
+#: replica, bytes of records.
 _AFTER_NAME: Final = Struct(">iihqqqiii")
 
 

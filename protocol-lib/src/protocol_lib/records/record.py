@@ -5,8 +5,8 @@
     header count varint, then per header: key length varint, key UTF-8, value length varint (-1 null), value
 
 Deltas are relative to the batch's base timestamp and base offset. Under LogAppendTime every record has the batch's
-maximum timestamp. A record must take exactly the length it says, and the records the batch counts all of its bytes;
-its offset and its timestamp must be of 64 bits as those of the batch are.
+maximum timestamp. A record must take exactly the length it says, and the records the batch counts all of its bytes. Its
+offset and its timestamp must be of 64 bits as those of the batch are.
 
 Clients may send the key of a header in bytes that are not UTF-8. Such a byte is one of the characters U+DC80 to U+DCFF
 here (Python's `surrogateescape`), and the same byte again when the record is written.

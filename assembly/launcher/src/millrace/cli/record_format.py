@@ -4,8 +4,8 @@
     %R length of the value as 4 bytes, big-endian  %h headers as NAME=VALUE,…  %% a percent sign
     \\n \\r \\t \\0 \\xHH \\\\
 
-A length of -1 stands for null. A JSON object has `key` and `value` as text, or `key_base64` and `value_base64` where
-the bytes are not UTF-8, so that every record can be written and read again. The same goes for the `name` of a header.
+A length of -1 stands for null. A JSON object has `key`, `value` and the `name` of a header as text. Where the bytes are
+not UTF-8 it has `key_base64` and so on, so that every record can be written and read again.
 """
 
 from __future__ import annotations
