@@ -43,12 +43,18 @@ def timed_ms(times: int, url: str) -> list[float]:
     return taken
 
 
-def created_s(bootstrap: str, count: int) -> float:
-    """Create topics with one call of an AdminClient; return the time until all of them exist."""
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.list_topics(timeout=10)
+def created_s(admin: AdminClient, names: list[str]) -> float:
+    """Create topics with one call; return the time until all of them exist."""
     began = time.perf_counter()
-    for each in admin.create_topics([NewTopic(f"topic-{number:05}", 1) for number in range(count)]).values():
+    for each in admin.create_topics([NewTopic(name, 1) for name in names]).values():
+        each.result(60)
+    return time.perf_counter() - began
+
+
+def deleted_s(admin: AdminClient, names: list[str]) -> float:
+    """Delete topics with one call; return the time until all of them are gone."""
+    began = time.perf_counter()
+    for each in admin.delete_topics(names).values():
         each.result(60)
     return time.perf_counter() - began
 
@@ -73,7 +79,11 @@ def filled(up: RunningUp) -> None:
 def measure(up: RunningUp, topics: int) -> list[Row]:
     filled(up)
     newest = timed_ms(LISTS, f"http://{up.http}/api/v1/topics/{LARGE}/records?limit=100")
-    created = created_s(up.kafka, topics)
+    admin = AdminClient({"bootstrap.servers": up.kafka})
+    admin.list_topics(timeout=10)
+    names = [f"topic-{number:05}" for number in range(2 * topics)]
+    created_twice, deleted_twice = created_s(admin, names), deleted_s(admin, names)
+    created = created_s(admin, names[:topics])
     api = f"http://{up.http}"
     cluster = json.loads(fetch(f"{api}/v3/clusters"))["data"][0]["cluster_id"]
     listed = timed_ms(LISTS, f"{api}/v3/clusters/{cluster}/topics")
@@ -82,8 +92,12 @@ def measure(up: RunningUp, topics: int) -> list[Row]:
     found = re.search(rb"^process_resident_memory_bytes (\S+)", fetch(f"{api}/metrics"), flags=re.M)
     assert found is not None
     resident = float(found[1])
+    deleted = deleted_s(admin, names[:topics])
     return [
         Row(f"{topics} topics created in one call of an AdminClient", "≤ 3 s", f"{created:.2f} s"),
+        Row(f"{topics} topics deleted in one call", "≤ 2 s", f"{deleted:.2f} s"),
+        Row(f"{2 * topics} topics created in one call", "≤ 4 s", f"{created_twice:.2f} s"),
+        Row(f"{2 * topics} topics deleted in one call", "≤ 5 s", f"{deleted_twice:.2f} s"),
         Row(f"list of {topics} topics over REST, p50", "≤ 50 ms", f"{statistics.median(listed):.0f} ms"),
         Row("newest 100 records of a topic of 4 GB, p50", "≤ 200 ms", f"{statistics.median(newest):.0f} ms"),
         Row(f"millrace topic list, {topics} topics, p50", "≤ 0.4 s", f"{statistics.median(commands):.2f} s"),

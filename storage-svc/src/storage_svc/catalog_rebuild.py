@@ -23,7 +23,8 @@ from storage_svc.log.errors import StorageFailure
 from storage_svc.log.recovery.partition_folder import is_partition, partition_of
 from storage_svc.topics.catalog import FILE_NAME, Catalog, CatalogError, CatalogTopic, DamagedCatalog
 from storage_svc.topics.names import name_fault
-from storage_svc.topics.registry import NO_ID, adopted_configs, new_topic_id
+from storage_svc.topics.reconciliation import adopted_configs
+from storage_svc.topics.topic import NO_ID, new_topic_id
 
 
 @dataclass(slots=True)
@@ -53,8 +54,7 @@ def rebuild(data_dir: Path, partitions_max: int) -> Rebuilt:
         topics, left = _topics(str(data_dir), partitions_max)
         set_aside = _set_aside(data_dir)
         with contextlib.closing(Catalog.open(data_dir)) as catalog:
-            for topic in topics:
-                catalog.add_topic(topic)
+            catalog.add_topics(topics)
     return Rebuilt(topics, set_aside, left)
 
 

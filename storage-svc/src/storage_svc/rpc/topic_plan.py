@@ -15,8 +15,9 @@ from protocol_lib.errors import ErrorCode
 
 from storage_svc.log.config import LogConfig
 from storage_svc.topics.configs import InvalidConfigError, check_configs
-from storage_svc.topics.names import INTERNAL_TOPICS, OFFSETS_TOPIC, collision, name_fault
-from storage_svc.topics.registry import Topic, TopicRegistry
+from storage_svc.topics.names import INTERNAL_TOPICS, OFFSETS_TOPIC, name_fault
+from storage_svc.topics.registry import TopicRegistry
+from storage_svc.topics.topic import Topic
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +87,7 @@ class TopicPlans:
             return Fault(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
         if name in INTERNAL_TOPICS:
             return Fault(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' is made by the broker itself.")
-        if (other := collision(name, self._registry.taken_names())) is not None:
+        if (other := self._registry.taken_names.collision(name)) is not None:
             return Fault(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with existing topic: {other}.")
         return None
 

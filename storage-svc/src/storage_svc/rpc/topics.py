@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from broker_contract import topics_pb2 as pb
@@ -28,11 +28,12 @@ from storage_svc.rpc.configs import (
     ConfigDescriptions,
 )
 from storage_svc.rpc.topic_plan import Fault, Plan, TopicDefaults, TopicPlans
-from storage_svc.topics.catalog import CatalogError
+from storage_svc.topics.catalog import CatalogError, CatalogFull
 from storage_svc.topics.client_metrics import ClientMetrics
 from storage_svc.topics.group_configs import GroupConfigs
 from storage_svc.topics.names import name_fault
-from storage_svc.topics.registry import Topic, TopicRegistry
+from storage_svc.topics.registry import TopicRegistry
+from storage_svc.topics.topic import Topic
 
 log = service_logs.get(__name__)
 
@@ -40,7 +41,9 @@ log = service_logs.get(__name__)
 _NO_ID: Final = bytes(16)
 #: Partitions that are described without a turn for others.
 _DESCRIBED_PIECE: Final = 1000
-#: Topics of one request that are deleted without a turn for others.
+#: Topics of one transaction of the catalog, which takes 15 ms then.
+DELETED_TOGETHER_MAX: Final = 1000
+#: Deleted topics that are logged without a turn for others.
 _TURN: Final = 100
 #: Most topics that one description creates. A client names the topics that it uses, seldom more, and asks again for
 #: those that are answered UNKNOWN_TOPIC_OR_PARTITION. Without a bound one request could make as many topics as the
@@ -129,7 +132,10 @@ class TopicsService:
     async def _auto_create(self, name: str) -> ErrorCode:
         fault = self._plans.new_name_fault(name)
         if fault is None:
-            fault = await self._create_in_steps(name, Plan(self._defaults.partition_count, {}))
+            fault = self._plans.count_fault(self._defaults.partition_count)
+        if fault is None:
+            topic = self._registry.announce(name, self._defaults.partition_count, {})
+            fault = (await self._create([topic])).get(name)
         if fault is None:
             log.info("created a topic because a client asked for it", topic=name)
             return ErrorCode.NONE
@@ -151,38 +157,57 @@ class TopicsService:
     # --- create ---------------------------------------------------------------------------------------------------
 
     async def create_topics(self, request: pb.CreateTopicsRequest) -> pb.CreateTopicsResponse:
+        """Create the topics together that nothing speaks against."""
         named = Counter(new.name for new in request.topics)
-        return pb.CreateTopicsResponse(
-            topics=[await self._create_one(new, named[new.name] > 1, request.validate_only) for new in request.topics]
-        )
+        planned: list[Plan | Fault] = []
+        announced: dict[str, Topic] = {}
+        try:
+            for new in request.topics:
+                plan = self._plan(new, is_duplicate=named[new.name] > 1)
+                if isinstance(plan, Plan) and not request.validate_only:
+                    announced[new.name] = self._registry.announce(new.name, plan.partition_count, plan.configs)
+                planned.append(plan)
+            faults = await self._create(list(announced.values()))
+        finally:
+            self._registry.renounce(announced.values())
+        answer = pb.CreateTopicsResponse()
+        for new, plan in zip(request.topics, planned, strict=True):
+            result = faults.get(new.name, plan) if isinstance(plan, Plan) else plan
+            if isinstance(result, Fault):
+                answer.topics.append(_refused(new.name, result))
+            else:
+                answer.topics.append(self._created(new.name, result, announced.get(new.name)))
+        return answer
 
-    async def _create_one(self, new: pb.NewTopic, is_duplicate: bool, validate_only: bool) -> pb.CreatedTopic:
+    def _plan(self, new: pb.NewTopic, *, is_duplicate: bool) -> Plan | Fault:
         if is_duplicate:
-            return _refused(new.name, Fault(ErrorCode.INVALID_REQUEST, "Duplicate topic name."))
-        plan = self._plans.plan(new)
-        if isinstance(plan, Fault):
-            return _refused(new.name, plan)
-        if not validate_only and (fault := await self._create_in_steps(new.name, plan)) is not None:
-            return _refused(new.name, fault)
-        topic = self._registry.get(new.name)
+            return Fault(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+        return self._plans.plan(new)
+
+    def _created(self, name: str, plan: Plan, topic: Topic | None) -> pb.CreatedTopic:
+        """Describe a topic that was created, or, without one, that could be."""
         if topic is not None:
-            log.info("created a topic", topic=topic.name, partitions=topic.partition_count, configs=dict(plan.configs))
+            log.info("created a topic", topic=name, partitions=topic.partition_count, configs=dict(plan.configs))
         return pb.CreatedTopic(
-            name=new.name,
+            name=name,
             id=_NO_ID if topic is None else topic.id,
             partition_count=plan.partition_count,
             replication_factor=1,
             configs=self._configs.of_topic(plan.configs),
         )
 
-    async def _create_in_steps(self, name: str, plan: Plan) -> Fault | None:
-        if (fault := self._plans.count_fault(plan.partition_count)) is not None:
-            return fault
+    async def _create(self, topics: Sequence[Topic]) -> dict[str, Fault]:
+        """Create announced topics; return the reasons for those that could not be made."""
+        if not topics:
+            return {}
         try:
-            await self._registry.create_in_steps(name, plan.partition_count, plan.configs)
-        except (CatalogError, LogError) as error:
-            return _not_stored(name, error)
-        return None
+            failed = await self._registry.create_announced(topics)
+        except CatalogError as error:
+            return {topic.name: _not_stored(topic.name, error) for topic in topics}
+        for name, fault in failed.items():
+            if not isinstance(fault, LogError):
+                log.error("cannot create a topic", topic=name, exc_info=fault)
+        return {name: _not_stored(name, fault) for name, fault in failed.items()}
 
     # --- grow -----------------------------------------------------------------------------------------------------
 
@@ -214,39 +239,47 @@ class TopicsService:
     # --- delete ---------------------------------------------------------------------------------------------------
 
     async def delete_topics(self, request: pb.DeleteTopicsRequest) -> pb.DeleteTopicsResponse:
+        """Delete the topics together that nothing speaks against."""
         found = [self._find(ref) for ref in request.topics]
         named = Counter(topic.id for topic in found if topic is not None)
+        wanted = [
+            _deletable(ref, topic, is_duplicate=topic is not None and named[topic.id] > 1)
+            for ref, topic in zip(request.topics, found, strict=True)
+        ]
+        results = await self._delete([each for each in wanted if isinstance(each, Topic)])
         answer = pb.DeleteTopicsResponse()
-        for number, (ref, topic) in enumerate(zip(request.topics, found, strict=True), 1):
-            answer.topics.append(await self._delete_one(ref, topic, topic is not None and named[topic.id] > 1))
-            if not number % _TURN:
-                await asyncio.sleep(0)
+        for ref, each in zip(request.topics, wanted, strict=True):
+            result = each if isinstance(each, Fault) else results.get(each.id, _unknown(ref))
+            if isinstance(result, Fault):
+                answer.topics.add(name=ref.name, id=ref.id, error_code=result.code, error_message=result.message)
+            else:
+                answer.topics.add(name=result.name, id=result.id)
         return answer
 
-    async def _delete_one(self, ref: pb.TopicRef, topic: Topic | None, is_duplicate: bool) -> pb.DeletedTopic:
-        fault: Fault | None = None
-        if topic is None or self._registry.get_by_id(topic.id) is None:  # another request may have deleted it
-            code = ErrorCode.UNKNOWN_TOPIC_ID if ref.id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            fault = Fault(code, "This server does not host this topic.")
-        elif is_duplicate:
-            fault = Fault(ErrorCode.INVALID_REQUEST, "Duplicate topic.")
-        elif topic.is_internal:
-            fault = Fault(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{topic.name}' belongs to the broker itself.")
-        else:
-            fault = await self._delete(topic)
-        if fault is not None:
-            return pb.DeletedTopic(name=ref.name, id=ref.id, error_code=fault.code, error_message=fault.message)
-        deleted = topic or Topic("", b"", 0, {})
-        log.info("deleted a topic", topic=deleted.name, partitions=deleted.partition_count)
-        return pb.DeletedTopic(name=deleted.name, id=deleted.id)
-
-    async def _delete(self, topic: Topic) -> Fault | None:
-        try:
-            await self._registry.delete(topic)
-        except (CatalogError, LogError) as error:
-            log.error("cannot delete a topic", topic=topic.name, reason=str(error))
-            return Fault(ErrorCode.KAFKA_STORAGE_ERROR, f"The deletion could not be stored: {error}")
-        return None
+    async def _delete(self, topics: Sequence[Topic]) -> dict[bytes, Topic | Fault]:
+        """Delete topics; return what became of each, by id, except those that another request deleted."""
+        turns = shared_turns(asyncio.get_running_loop())
+        results: dict[bytes, Topic | Fault] = {}
+        size = DELETED_TOGETHER_MAX
+        while topics:
+            some = topics[:size]
+            try:
+                deleted = await self._registry.delete(some)
+            except (CatalogError, LogError) as error:
+                if isinstance(error, CatalogFull) and len(some) > 1:  # fewer may fit into the space in reserve
+                    size = max(len(some) // 8, 1)
+                    continue
+                log.error("cannot delete topics", first=some[0].name, number=len(some), reason=str(error))
+                fault = Fault(ErrorCode.KAFKA_STORAGE_ERROR, f"The deletion could not be stored: {error}")
+                results |= dict.fromkeys((topic.id for topic in some), fault)
+                deleted = ()
+            for number, topic in enumerate(deleted, 1):
+                log.info("deleted a topic", topic=topic.name, partitions=topic.partition_count)
+                results[topic.id] = topic
+                if not number % _TURN:
+                    await turns.next()
+            topics = topics[len(some) :]
+        return results
 
     # --- configs --------------------------------------------------------------------------------------------------
 
@@ -271,6 +304,22 @@ class TopicsService:
         }
         resources = [pb.NamedResource(type=kind, name=name) for kind, names in named.items() for name in names]
         return pb.ListConfigResourcesResponse(resources=resources)
+
+
+def _deletable(ref: pb.TopicRef, topic: Topic | None, *, is_duplicate: bool) -> Topic | Fault:
+    """Return the topic that is to be deleted, or the reason why it is not."""
+    if topic is None:
+        return _unknown(ref)
+    if is_duplicate:
+        return Fault(ErrorCode.INVALID_REQUEST, "Duplicate topic.")
+    if topic.is_internal:
+        return Fault(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{topic.name}' belongs to the broker itself.")
+    return topic
+
+
+def _unknown(ref: pb.TopicRef) -> Fault:
+    code = ErrorCode.UNKNOWN_TOPIC_ID if ref.id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return Fault(code, "This server does not host this topic.")
 
 
 def _not_stored(name: str, error: Exception) -> Fault:

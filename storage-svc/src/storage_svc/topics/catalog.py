@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -136,20 +136,23 @@ class Catalog:
             rows = self._connection.execute("SELECT name, id, partition_count FROM topics ORDER BY name")
             return [CatalogTopic(name, topic_id, count, configs.get(name, {})) for name, topic_id, count in rows]
 
-    def begin_topic(self, topic_id: bytes, name: str) -> None:
-        """Note a topic that is about to be made. Until `add_topic` a start treats it as one that was deleted."""
+    def begin_topics(self, names: Mapping[bytes, str]) -> None:
+        """Note topics that are about to be made, by id. Until `add_topics` a start treats them as deleted ones."""
         with self._transaction() as connection:
-            connection.execute("INSERT OR IGNORE INTO deletions VALUES (?, ?)", (topic_id, name))
+            connection.executemany("INSERT OR IGNORE INTO deletions VALUES (?, ?)", names.items())
 
-    def add_topic(self, topic: CatalogTopic) -> None:
-        """Add a topic. A row of that name, left by a creation that failed half-way, becomes a deletion."""
+    def add_topics(self, topics: Collection[CatalogTopic]) -> None:
+        """Add topics, all or none. A row of such a name, left by a creation that failed, becomes a deletion."""
         with self._transaction() as connection:
-            self._remove(connection, topic.name)
-            connection.execute("DELETE FROM deletions WHERE id = ?", (topic.id,))
-            connection.execute("INSERT INTO topics VALUES (?, ?, ?)", (topic.name, topic.id, topic.partition_count))
+            self._remove(connection, [topic.name for topic in topics])
+            self._forget(connection, [topic.id for topic in topics])
+            connection.executemany(
+                "INSERT INTO topics VALUES (?, ?, ?)",
+                [(topic.name, topic.id, topic.partition_count) for topic in topics],
+            )
             connection.executemany(
                 "INSERT INTO topic_configs VALUES (?, ?, ?)",
-                [(topic.name, name, value) for name, value in topic.configs.items()],
+                [(topic.name, name, value) for topic in topics for name, value in topic.configs.items()],
             )
 
     def set_partition_count(self, name: str, partition_count: int) -> None:
@@ -211,9 +214,9 @@ class Catalog:
                 [(subscription, key, value) for key, value in configs.items()],
             )
 
-    def remove_topic(self, name: str) -> None:
-        """Remove the topic; its id stays among the deletions until `forget_deletion`."""
-        self._delete(lambda connection: self._remove(connection, name))
+    def remove_topics(self, names: Collection[str]) -> None:
+        """Remove topics, all or none; their ids stay among the deletions until `forget_deletions`."""
+        self._delete(lambda connection: self._remove(connection, names))
 
     def _delete(self, change: Callable[[sqlite3.Connection], object]) -> None:
         """Note a deletion; on a full disk, which only deletions free, with the space in reserve."""
@@ -231,8 +234,8 @@ class Catalog:
         with _translated():
             return dict(self._connection.execute("SELECT id, name FROM deletions"))
 
-    def forget_deletion(self, topic_id: bytes) -> None:
-        self._delete(lambda connection: connection.execute("DELETE FROM deletions WHERE id = ?", (topic_id,)))
+    def forget_deletions(self, topic_ids: Collection[bytes]) -> None:
+        self._delete(lambda connection: self._forget(connection, topic_ids))
 
     def allocate_producer_ids(self, count: int) -> range:
         """Allocate producer ids that were never used and never will be again."""
@@ -264,9 +267,14 @@ class Catalog:
         return node_id
 
     @staticmethod
-    def _remove(connection: sqlite3.Connection, name: str) -> None:
-        connection.execute("INSERT OR IGNORE INTO deletions SELECT id, name FROM topics WHERE name = ?", (name,))
-        connection.execute("DELETE FROM topics WHERE name = ?", (name,))
+    def _remove(connection: sqlite3.Connection, names: Collection[str]) -> None:
+        rows = [(name,) for name in names]
+        connection.executemany("INSERT OR IGNORE INTO deletions SELECT id, name FROM topics WHERE name = ?", rows)
+        connection.executemany("DELETE FROM topics WHERE name = ?", rows)
+
+    @staticmethod
+    def _forget(connection: sqlite3.Connection, topic_ids: Collection[bytes]) -> None:
+        connection.executemany("DELETE FROM deletions WHERE id = ?", [(topic_id,) for topic_id in topic_ids])
 
     @staticmethod
     def _take(connection: sqlite3.Connection, counter: str, count: int) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from typing import Final
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"
@@ -30,10 +29,24 @@ def name_fault(name: str) -> str | None:
     return None
 
 
-def collision(name: str, existing: Iterable[str]) -> str | None:
-    """Return an existing topic whose name differs only in '.' against '_': metric names cannot tell the two names from
-    each other."""
-    if "." not in name and "_" not in name:
-        return None
-    flat = name.replace(".", "_")
-    return next((other for other in existing if other != name and other.replace(".", "_") == flat), None)
+class TakenNames:
+    """Names in use, which new names may not collide with."""
+
+    def __init__(self) -> None:
+        #: The names that differ in '.' against '_' only, by their form with '_'.
+        self._alike: dict[str, set[str]] = {}
+
+    def add(self, name: str) -> None:
+        self._alike.setdefault(name.replace(".", "_"), set()).add(name)
+
+    def discard(self, name: str) -> None:
+        flat = name.replace(".", "_")
+        if alike := self._alike.get(flat):
+            alike.discard(name)
+            if not alike:
+                del self._alike[flat]
+
+    def collision(self, name: str) -> str | None:
+        """Return a name in use that differs only in '.' against '_': metric names cannot tell the two from each
+        other."""
+        return min(self._alike.get(name.replace(".", "_"), set()) - {name}, default=None)

@@ -60,7 +60,7 @@ async def test_a_deleted_topics_offsets_are_deleted_for_good(node: Node) -> None
     await node.commit("g", ("orders", 0, 1), ("users", 0, 2))
     topic = node.registry.get("users")
     assert topic is not None
-    await node.registry.delete(topic)
+    await node.registry.delete([topic])
     assert node.fetched("g") == {("orders", 0): 1}
     await node.restart()
     assert node.fetched("g") == {("orders", 0): 1}
@@ -75,7 +75,7 @@ async def test_a_commit_under_way_when_its_topic_is_deleted_leaves_nothing(node:
     await asyncio.sleep(0)
     topic = node.registry.get("users")
     assert topic is not None
-    await node.registry.delete(topic)
+    await node.registry.delete([topic])
     assert await under_way == [E.NONE, E.NONE]
     expected = {("orders", 0): 1, ("orders", 1): 3}
     assert node.fetched("g") == expected

@@ -121,7 +121,7 @@ async def a_new_topic(node: Node) -> None:
 async def no_topic(node: Node) -> None:
     orders = node.registry.get("orders")
     assert orders is not None
-    await node.registry.delete(orders)
+    await node.registry.delete([orders])
 
 
 async def the_groups_end(node: Node) -> None:

@@ -203,7 +203,7 @@ async def test_a_deletion_drops_open_commits(node: Node, what: str, starts: str)
     else:
         topic = node.registry.get("orders")
         assert topic is not None
-        await node.registry.delete(topic)
+        await node.registry.delete([topic])
         await asyncio.sleep(0)  # the sweep begins
         await asyncio.sleep(0)
         await node.settled("g")

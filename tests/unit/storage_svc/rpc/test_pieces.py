@@ -10,7 +10,7 @@ from typing import Any
 from broker_contract import groups_pb2, topics_pb2
 from storage_svc.rpc.groups import GroupsService
 from storage_svc.rpc.topics import TopicsService
-from storage_svc.topics.registry import Topic
+from storage_svc.topics.topic import Topic
 
 
 def groups_of(count: int) -> dict[str, Any]:

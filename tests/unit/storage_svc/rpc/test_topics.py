@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,6 +12,7 @@ from broker_contract import topics_pb2 as topics
 from protocol_lib.errors import ErrorCode
 from storage_svc.log.partition.partition_log import PartitionLog
 from storage_svc.rpc import topics as topics_service
+from storage_svc.topics.catalog import CatalogFull
 
 from tests.unit.storage_svc.rpc.control_peer import Peer, new
 
@@ -181,6 +182,36 @@ async def test_the_answer_has_whether_topics_were_created(peer: Peer) -> None:
     first = [await created("a", auto_create=False), await created("b!"), await created("a", "b!")]
     assert first == [False, False, True]
     assert [await created("a"), await created("a", "c")] == [False, True]
+
+
+async def test_one_request_deletes_many_topics_and_answers_each(peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A disk that has no space for the change of two topics has it for that of one."""
+    await peer.describe("__consumer_offsets", auto_create=True)
+    made = await peer.create(*(new(f"t{number}", 1) for number in range(5)))
+    remove, sizes = peer.storage._catalog.remove_topics, []
+
+    def full(names: Sequence[str]) -> None:
+        sizes.append(len(names))
+        if len(names) > 1 or names == ["t3"]:
+            raise CatalogFull("no space")
+        remove(names)
+
+    monkeypatch.setattr(peer.storage._catalog, "remove_topics", full)
+    refs = [topics.TopicRef(name=name) for name in ("t0", "missing", "t1", "t1", "__consumer_offsets", "t3")]
+    refs += [topics.TopicRef(id=made[4].id), topics.TopicRef(id=b"x" * 16)]
+    deleted = await peer.topics.DeleteTopics(topics.DeleteTopicsRequest(topics=refs))
+    assert [(each.name, each.error_code) for each in deleted.topics] == [
+        ("t0", 0),
+        ("missing", E.UNKNOWN_TOPIC_OR_PARTITION),
+        ("t1", E.INVALID_REQUEST),
+        ("t1", E.INVALID_REQUEST),
+        ("__consumer_offsets", E.INVALID_TOPIC_EXCEPTION),
+        ("t3", E.KAFKA_STORAGE_ERROR),
+        ("t4", 0),
+        ("", E.UNKNOWN_TOPIC_ID),
+    ]
+    assert sizes == [3, 1, 1, 1]
+    assert await peer.names() == ["__consumer_offsets", "t1", "t2", "t3"]
 
 
 async def test_internal_topics_cannot_be_deleted(peer: Peer) -> None:

@@ -29,35 +29,35 @@ def reopened(catalog: Catalog, tmp_path: Path) -> Iterator[Reopened]:
 
 
 def test_topics_survive(catalog: Catalog, reopened: Reopened) -> None:
-    catalog.add_topic(USERS)
-    catalog.add_topic(ORDERS)
+    catalog.add_topics([USERS])
+    catalog.add_topics([ORDERS])
     again = reopened()
     assert again.topics() == [ORDERS, USERS]
 
 
 def test_a_removed_topic_is_a_deletion_until_it_is_forgotten(catalog: Catalog, reopened: Reopened) -> None:
-    catalog.add_topic(ORDERS)
-    catalog.remove_topic("orders")
+    catalog.add_topics([ORDERS])
+    catalog.remove_topics(["orders"])
     again = reopened()
     assert again.topics() == []
     assert again.deletions() == {ORDERS.id: "orders"}
-    again.forget_deletion(ORDERS.id)
+    again.forget_deletions([ORDERS.id])
     assert again.deletions() == {}
-    again.add_topic(CatalogTopic("orders", b"n" * 16, 1))
+    again.add_topics([CatalogTopic("orders", b"n" * 16, 1)])
     assert again.topics() == [CatalogTopic("orders", b"n" * 16, 1)]
 
 
 def test_adding_over_a_row_that_a_crash_left_makes_that_a_deletion(catalog: Catalog) -> None:
-    catalog.add_topic(ORDERS)
-    catalog.add_topic(CatalogTopic("orders", b"n" * 16, 1))
+    catalog.add_topics([ORDERS])
+    catalog.add_topics([CatalogTopic("orders", b"n" * 16, 1)])
     assert catalog.topics() == [CatalogTopic("orders", b"n" * 16, 1)]
     assert catalog.deletions() == {ORDERS.id: "orders"}
 
 
 def test_a_topic_whose_id_exists_is_refused_whole(catalog: Catalog) -> None:
-    catalog.add_topic(ORDERS)
+    catalog.add_topics([ORDERS])
     with pytest.raises(CatalogError, match="UNIQUE"):
-        catalog.add_topic(CatalogTopic("other", ORDERS.id, 1, {"retention.ms": "5"}))
+        catalog.add_topics([CatalogTopic("other", ORDERS.id, 1, {"retention.ms": "5"})])
     assert catalog.topics() == [ORDERS]
 
 
@@ -104,7 +104,7 @@ TABLES = ("group_configs", "broker_configs", "client_metrics")
 def test_a_catalog_from_before_other_resources_had_configs(
     catalog: Catalog, reopened: Reopened, version: int, missing: tuple[str, ...]
 ) -> None:
-    catalog.add_topic(ORDERS)
+    catalog.add_topics([ORDERS])
     for table in missing:
         catalog._connection.execute(f"DROP TABLE {table}")
     catalog._connection.execute(f"PRAGMA user_version = {version}")
@@ -135,7 +135,7 @@ def test_a_newer_format_is_refused(catalog: Catalog, tmp_path: Path) -> None:
 
 
 def test_a_damaged_file_is_refused_wherever_the_damage_is(catalog: Catalog, tmp_path: Path) -> None:
-    catalog.add_topic(ORDERS)
+    catalog.add_topics([ORDERS])
     catalog.close()
     path = tmp_path / FILE_NAME
     content = path.read_bytes()
@@ -148,20 +148,20 @@ def test_a_damaged_file_is_refused_wherever_the_damage_is(catalog: Catalog, tmp_
 
 
 def test_a_full_disk_leaves_the_catalog_as_it_was(catalog: Catalog) -> None:
-    catalog.add_topic(ORDERS)
+    catalog.add_topics([ORDERS])
     pages = catalog._connection.execute("PRAGMA page_count").fetchone()[0]
     catalog._connection.execute(f"PRAGMA max_page_count = {pages}")
     big = CatalogTopic("big", b"b" * 16, 1, {f"key-{index}": "v" * 1000 for index in range(50)})
     with pytest.raises(CatalogError, match="full"):
-        catalog.add_topic(big)
+        catalog.add_topics([big])
     assert catalog.topics() == [ORDERS]
     catalog._connection.execute("PRAGMA max_page_count = 1000000")
-    catalog.add_topic(big)
+    catalog.add_topics([big])
     assert [topic.name for topic in catalog.topics()] == ["big", "orders"]
 
 
 def test_the_file_is_sqlite(catalog: Catalog, tmp_path: Path) -> None:
-    catalog.add_topic(ORDERS)
+    catalog.add_topics([ORDERS])
     other = sqlite3.connect(tmp_path / FILE_NAME)
     assert other.execute("SELECT name, partition_count FROM topics").fetchall() == [("orders", 3)]
     other.close()

@@ -109,7 +109,7 @@ async def test_a_deletion_waits_for_the_growth_and_takes_all_partitions(folder: 
     made = registry.create("orders", 1, {})
     growth = asyncio.create_task(registry.grow(made, 30))
     await asyncio.sleep(0)
-    await asyncio.gather(registry.delete(made), registry.delete(made))
+    await asyncio.gather(registry.delete([made]), registry.delete([made]))
     assert growth.done()
     assert (registry.get("orders"), indexes(folder), folder.catalog.topics()) == (None, [], [])
     assert registry.create("orders", 1, {}).partition_count == 1

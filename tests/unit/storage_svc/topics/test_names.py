@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from storage_svc.topics.names import collision, name_fault
+from storage_svc.topics.names import TakenNames, name_fault
 
 
 @pytest.mark.parametrize("name", ["a", "A.b_c-9", "x" * 249, "...", "__consumer_offsets", "-", "0"])
@@ -30,4 +30,10 @@ def test_illegal(name: str) -> None:
 def test_names_that_differ_only_in_dot_and_underscore_collide(
     name: str, existing: list[str], expected: str | None
 ) -> None:
-    assert collision(name, existing) == expected
+    taken = TakenNames()
+    for each in (*existing, "other", *existing):
+        taken.add(each)
+    assert taken.collision(name) == expected
+    for each in existing:
+        taken.discard(each)
+    assert taken.collision(name) is None

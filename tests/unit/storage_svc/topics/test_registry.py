@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import shutil
 from base64 import urlsafe_b64encode
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
 from protocol_lib.records.batch import build_batch
@@ -12,9 +14,11 @@ from protocol_lib.records.record import Record
 from storage_svc.log.config import LogConfig
 from storage_svc.log.disk.checkpoints import UnreadableCheckpoint, decode_partition_metadata, encode_partition_metadata
 from storage_svc.log.errors import StorageFailure
-from storage_svc.topics.catalog import CatalogTopic
+from storage_svc.log.folder.data_folder import DataFolder
+from storage_svc.topics.catalog import Catalog, CatalogTopic
 from storage_svc.topics.configs import effective
-from storage_svc.topics.registry import Topic, TopicRegistry, new_topic_id
+from storage_svc.topics.registry import TopicRegistry
+from storage_svc.topics.topic import Topic, new_topic_id
 
 from tests.unit.storage_svc.topics.conftest import Folder
 
@@ -41,11 +45,11 @@ async def test_a_large_topic_is_made_in_steps_and_found_when_it_is_whole(folder:
         turns += 1
         if not creation.done():
             assert (registry.get("orders"), registry.is_changing("orders")) == (None, True)
-            assert (registry.names(), registry.taken_names(), registry.partition_count()) == ([], ["orders"], 60)
+            assert (registry.names(), registry.partition_count()) == ([], 60)
     assert turns >= 6
     made = creation.result()
     assert (registry.get("orders"), registry.is_changing("orders")) == (made, False)
-    assert (registry.taken_names(), registry.partition_count()) == (["orders"], 60)
+    assert (registry.names(), registry.partition_count()) == (["orders"], 60)
     assert {folder.logs.logs["orders", index].topic_id for index in range(60)} == {made.id}
     assert (await folder.restart()).get("orders") == made
 
@@ -78,7 +82,7 @@ async def test_of_a_large_topic_that_cannot_be_made_nothing_is_left(folder: Fold
 
 
 async def test_a_crash_between_row_and_directories_is_repaired(folder: Folder) -> None:
-    folder.catalog.add_topic(CatalogTopic("orders", ORDERS, 2, {"segment.ms": "5"}))
+    folder.catalog.add_topics([CatalogTopic("orders", ORDERS, 2, {"segment.ms": "5"})])
     registry = await folder.restart()
     assert folder.directories() == ["orders-0", "orders-1"]
     assert registry.get("orders") == Topic("orders", ORDERS, 2, {"segment.ms": "5"})
@@ -96,10 +100,10 @@ async def test_a_missing_directory_is_made_again(folder: Folder) -> None:
 
 async def test_a_deletion_takes_directories_and_row(folder: Folder) -> None:
     topic = folder.registry.create("orders", 2, {})
-    deleted: list[Topic] = []
+    deleted: list[Sequence[Topic]] = []
     folder.registry.on_deleted.append(deleted.append)
-    await folder.registry.delete(topic)
-    assert deleted == [topic]
+    await folder.registry.delete([topic])
+    assert deleted == [[topic]]
     assert "orders" not in folder.registry
     assert folder.logs.logs == {}
     assert folder.catalog.deletions() == {}
@@ -111,7 +115,7 @@ async def test_a_deletion_takes_directories_and_row(folder: Folder) -> None:
 async def test_a_deletion_that_was_cut_off_is_finished(folder: Folder) -> None:
     topic = folder.registry.create("orders", 2, {})
     kept = folder.registry.create("kept", 1, {})
-    folder.catalog.remove_topic(topic.name)
+    folder.catalog.remove_topics([topic.name])
     registry = await folder.restart()
     assert registry.names() == ["kept"]
     assert registry.get("kept") == kept
@@ -121,8 +125,8 @@ async def test_a_deletion_that_was_cut_off_is_finished(folder: Folder) -> None:
 
 async def test_a_deleted_and_recreated_topic_does_not_get_the_old_directories(folder: Folder) -> None:
     old = folder.registry.create("orders", 1, {})
-    folder.catalog.remove_topic("orders")
-    folder.catalog.add_topic(CatalogTopic("orders", b"n" * 16, 1))
+    folder.catalog.remove_topics(["orders"])
+    folder.catalog.add_topics([CatalogTopic("orders", b"n" * 16, 1)])
     registry = await folder.restart()
     assert folder.logs.logs["orders", 0].topic_id == b"n" * 16 != old.id
     assert registry.names() == ["orders"]
@@ -209,3 +213,80 @@ async def test_the_id_that_most_directories_have_is_adopted(folder: Folder) -> N
 
 async def test_topic_ids_never_look_like_an_option(folder: Folder) -> None:
     assert not any(urlsafe_b64encode(new_topic_id()).startswith(b"-") for _ in range(1000))
+
+
+async def test_topics_are_deleted_together(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The catalog changes twice, the folder is synced once, and the checkpoints are written once."""
+    topics = [folder.registry.create(f"t{number}", 2, {}) for number in range(30)]
+    version = folder.registry.version
+    calls: list[str] = []
+    for owner, name in (
+        (folder.catalog, "remove_topics"),
+        (folder.catalog, "forget_deletions"),
+        (folder.logs, "sync_folders"),
+        (folder.logs.checkpoints, "store"),
+    ):
+        monkeypatch.setattr(owner, name, noted(calls, name, getattr(owner, name)))
+    assert await folder.registry.delete(topics[:29]) == topics[:29]
+    assert calls == ["remove_topics", "sync_folders", "store", "forget_deletions"]
+    assert (folder.registry.version, folder.registry.partition_count()) == (version + 1, 2)
+    assert folder.registry.names() == ["t29"]
+    assert (await folder.restart()).names() == ["t29"]
+
+
+def noted(calls: list[str], name: str, method: Callable[..., Any]) -> Callable[..., Any]:
+    def call(*arguments: Any) -> Any:
+        calls.append(name)
+        return method(*arguments)
+
+    return call
+
+
+async def test_a_start_finishes_many_deletions_with_one_sync(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = [folder.registry.create(f"t{number}", 2, {}).name for number in range(20)]
+    folder.catalog.remove_topics(names)
+    calls: list[str] = []
+    monkeypatch.setattr(DataFolder, "sync_folders", noted(calls, "sync_folders", DataFolder.sync_folders))
+    monkeypatch.setattr(Catalog, "forget_deletions", noted(calls, "forget_deletions", Catalog.forget_deletions))
+    registry = await folder.restart()
+    assert (registry.names(), folder.logs.logs, folder.catalog.deletions()) == ([], {}, {})
+    assert calls == ["sync_folders", "forget_deletions"]
+
+
+async def test_a_folder_that_keeps_its_name_keeps_its_topic_s_deletion_alone(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other = folder.registry.create("one", 1, {}), folder.registry.create("other", 1, {})
+    rename = folder.logs.files.rename
+
+    def refuse(old: str, new: str) -> None:
+        if old.endswith("/one-0"):
+            raise StorageFailure("refused")
+        rename(old, new)
+
+    monkeypatch.setattr(folder.logs.files, "rename", refuse)
+    await folder.registry.delete([one, other])
+    assert folder.catalog.deletions() == {one.id: "one"}
+    monkeypatch.undo()
+    assert (await folder.restart()).names() == []
+
+
+async def test_the_logs_of_one_topic_that_cannot_be_made_leave_the_others(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create_many = folder.logs.create_many
+
+    def refuse(topic: str, *rest: Any) -> object:
+        if topic == "bad":
+            raise StorageFailure("refused")
+        return create_many(topic, *rest)
+
+    monkeypatch.setattr(folder.logs, "create_many", refuse)
+    registry = folder.registry
+    topics = [registry.announce(name, 2, {}) for name in ("a", "bad", "c")]
+    assert registry.partition_count() == 6
+    failed = await registry.create_announced(topics)
+    assert list(failed) == ["bad"]
+    assert (registry.names(), registry.partition_count(), registry.is_changing("bad")) == (["a", "c"], 4, False)
+    assert folder.catalog.deletions() == {}
+    assert (await folder.restart()).names() == ["a", "c"]

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -328,32 +328,34 @@ class DataFolder:
         if (log := self._withdraw((topic, partition))) is not None:
             self._deleted_folders.rename(log)
 
-    def delete_at_once(self, topic: str, partitions: Sequence[int]) -> bool:
-        """Forget several partitions of a topic, as `delete` does; return whether no start will find them.
+    def delete_at_once(self, partitions: Collection[TopicPartition]) -> set[str]:
+        """Forget several partitions, as `delete` does; return the names of topics of which a start would find some.
 
         For a start, or a topic that is only half made: no task rewrites segments then.
         """
-        whole = True
-        for partition in partitions:
+        failed = set()
+        for topic, partition in partitions:
             try:
                 self.delete(topic, partition)
-                whole = whole and not is_partition(self.files, self._path(f"{topic}-{partition}"))
+                if is_partition(self.files, self._path(f"{topic}-{partition}")):
+                    failed.add(topic)
             except StorageFailure as error:
                 _log.error("partition not deleted", topic=topic, partition=partition, reason=str(error))
-                whole = False
-        return self._sync_deletion(topic) and whole
+                failed.add(topic)
+        return failed if self._sync_deletion() else {topic for topic, _ in partitions}
 
-    async def delete_many(self, topic: str, partitions: Sequence[int]) -> bool:
-        """Forget several partitions of a topic, some at a time, as `delete` does; return whether no start will find
-        them.
+    async def delete_many(self, partitions: Sequence[TopicPartition]) -> set[str]:
+        """Forget several partitions, some at a time, as `delete` does; return the names of topics of which a start
+        would find some.
 
-        The checkpoints are written again without them, too. If that fails, `create_many` does it.
+        The new names of the folders are synced once. The checkpoints are written again without the partitions, too. If
+        that fails, `create_many` does it.
         """
-        whole = True
+        failed = set()
         for first in range(0, len(partitions), _DELETED_AT_ONCE):
             if first:
                 await asyncio.sleep(0)
-            some = [self._withdraw((topic, index)) for index in partitions[first : first + _DELETED_AT_ONCE]]
+            some = [self._withdraw(key) for key in partitions[first : first + _DELETED_AT_ONCE]]
             for log in some:
                 if log is not None:
                     if log.compaction.running:  # mutant: rename-after-compaction
@@ -361,16 +363,16 @@ class DataFolder:
                     try:
                         self._deleted_folders.rename(log)
                     except StorageFailure:
-                        whole = False
-        synced = await self._threads.run(self._sync_deletion, topic)
+                        failed.add(log.topic)
+        synced = await self._threads.run(self._sync_deletion)
         await self.checkpoints.store()
-        return whole and synced
+        return failed if synced else {topic for topic, _ in partitions}
 
-    def _sync_deletion(self, topic: str) -> bool:
+    def _sync_deletion(self) -> bool:
         try:
-            self.sync_folders()
+            self.sync_folders()  # mutant: deletion-synced
         except StorageFailure as error:
-            _log.warning("deletion not synced", topic=topic, reason=str(error))
+            _log.warning("deletion not synced", reason=str(error))
             return False
         return True
 

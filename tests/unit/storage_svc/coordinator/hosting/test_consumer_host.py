@@ -212,7 +212,7 @@ async def test_a_new_topic_is_assigned_and_a_deleted_one_taken_away(node: Node) 
     grown = await beat(node, "m1", joined.member_epoch)
     assert grown.member_epoch == joined.member_epoch + 1
     assert set(grown.assignment[later.id]) == {0, 1}  # type: ignore[index]
-    await node.registry.delete(later)
+    await node.registry.delete([later])
     shrunk = await beat(node, "m1", grown.member_epoch, owned={})
     assert shrunk.assignment is not None
     assert later.id not in shrunk.assignment

@@ -31,7 +31,7 @@ async def node(tmp_path: Path) -> AsyncIterator[Node]:
 async def delete(node: Node, name: str = "orders") -> None:
     topic = node.registry.get(name)
     assert topic is not None
-    await node.registry.delete(topic)
+    await node.registry.delete([topic])
 
 
 def limit_records(node: Node, bytes_max: str) -> None:
@@ -55,7 +55,7 @@ async def test_a_topic_that_is_deleted_while_groups_are_loaded(node: Node, reten
 async def test_a_crash_between_the_catalog_and_the_tombstones(node: Node, retention_ms: int) -> None:
     node.registry.create("users", 1, {})
     await node.commit("g", ("users", 0, 500), retention_time_ms=retention_ms)
-    node.catalog.remove_topic("users")
+    node.catalog.remove_topics(["users"])
     await node.restart()
     assert node.fetched("g") == {}
     node.registry.create("users", 1, {})

@@ -277,7 +277,7 @@ async def test_a_topic_that_goes_ends_promises_too(node: Node) -> None:
     ended = promised(repeat)
     topic = node.registry.get("orders")
     assert topic is not None
-    await node.registry.delete(topic)
+    await node.registry.delete([topic])
     assert ended == ["ended"]
 
 

@@ -1,0 +1,156 @@
+"""Topics that are created or deleted together, ended before each change of the disk and of the catalog in turn.
+
+Whichever way it ends, each topic is either wholly there after the next start, with its records, or wholly gone, and its
+name is free. Topics outside of the request keep everything.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from faults.simulated_disk import PowerCut, SimulatedDisk
+from faults.test_crash_points import WAYS
+from protocol_lib.records.batch import build_batch
+from protocol_lib.records.record import Record
+from storage_svc.log.config import FlushPolicy, LogConfig, LogSettings
+from storage_svc.log.folder.data_folder import DataFolder
+from storage_svc.log.recovery.partition_folder import is_partition
+from storage_svc.topics.catalog import Catalog, CatalogTopic
+from storage_svc.topics.configs import effective
+from storage_svc.topics.registry import TopicRegistry
+
+#: More partitions than a step of the event loop, in three topics.
+TOGETHER = {"a": 1, "b": 9, "c": 1}
+RECORD = build_batch([Record(0, 1_700_000_000_000, None, b"v")])
+
+
+class CutCatalog(Catalog):
+    """A catalog whose changes are changes of the simulated disk, too."""
+
+    disk: SimulatedDisk
+
+    def begin_topics(self, names: Mapping[bytes, str]) -> None:
+        self.disk._change("catalog", "begin")
+        super().begin_topics(names)
+
+    def add_topics(self, topics: Collection[CatalogTopic]) -> None:
+        self.disk._change("catalog", "add")
+        super().add_topics(topics)
+
+    def remove_topics(self, names: Collection[str]) -> None:
+        self.disk._change("catalog", "remove")
+        super().remove_topics(names)
+
+    def forget_deletions(self, topic_ids: Collection[bytes]) -> None:
+        self.disk._change("catalog", "forget")
+        super().forget_deletions(topic_ids)
+
+
+class Life:
+    """A data folder on the simulated disk, with its catalog and its topics."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        path.mkdir()
+        self.disk = SimulatedDisk()
+        self.open()
+        self.registry.create("kept", 2, {})
+
+    def open(self) -> None:
+        settings = LogSettings(flush_policy=FlushPolicy.GROUP)
+        self.folder = DataFolder.open(Path("/data"), settings, files=self.disk, clock=lambda: 1_700_000_000_000)
+        self.catalog = CutCatalog.open(self.path)
+        self.catalog.disk = self.disk
+        self.catalog._connection.execute("PRAGMA synchronous=OFF")  # the machine of this test has power
+        self.registry = TopicRegistry(
+            self.catalog, self.folder, lambda own: LogConfig.from_properties(effective(own, {}))
+        )
+        self.registry.reconcile()
+        for log in self.folder.logs.values():
+            log.check_invariants()
+
+    def write(self) -> None:
+        for log in self.folder.logs.values():
+            assert log.append(RECORD).error_code == 0
+        self.folder.flusher.sync_now()
+
+    async def create(self) -> None:
+        topics = [self.registry.announce(name, count, {}) for name, count in TOGETHER.items()]
+        assert await self.registry.create_announced(topics) == {}
+
+    async def delete(self) -> None:
+        topics = [topic for name in TOGETHER if (topic := self.registry.get(name)) is not None]
+        assert await self.registry.delete(topics) == topics
+
+    def check(self, records: int) -> list[str]:
+        """Check every topic, and return the names of those that are there."""
+        there = [name for name in TOGETHER if name in self.registry]
+        expected = {(name, index) for name in there for index in range(TOGETHER[name])}
+        assert self.folder.logs.keys() == expected | {("kept", 0), ("kept", 1)}
+        assert {log.offline for log in self.folder.logs.values()} == {None}
+        assert {self.folder.logs[key].log_end_offset for key in expected} <= {records}
+        assert [self.folder.logs["kept", index].log_end_offset for index in range(2)] == [1, 1]
+        folders = {name for name, is_folder, _ in self.disk.entries("/data") if is_folder and "-delete" not in name}
+        partitions = {name for name in folders if is_partition(self.disk, f"/data/{name}")}
+        assert partitions == {f"{name}-{index}" for name, index in self.folder.logs}
+        assert self.catalog.deletions() == {}
+        return there
+
+
+async def _crash(
+    path: Path, way: str, at: int, prepare: Callable[[Life], Awaitable[None]], act: Callable[[Life], Awaitable[None]]
+) -> tuple[Life, bool]:
+    """Cut the power at a change of `act`, and start again; return whether that change came."""
+    life = Life(path)
+    await prepare(life)
+    life.disk.journal = []
+    life.disk.cut_at = life.disk.changes + at
+    with suppress(PowerCut):
+        await act(life)
+    was_cut = not life.disk.powered
+    life.catalog.close()
+    life.disk.cut()
+    life.disk.restart(WAYS[way](random.Random(at)))
+    life.open()
+    return life, was_cut
+
+
+async def _written(life: Life) -> None:
+    life.write()
+
+
+async def _made_and_written(life: Life) -> None:
+    await life.create()
+    life.write()
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_every_crash_point_of_a_deletion_of_many_topics(way: str, tmp_path: Path) -> None:
+    outcomes, at, was_cut = set(), 0, True
+    while was_cut:
+        life, was_cut = await _crash(tmp_path / str(at), way, at, _made_and_written, Life.delete)
+        there = life.check(1)
+        outcomes.add(len(there))
+        if not there:  # the names are free
+            await life.create()
+            assert life.check(0) == list(TOGETHER)
+        life.catalog.close()
+        at += 1
+    assert outcomes == {0, len(TOGETHER)}  # one transaction
+    assert at > sum(TOGETHER.values())
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_every_crash_point_of_a_creation_of_many_topics(way: str, tmp_path: Path) -> None:
+    outcomes, at, was_cut = set(), 0, True
+    while was_cut:
+        life, was_cut = await _crash(tmp_path / str(at), way, at, _written, Life.create)
+        outcomes.add(len(life.check(0)))
+        life.catalog.close()
+        at += 1
+    assert outcomes == {0, len(TOGETHER)}
+    assert at > sum(TOGETHER.values())
