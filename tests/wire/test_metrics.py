@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 
 import pytest
+from broker_contract import topics_pb2
 from prometheus_client import CollectorRegistry
 from storage_svc.coordinator.machine.rebalance_reason import RebalanceReason
 from support.late import confluent
@@ -133,3 +134,17 @@ def _poll_until(consumers: list[confluent.Consumer], condition: Callable[[], boo
         assert time.monotonic() < deadline
         for consumer in consumers:
             consumer.poll(0.02)
+
+
+async def test_the_series_of_a_topic_go_with_it(broker: Running) -> None:
+    """Whoever deletes it: here storage is asked directly, as admin-api does."""
+    wire = await broker.connect()
+    await produce(wire, "single", batch(b"x"), acks=-1)
+    await produce(wire, "orders", batch(b"x"), acks=-1)
+    name = "kafka_server_brokertopicmetrics_messagesin_total"
+    assert broker.gateway.registry.get_sample_value(name, {"topic": "single"}) == 1
+    wanted = topics_pb2.DeleteTopicsRequest(topics=[topics_pb2.TopicRef(name="single")])
+    await broker.core.topics.delete_topics(wanted)
+    await until(lambda: broker.gateway.registry.get_sample_value(name, {"topic": "single"}) is None)
+    assert broker.gateway.registry.get_sample_value(name, {"topic": "orders"}) == 1
+    await wire.close()

@@ -29,6 +29,7 @@ from gateway_svc.clients.relief import Relief
 from gateway_svc.clients.resources import Resources
 from gateway_svc.clients.slices import SliceFiles
 from gateway_svc.clients.socket_room import SocketRoom
+from gateway_svc.deleted_series import DeletedSeries
 from gateway_svc.fetching.answer_layout import AnswerLayouts
 from gateway_svc.fetching.conversions import Conversions
 from gateway_svc.fetching.sessions import FetchSessions
@@ -91,8 +92,14 @@ class Gateway:
         entrance = self._entrance(storage)
         self._connections = Connections(settings, counts, entrance, relief, self._files)
         altered = AlteredConfigs(settings, entrance, with_storage=storage.window is None)
+        self._deleted_series = DeletedSeries(counts, storage.topics)
         self._membership = GatewayLease(
-            storage.cluster, settings.name, settings.gateway_lease_ms, registered(settings), altered.apply
+            storage.cluster,
+            settings.name,
+            settings.gateway_lease_ms,
+            registered(settings),
+            altered.apply,
+            self._deleted_series.note,
         )
         names = TopicNames(storage.topics)
         records = SharedReads(storage.records, loop)
@@ -128,7 +135,7 @@ class Gateway:
             loop=loop,
         )
         self._acceptors: list[Acceptor] = []
-        self._sweeping: asyncio.Task[None] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
         self._watched = contextlib.ExitStack()
         self._register_gauges()
 
@@ -205,7 +212,10 @@ class Gateway:
                     self._acceptors.append(Acceptor(name, each, self._connections.entrance, make))
             opened.pop_all()
         self.addresses = {each.name: (each.address.host or "localhost", each.address.port) for each in bound}
-        self._sweeping = loop.create_task(self._connections.sweep(), name="connection sweep")
+        self._tasks = [
+            loop.create_task(self._connections.sweep(), name="connection sweep"),
+            loop.create_task(self._deleted_series.run(), name="deleted series"),
+        ]
         self.health.set_ready(True)
         log.info(
             "listening",
@@ -281,9 +291,9 @@ class Gateway:
         cut_requests = await self._dispatcher.close(0.5)
         if cut or cut_requests:
             log.warning("stopped in the middle of requests", connections=cut, requests=cut_requests)
-        if self._sweeping is not None:
-            self._sweeping.cancel()
-            await asyncio.wait({self._sweeping})
+        for task in self._tasks:
+            task.cancel()
+            await asyncio.wait({task})
         self._services.names.close()
         self._services.conversions.close()
         self._services.room.close()

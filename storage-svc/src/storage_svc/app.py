@@ -160,7 +160,9 @@ class Storage:
             lambda group_id: (OFFSETS_TOPIC, offsets_log.partition_of(group_id)),
             logs.clock,
         )
-        self.cluster = ClusterService(logs.cluster_id, self.leases, broker.register)
+        self.cluster = ClusterService(
+            logs.cluster_id, self.leases, broker.register, lambda: self.topic_registry.deletions
+        )
         self.registry = registry
         self.registry.register(_CoreMetrics(self))
         self.registry.register(DataMetrics(logs, self.maintenance, self.data))

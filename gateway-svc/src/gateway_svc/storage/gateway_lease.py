@@ -47,11 +47,16 @@ class GatewayLease:
         lease_ms: int,
         configs: Sequence[cluster_pb2.GatewayConfig] = (),
         on_altered: Callable[[Mapping[str, str]], None] = lambda _: None,
+        on_deletions: Callable[[int], None] = lambda _: None,
     ) -> None:
-        """Prepare the lease. `on_altered` gets the altered configs of this gateway, which registers `configs`."""
+        """Prepare the lease. `on_altered` gets the altered configs of this gateway, which registers `configs`.
+
+        `on_deletions` gets the number of topics that storage has deleted, at each renewal.
+        """
         self._cluster = cluster
         self._configs = configs
         self._on_altered = on_altered
+        self._on_deletions = on_deletions
         self._name = name
         self._lease_ms = lease_ms
         self._listeners: tuple[Listener, ...] = ()
@@ -119,6 +124,7 @@ class GatewayLease:
         self.registered = True
         self.node_id, self.cluster_id = answer.node_id, answer.cluster_id
         self._on_altered(dict(answer.altered_configs))
+        self._on_deletions(answer.topic_deletions)
         self._list(answer.gateways)
         return True
 

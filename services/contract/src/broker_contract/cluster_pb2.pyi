@@ -147,8 +147,11 @@ class RegisterGatewayResponse(_message.Message):
     CLUSTER_ID_FIELD_NUMBER: _builtins.int
     GATEWAYS_FIELD_NUMBER: _builtins.int
     ALTERED_CONFIGS_FIELD_NUMBER: _builtins.int
+    TOPIC_DELETIONS_FIELD_NUMBER: _builtins.int
     node_id: _builtins.int
     cluster_id: _builtins.str
+    topic_deletions: _builtins.int
+    """The number of topics that were deleted since storage started: another one asks for a search in metrics."""
     @_builtins.property
     def gateways(self) -> _containers.RepeatedCompositeFieldContainer[Global___Gateway]:
         """Live gateways by node id, including this one."""
@@ -164,10 +167,11 @@ class RegisterGatewayResponse(_message.Message):
         cluster_id: _builtins.str = ...,
         gateways: _abc.Iterable[Global___Gateway] | None = ...,
         altered_configs: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        topic_deletions: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["altered_configs", b"altered_configs", "cluster_id", b"cluster_id", "gateways", b"gateways", "node_id", b"node_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["altered_configs", b"altered_configs", "cluster_id", b"cluster_id", "gateways", b"gateways", "node_id", b"node_id", "topic_deletions", b"topic_deletions"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -20,11 +20,13 @@ class ClusterService:
         cluster_id: str,
         leases: Leases,
         register_configs: Callable[[int, Mapping[str, StaticValue]], Mapping[str, str]],
+        topic_deletions: Callable[[], int],
         clock_ms: Callable[[], int] = lambda: time.monotonic_ns() // 1_000_000,
     ) -> None:
         self._cluster_id = cluster_id
         self._leases = leases
         self._register_configs = register_configs
+        self._topic_deletions = topic_deletions
         self._clock_ms = clock_ms
 
     async def register_gateway(self, request: pb.RegisterGatewayRequest) -> pb.RegisterGatewayResponse:
@@ -42,6 +44,7 @@ class ClusterService:
             cluster_id=self._cluster_id,
             gateways=self._live_gateways(),
             altered_configs=altered,
+            topic_deletions=self._topic_deletions(),
         )
 
     async def remove_gateway(self, request: pb.RemoveGatewayRequest) -> pb.RemoveGatewayResponse:

@@ -67,6 +67,8 @@ class TopicRegistry(Generic[ConfigT]):
         self._going: dict[str, asyncio.Task[None]] = {}
         #: Raised whenever a topic comes, goes or changes its partition count.
         self.version = 0
+        #: The number of topics that were deleted.
+        self.deletions = 0
         #: Called whenever the version was raised.
         self.on_changed: list[Callable[[], None]] = []
         #: Functions that get the topics that were deleted together.
@@ -280,6 +282,7 @@ class TopicRegistry(Generic[ConfigT]):
             del self._by_name[topic.name], self._by_id[topic.id]
             self._held -= topic.partition_count
             self.taken_names.discard(topic.name)
+        self.deletions += len(found)
         self._raise_version()
         for callback in self.on_deleted:
             callback(found)
