@@ -260,6 +260,9 @@ class SimulatedDisk(Files):
     def system_run(self) -> str:
         return f"run {self._runs}"
 
+    def map_opened(self, descriptor: int, size: int) -> bytes:
+        return self.read(descriptor, size, 0)
+
     def map_file(self, path: str) -> bytes | None:
         return self.read_file(path)
 

@@ -330,9 +330,14 @@ class Files:
             return None
         return data.decode("ascii", "replace").strip() if data else None
 
+    def map_opened(self, descriptor: int, size: int) -> bytes | mmap.mmap:
+        """Return the first `size` bytes of an open file, which has as many, mapped for reading."""
+        with _border("map a file"):
+            return mmap.mmap(descriptor, size, prot=mmap.PROT_READ) if size else b""
+
     def map_file(self, path: str) -> bytes | mmap.mmap | None:
-        """Return the whole file mapped for reading, or None if it does not exist. It must not be cut while it is
-        mapped.
+        """Return the whole file mapped for reading, or None if it does not exist. When it is cut, the pages after the
+        cut must not be looked at any more.
 
         It is read once first: a page that the disk cannot read is an error here, and the end of the process later.
         """

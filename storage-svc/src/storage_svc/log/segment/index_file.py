@@ -1,11 +1,12 @@
 """The file of one index: entries of one fixed size, in order, without a head.
 
-An index *grows* while its segment is appended to. Every entry is in memory, in the bytes of the file; `persist` writes
-those that the file lacks. Once it is finished it is only read: `load` maps the file, a search touches a few pages of
-it, and `release` gives the mapping back.
+Entries of the file are mapped, read only: a search touches a few pages of them, and `release` gives the mapping back.
+An index *grows* while its segment is appended to. Its latest entries are in memory, at most `MEMORY_BYTES` of them.
+Then they are written, and the file is mapped again. On a disk that takes none they stay in memory.
 
-A growing file is neither mapped nor preallocated: a store into a mapped hole kills the process when the disk is full.
-Files that Kafka wrote end in zeros after a crash; `load` leaves those out.
+Nothing is stored into the mapping, and no file is preallocated: a store into a mapped hole kills the process when the
+disk is full. A file may be cut while it is mapped, because no entry after the last one is looked at. Files that Kafka
+wrote end in zeros after a crash; `load` leaves those out.
 
 Nothing here protects an entry: every caller that follows one compares it with the batch it leads to (segment.py). A
 search in a damaged file still ends at an entry. If that entry is wrong, it is followed and found out, or it was never
@@ -20,7 +21,10 @@ from struct import Struct
 from typing import Final
 
 from storage_svc.log.disk.files import Files
+from storage_svc.log.errors import StorageFailure
 
+#: Bytes of entries in memory. With those of both indexes a partition has half of what it may have, 64 KB.
+MEMORY_BYTES: Final = 16 << 10
 _NOTHING: Final = b""
 
 
@@ -29,7 +33,20 @@ class IndexFile:
     file.
     """
 
-    __slots__ = ("_data", "_descriptor", "_entry", "_files", "_stale", "_written", "count", "last", "path")
+    __slots__ = (
+        "_descriptor",
+        "_entry",
+        "_files",
+        "_latest",
+        "_mapped",
+        "_mapped_count",
+        "_memory_max",
+        "_stale",
+        "_written",
+        "count",
+        "last",
+        "path",
+    )
 
     def __init__(self, files: Files, path: str, entry: Struct) -> None:
         self._files = files
@@ -39,7 +56,14 @@ class IndexFile:
         self.count = 0
         #: The fields of the last entry.
         self.last: tuple[int, ...] | None = None
-        self._data: bytes | bytearray | mmap = _NOTHING
+        #: The file, of which that many entries are used.
+        self._mapped: bytes | mmap = _NOTHING
+        self._mapped_count = 0
+        #: The entries after them.
+        self._latest = bytearray()
+        # The bytes of the latest entries at which they are written: more after each attempt that failed.
+        self._memory_max = MEMORY_BYTES
+        # The entries that the file has, those in memory included.
         self._written = 0
         self._descriptor = -1
         # Whether the entries of the file, if there is one, are another index's: `persist` replaces them.
@@ -47,7 +71,10 @@ class IndexFile:
 
     def at(self, index: int) -> tuple[int, ...]:
         """Return the fields of an entry, by its number."""
-        return self._entry.unpack_from(self._data, index * self._entry.size)
+        after = index - self._mapped_count
+        if after < 0:
+            return self._entry.unpack_from(self._mapped, index * self._entry.size)
+        return self._entry.unpack_from(self._latest, after * self._entry.size)
 
     def __iter__(self) -> Iterator[tuple[int, ...]]:
         return map(self.at, range(self.count))
@@ -56,47 +83,64 @@ class IndexFile:
         """Return the number of entries with at most this value in a field that rises from entry to entry."""
         if self.last is None or self.last[field] <= value:  # most reads are near the end of the log
             return self.count
-        unpack, data, size = self._entry.unpack_from, self._data, self._entry.size
-        low, high = 0, self.count - 1
+        unpack, size, mapped = self._entry.unpack_from, self._entry.size, self._mapped_count
+        data: bytes | bytearray | mmap
+        if self._latest and unpack(self._latest, 0)[field] <= value:
+            data, before, high = self._latest, mapped, self.count - mapped - 1
+        else:
+            data, before, high = self._mapped, 0, mapped
+        low = 0
         while low < high:
             middle = (low + high) // 2
             if unpack(data, middle * size)[field] <= value:
                 low = middle + 1
             else:
                 high = middle
-        return low
+        return before + low
 
     def append(self, *fields: int) -> None:
-        """Add an entry; the file has it after `persist`."""
-        data = self._data
-        if type(data) is not bytearray:
-            data = self._data = self._copied()
-        data += self._entry.pack(*fields)
+        """Add an entry; the file has it after `persist` at the latest."""
+        latest = self._latest
+        latest += self._entry.pack(*fields)
         self.count += 1
         self.last = fields
+        if len(latest) >= self._memory_max:
+            self._give_back_latest()
 
-    def _copied(self) -> bytearray:
-        """Return the entries as bytes that can grow."""
-        data = bytearray(self._data[: self.count * self._entry.size])
-        self._unmap()
-        return data
+    def _give_back_latest(self) -> None:
+        """Write the latest entries and map them; if that fails they stay in memory."""
+        try:
+            self.persist()
+            self._open()
+            self._mapped = self._files.map_opened(self._descriptor, self.count * self._entry.size)
+        except StorageFailure:
+            self._memory_max = len(self._latest) + MEMORY_BYTES
+            return
+        finally:
+            self.close()
+        self._mapped_count = self.count
+        self._latest, self._memory_max = bytearray(), MEMORY_BYTES
 
     def load(self, *, growing: bool) -> bool | None:
-        """Read or map the file; whether it holds whole entries, None when there is none."""
+        """Map the file; return whether it holds whole entries, None when there is none.
+
+        The few entries of a growing index are read instead: a mapping has a descriptor.
+        """
         self.release()
         data = None if self._stale else self._files.map_file(self.path)
         if data is None:
             return None
-        self._data = data
-        self.count = len(data) // self._entry.size
+        self._mapped = data
+        self.count = self._mapped_count = len(data) // self._entry.size
         if self.count and not any(self.at(self.count - 1)):
-            self.count = self._without_padding()
+            self.count = self._mapped_count = self._without_padding()
         if self.count:
             self.last = self.at(self.count - 1)
         self._written = self.count
         whole = len(data) % self._entry.size == 0
-        if growing and self.count:
-            self._data = self._copied()
+        if growing and self.count * self._entry.size < MEMORY_BYTES:
+            self._latest = bytearray(data[: self.count * self._entry.size])
+            self._unmap()
         return whole
 
     def _without_padding(self) -> int:
@@ -116,11 +160,13 @@ class IndexFile:
         Raises:
             StorageFailure: they stay in memory, and `persist` may be called again.
         """
-        start, end = self._written * self._entry.size, self.count * self._entry.size
+        size = self._entry.size
+        start, end = self._written * size, self.count * size
         if start == end:
             return
         self._open()
-        self._files.append(self._descriptor, [bytes(self._data[start:end])], start, end - start)
+        latest = bytes(self._latest[(self._written - self._mapped_count) * size :])
+        self._files.append(self._descriptor, [latest], start, end - start)
         if self._stale:
             self._files.truncate(self._descriptor, end)
             self._stale = False
@@ -146,8 +192,6 @@ class IndexFile:
             StorageFailure: they stay in memory.
         """
         self.persist()
-        if type(self._data) is mmap:
-            self._data = self._copied()  # no file is cut while it is mapped
         self._open()
         self._files.truncate(self._descriptor, self.count * self._entry.size)
         self._stale = False
@@ -158,9 +202,8 @@ class IndexFile:
         Raises:
             StorageFailure: the file has more.
         """
-        data = self._copied()
-        del data[count * self._entry.size :]
-        self._data = data
+        self._mapped_count = min(self._mapped_count, count)
+        del self._latest[(count - self._mapped_count) * self._entry.size :]
         self.count = count
         self.last = self.at(count - 1) if count else None
         self._written = min(self._written, count)
@@ -183,7 +226,7 @@ class IndexFile:
     def release(self) -> None:
         """Give back the memory or the mapping, and the descriptor."""
         self._unmap()
-        self._data = _NOTHING
+        self._latest, self._memory_max = bytearray(), MEMORY_BYTES
         self.count = self._written = 0
         self.last = None
         self.close()
@@ -195,5 +238,6 @@ class IndexFile:
             self._files.close(descriptor)
 
     def _unmap(self) -> None:
-        if type(self._data) is mmap:
-            self._data.close()
+        if type(self._mapped) is mmap:
+            self._mapped.close()
+        self._mapped, self._mapped_count = _NOTHING, 0

@@ -46,7 +46,7 @@ def test_a_finished_index_is_mapped_and_gives_everything_back(tmp_path, index):
     index.finish()
     assert (index.count, descriptors(tmp_path)) == (0, 0)
     assert index.load(growing=False)
-    assert (index.count, index.last, type(index._data)) == (1, (7, 8), mmap)
+    assert (index.count, index.last, type(index._mapped)) == (1, (7, 8), mmap)
     index.release()
     assert (index.count, descriptors(tmp_path)) == (0, 0)
 

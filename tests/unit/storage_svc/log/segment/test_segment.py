@@ -7,6 +7,7 @@ from itertools import pairwise
 import pytest
 from storage_svc.log.config import LogConfig
 from storage_svc.log.disk.files import Files
+from storage_svc.log.segment import index_file
 from storage_svc.log.segment.positions import boundary, position_before, position_of_timestamp
 from storage_svc.log.segment.segment import Segment
 
@@ -15,8 +16,12 @@ CONFIG = LogConfig(index_interval_bytes=1000)
 
 
 @pytest.fixture
-def closed(tmp_path, folders, fill):
-    """A cleanly closed log with several index entries: (folder, file name -> content, stored batches)."""
+def closed(tmp_path, folders, fill, monkeypatch):
+    """A cleanly closed log with several index entries: (folder, file name -> content, stored batches).
+
+    Its indexes have been written in steps of a few entries, and were mapped in between.
+    """
+    monkeypatch.setattr(index_file, "MEMORY_BYTES", 20)
     directory = folders.open(tmp_path)
     log = directory.create("t", 0, bytes(16), CONFIG)
     stored = [batch for size in SIZES for batch in fill(log, [3], size=size)]
