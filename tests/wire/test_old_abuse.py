@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
-from gateway_svc.fetching import message_sets
+from gateway_svc.fetching import message_sets, shown_answers
 from protocol_lib.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from protocol_lib.records.compression import Codec
 from protocol_lib.records.legacy import Message, build_message_set, write_message
@@ -167,6 +167,32 @@ async def test_answers_by_value_stay_within_the_memory_for_answers(start_broker:
     for each in wires:
         each.writer.transport.abort()
     await until(lambda: broker.gateway.memory_held == 0)
+
+
+async def test_answers_of_old_clients_have_one_memory_together(
+    start_broker: StartBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sixty fetches of 5 MB, due at once, of clients that do not read; others wait for those, and are served then."""
+    monkeypatch.setattr(shown_answers, "SHOWN_BYTES_MAX", 16 * MIB)
+    monkeypatch.setattr(shown_answers, "ROOM_MIN", 6 * MIB)
+    broker = await start_broker(gateway_data_dir="")
+    wire = await broker.connect()
+    for _ in range(5):
+        await produce(wire, "single", batch(bytes(MIB - 1000)), acks=-1)
+    wires = [await broker.connect() for _ in range(60)]
+    for number, each in enumerate(wires):
+        each.writer.transport.pause_reading()
+        each.send(1, 2, waiting(0, 60 * MIB + number, wait_ms=100))
+    held = []
+    for _ in range(150):
+        await asyncio.sleep(0.01)
+        held.append(broker.gateway.memory_held)
+    assert 2 * MIB < max(held) <= 17 * MIB
+    for each in wires:
+        each.writer.transport.abort()
+    await until(lambda: broker.gateway.memory_held == 0)
+    response = await wire.call(1, 2, waiting(0, wait_ms=100))
+    assert len(response.responses[0].partitions[0].records) > 4 * MIB
 
 
 @pytest.mark.parametrize("version", [2, 11])

@@ -34,6 +34,7 @@ from gateway_svc.fetching.answer_layout import AnswerLayouts
 from gateway_svc.fetching.conversions import Conversions
 from gateway_svc.fetching.sessions import FetchSessions
 from gateway_svc.fetching.shared_reads import SharedReads
+from gateway_svc.fetching.shown_answers import ShownAnswers
 from gateway_svc.fetching.value_reads import ValueReads
 from gateway_svc.gateway_configs import AlteredConfigs, registered
 from gateway_svc.handlers import HANDLERS
@@ -119,6 +120,7 @@ class Gateway:
             answer_layouts=AnswerLayouts(),
             conversions=Conversions(loop),
             value_reads=ValueReads(records, answers, loop),
+            shown_answers=ShownAnswers(loop),
             room=SocketRoom(loop),
             polling=IdlePolling(loop, poll_us),
             api_ranges=self._dispatcher.api_ranges,
@@ -295,6 +297,7 @@ class Gateway:
             task.cancel()
             await asyncio.wait({task})
         self._services.names.close()
+        self._services.shown_answers.close()
         self._services.conversions.close()
         self._services.room.close()
         if self._files is not None:

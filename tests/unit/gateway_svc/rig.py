@@ -151,6 +151,7 @@ def services(
         answer_layouts=NOT_NEEDED,
         conversions=NOT_NEEDED,
         value_reads=NOT_NEEDED,
+        shown_answers=NOT_NEEDED,
         room=NOT_NEEDED,
         polling=NOT_NEEDED,
         api_ranges=(),

@@ -34,7 +34,7 @@ from gateway_svc.clients.frame_reader import PROGRESS_BYTES_S, FrameReader
 from gateway_svc.clients.pipeline import Kind, Pending, Pipeline, release
 from gateway_svc.clients.read_control import Pause, ReadControl
 from gateway_svc.clients.resources import Requests, Resources
-from gateway_svc.clients.slices import Part
+from gateway_svc.clients.slices import FileRange, Part
 from gateway_svc.errors import RequestRefused
 from gateway_svc.request_memory import Share
 
@@ -425,6 +425,16 @@ class Connection(asyncio.BufferedProtocol):
         if self._reading.closed:
             return 0, 0.0, self.share
         return frames.memory_held, frames.stalled_s(now), frames.share
+
+    @property
+    def unsent_bytes(self) -> int:
+        """Bytes of answers in memory that the client has not read, those that wait for earlier ones included."""
+        if self._reading.closed:
+            return 0
+        waiting = sum(
+            len(part) for pending in self._pipeline.order for part in pending.parts or () if type(part) is not FileRange
+        )
+        return self._writer.memory_held + waiting
 
     def unread(self, now: float) -> tuple[int, float]:
         """Return the bytes of answers that wait for the client, and the seconds since it last read some."""

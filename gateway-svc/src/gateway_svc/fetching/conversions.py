@@ -35,14 +35,21 @@ class FailingCall(Protocol):
 class Allowance(TimeSlices):
     """The bytes and records that one request may still convert; called with each record (`conversion.Each`)."""
 
-    __slots__ = ("bytes_left", "records_left", "used")
+    __slots__ = ("bytes_left", "is_reduced", "records_left", "used")
 
     def __init__(self, bytes_max: int, records_max: int) -> None:
         super().__init__()
         self.bytes_left = bytes_max
         self.records_left = records_max
+        #: Whether others have left it fewer bytes, so that more may be converted later.
+        self.is_reduced = False
         #: Whether any record was converted.
         self.used = False
+
+    def reduce(self, bytes_max: int) -> None:
+        """Allow no more bytes than others have left."""
+        if bytes_max < self.bytes_left:
+            self.bytes_left, self.is_reduced = bytes_max, True
 
     def __call__(self, record: Record) -> None:
         """Count a record, and pause when it is time.

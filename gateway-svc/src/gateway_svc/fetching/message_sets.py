@@ -5,7 +5,8 @@ run in a separate thread (conversions.py).
 
 Limits: a partition's message set is 16 MiB at most, decompressed as well. The sets of one Produce request have 32 MiB
 and 250,000 records together. The batches of one Fetch answer decompress to 64 MiB and hold a million records at most;
-a batch that does not fit begins the next answer. Above that the answer is MESSAGE_TOO_LARGE.
+a batch that does not fit begins the next answer. Above that the answer is MESSAGE_TOO_LARGE. All such answers have
+64 MiB together (shown_answers.py).
 
 A read may find only batches that have no records for an old client: transaction markers, or a batch that compaction
 emptied after the requested offset. The client would ask for the same offset for ever, so the read continues after them.
@@ -13,8 +14,10 @@ emptied after the requested offset. The client would ask for the same offset for
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from broker_contract.data import AppendedPartition, Buffer, ReadRequest, ReadResponse, ReadResult
@@ -25,6 +28,7 @@ from protocol_lib.records.header import CODEC_MASK, MAGIC, MAGIC_AT, read_batch_
 from protocol_lib.records.legacy import MESSAGE_ATTRIBUTES_AT, CorruptMessage, message_size
 
 from gateway_svc.fetching.conversions import Allowance, Conversions, FailingCall
+from gateway_svc.fetching.shown_answers import SHOWN_BYTES_MAX, Reader, ShownAnswers
 from gateway_svc.fetching.value_reads import ValueReads
 from gateway_svc.storage.protocols import Records
 
@@ -35,8 +39,7 @@ SET_BYTES_MAX: Final = 16 * 1024 * 1024
 #: The allowance of one Produce request: some seconds of processor time.
 PRODUCED_BYTES_MAX: Final = 2 * SET_BYTES_MAX
 PRODUCED_RECORDS_MAX: Final = 250_000
-#: The allowance of one Fetch answer.
-SHOWN_BYTES_MAX: Final = 64 * 1024 * 1024
+#: The allowance of one Fetch answer, in addition to SHOWN_BYTES_MAX.
 SHOWN_RECORDS_MAX: Final = 1_000_000
 
 #: The outcomes of sets that are not appended, by index.
@@ -125,10 +128,14 @@ class MessageSetRead:
         records: Records,
         value_reads: ValueReads,
         conversions: Conversions,
+        shown: ShownAnswers,
+        reader: Reader,
         magic: int,
         done: Callable[[ReadResponse], None],
     ) -> None:
         self._call = call
+        self._shown = shown
+        self._reader = reader
         self._records = records
         self._value_reads = value_reads
         self._conversions = conversions
@@ -151,7 +158,9 @@ class MessageSetRead:
             self._call.abandon = None
             results = list(response.partitions)
             if any(result.slices for result in results):
-                self._read_slices(request, indexes, results)
+                self._in_turn(request, indexes, results, self._read_slices)
+            elif any(result.records for result in results):
+                self._in_turn(request, indexes, results, self._convert)
             else:
                 self._convert(request, indexes, results, _nothing)
 
@@ -159,11 +168,51 @@ class MessageSetRead:
         if not answered:
             self._call.abandon = cancel
 
-    def _read_slices(self, request: ReadRequest, indexes: list[int], results: list[ReadResult]) -> None:
+    def _in_turn(
+        self,
+        request: ReadRequest,
+        indexes: list[int],
+        results: list[ReadResult],
+        work: Callable[[ReadRequest, list[int], list[ReadResult], Callable[[], None]], None],
+    ) -> None:
+        """Read or convert records when it is this fetch's turn; without room for them the results have none."""
+        waits = True
+
+        def begin(room: int) -> None:
+            nonlocal waits
+            waits = False
+            self._call.abandon = None
+            self._allowance.reduce(room)
+            try:
+                work(request, indexes, results, self._end_turn)
+            except Exception as error:
+                self._end_turn()
+                self._call.failed(error)
+
+        def expire() -> None:
+            self._call.abandon = None
+            empty = [replace(result, records=b"", slices=[]) for result in results]
+            self._convert(request, indexes, empty, _nothing)
+
+        give_up = self._shown.take(begin, expire)
+        if waits:
+            self._call.abandon = give_up
+
+    def _end_turn(self) -> None:
+        """End the turn, once the answer was sent: it may be on its way."""
+        asyncio.get_running_loop().call_soon(self._shown.end)
+
+    def _read_slices(
+        self, request: ReadRequest, indexes: list[int], results: list[ReadResult], end_turn: Callable[[], None]
+    ) -> None:
         """Read the records that results have as slices; without room for them they have no records."""
         sliced = [number for number, result in enumerate(results) if result.slices]
         size = sum(piece.length for number in sliced for piece in results[number].slices)
-        again = replace(request, max_bytes=size, partitions=[request.partitions[number] for number in sliced])
+        again = replace(
+            request,
+            max_bytes=min(size, self._allowance.bytes_left),
+            partitions=[request.partitions[number] for number in sliced],
+        )
         answered = False
 
         def read(response: ReadResponse | None, release: Callable[[], None]) -> None:
@@ -174,11 +223,11 @@ class MessageSetRead:
                 results[number] = (
                     replace(results[number], slices=[]) if response is None else response.partitions[place]
                 )
-            self._convert(request, indexes, results, release)
+            self._convert(request, indexes, results, partial(_both, release, end_turn))
 
         give_up = self._value_reads.read(again, read)
         if not answered:
-            self._call.abandon = give_up
+            self._call.abandon = partial(_both, give_up, end_turn)
 
     def _convert(
         self, request: ReadRequest, indexes: list[int], results: list[ReadResult], release: Callable[[], None]
@@ -211,7 +260,9 @@ class MessageSetRead:
                 again.append(index)
         if not again:
             self._done(ReadResponse(self._results))
+            self._shown.sent(self, self._reader)
             return
+        self._shown.keep(self, sum(len(result.records) for result in self._results))
         something = any(result.records or result.error_code for result in self._results)
         self._read(replace(request, partitions=partitions, max_wait_ms=0 if something else request.max_wait_ms), again)
 
@@ -235,7 +286,7 @@ def _converted(
     except UnsupportedCompression:
         return replace(result, records=b"", error_code=ErrorCode.UNSUPPORTED_COMPRESSION_TYPE), None
     except DecompressedTooLarge:
-        error_code = ErrorCode.NONE if was_used else ErrorCode.MESSAGE_TOO_LARGE
+        error_code = ErrorCode.NONE if was_used or allowance.is_reduced else ErrorCode.MESSAGE_TOO_LARGE
         return replace(result, records=b"", error_code=error_code), None
     except DecodeError:
         return replace(result, records=b"", error_code=ErrorCode.CORRUPT_MESSAGE), None
@@ -260,6 +311,11 @@ def _end_offset(records: Buffer) -> int:
         end_offset = header.last_offset + 1
         position += header.size
     return end_offset
+
+
+def _both(one: Callable[[], None], other: Callable[[], None]) -> None:
+    one()
+    other()
 
 
 def _nothing() -> None:

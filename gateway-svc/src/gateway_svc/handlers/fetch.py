@@ -106,9 +106,16 @@ def _read(call: Call, services: Services, fetch: Fetch, read: ReadRequest) -> No
 
     if call.version < _RECORD_BATCH_VERSION:
         magic = 1 if call.version >= _FORMAT_1_VERSION else 0
-        MessageSetRead(call, services.storage.records, services.value_reads, services.conversions, magic, done).start(
-            read
-        )
+        MessageSetRead(
+            call,
+            services.storage.records,
+            services.value_reads,
+            services.conversions,
+            services.shown_answers,
+            call.client,
+            magic,
+            done,
+        ).start(read)
         return
     cancel = services.storage.records.read(read, done)
     if call.parts is None:

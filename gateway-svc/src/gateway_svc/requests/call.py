@@ -43,6 +43,11 @@ class Client(Protocol):
     #: The state that handlers keep for this connection, by API key. Only the handler of an API knows its type.
     handler_states: dict[int, Any]
 
+    @property
+    def unsent_bytes(self) -> int:
+        """Bytes of answers in memory that the client has not read."""
+        ...
+
     def answered(self, pending: Pending, parts: Sequence[Part]) -> None: ...
 
     def close_refused(self, refusal: RequestRefused) -> None:

@@ -11,6 +11,7 @@ from gateway_svc.clients.socket_room import SocketRoom
 from gateway_svc.fetching.answer_layout import AnswerLayouts
 from gateway_svc.fetching.conversions import Conversions
 from gateway_svc.fetching.sessions import FetchSessions
+from gateway_svc.fetching.shown_answers import ShownAnswers
 from gateway_svc.fetching.value_reads import ValueReads
 from gateway_svc.memory_budget import MemoryBudget
 from gateway_svc.metrics import OTHER_TOPICS, GatewayMetrics, TopicCounts
@@ -46,6 +47,8 @@ class Services:
     answer_layouts: AnswerLayouts
     conversions: Conversions
     value_reads: ValueReads
+    #: The turns of fetches whose records are converted.
+    shown_answers: ShownAnswers
     #: The waiting room of answers whose sockets are full.
     room: SocketRoom
     polling: IdlePolling

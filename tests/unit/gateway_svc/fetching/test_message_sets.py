@@ -11,6 +11,7 @@ import pytest
 from broker_contract.data import ReadPartition, ReadRequest, ReadResponse, ReadResult, TopicIdPartition
 from gateway_svc.fetching.conversions import Conversions
 from gateway_svc.fetching.message_sets import MessageSetRead
+from gateway_svc.fetching.shown_answers import ShownAnswers
 from gateway_svc.fetching.value_reads import ValueReads
 from gateway_svc.memory_budget import MemoryBudget
 from gateway_svc.storage.protocols import Records
@@ -32,6 +33,10 @@ class StoragePorts:
         self.offsets += [each.fetch_offset for each in request.partitions]
         done(self.response)
         return lambda: None
+
+
+class Client:
+    unsent_bytes = 0
 
 
 class Call:
@@ -56,7 +61,9 @@ async def test_a_result_that_others_share_stays_as_it_is(records: bytes, error_c
     loop = asyncio.get_running_loop()
     conversions, records_of = Conversions(loop), cast(Records, storage)
     reads = ValueReads(records_of, MemoryBudget(1 << 30), loop)
-    MessageSetRead(Call(), records_of, reads, conversions, 1, found.set_result).start(READ)
+    MessageSetRead(Call(), records_of, reads, conversions, ShownAnswers(loop), Client(), 1, found.set_result).start(
+        READ
+    )
     (result,) = (await found).partitions
     conversions.close()
     assert result.error_code == error_code
