@@ -57,7 +57,7 @@ test: setup
 # The tests' source as pytest compiles it, for all of its processes: once in a clone, while mypy has the other processor.
 build/collected:
 	@mkdir -p build
-	-@$(BIN)/pytest -q --collect-only -m $(REQUIRED) tests > $@.log && mv $@.log $@
+	@$(BIN)/pytest -q --collect-only -m $(REQUIRED) tests > $@.log 2>&1 && mv $@.log $@ || { tail -n 30 $@.log; exit 1; }
 
 # Two processes, each with a session of Spark; the tests of a file share one process (tests/conftest.py). The longer files
 # come first, so that both processes end together. No other folder has tests of Spark: tests/unit/test_etl_target.py.

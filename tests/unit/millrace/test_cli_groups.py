@@ -2,8 +2,8 @@
 
 import time
 
-import confluent_kafka
 import pytest
+from support.late import confluent
 
 from tests.unit.millrace.conftest import LineReader
 
@@ -96,7 +96,7 @@ def test_a_group_shows_its_members_and_the_lag_of_every_partition(run, member, u
 def test_a_group_of_the_new_protocol_is_described(run, up):
     """Kafka's brokers know it by another API than a classic group (KIP-848)."""
     run("topic", "create", "modern", "-p", "2")
-    member = confluent_kafka.Consumer(
+    member = confluent.Consumer(
         {"bootstrap.servers": up.kafka, "group.id": "modern", "group.protocol": "consumer", "client.id": "c"}
     )
     member.subscribe(["modern"])
