@@ -6,7 +6,7 @@ import pytest
 from support import prose
 
 #: Sentences of docstrings that are too long today. The number may only fall.
-LONG_SENTENCES_MAX = 244
+LONG_SENTENCES_MAX = 242
 
 
 def problems(source: str) -> list[str]:

@@ -90,7 +90,7 @@ class IndexAgainstList(RuleBasedStateMachine):
 
     @rule(lost=st.integers(0, 40), growing=st.booleans())
     def reopen_after_a_cut(self, lost: int, growing: bool) -> None:
-        """A crash loses entries that were not written, and a part of those that were."""
+        """Lose entries that were not written, and a part of those that were."""
         self.finish_and_reopen(False)
         self.index.release()
         data = self.path.read_bytes()
