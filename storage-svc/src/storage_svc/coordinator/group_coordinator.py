@@ -1,8 +1,8 @@
 """The calls of groups of both protocols: join, sync, heartbeat, leave, delete. Committed offsets: `group_offsets`.
 
-A group lives in the offsets partition its id hashes to; partitions load one after the other at start, and calls for a
-group are answered COORDINATOR_LOAD_IN_PROGRESS until its partition is loaded. A client learns of a change only
-after its record is durable.
+A group lives in the offsets partition its id hashes to. Partitions load one at a time at the start. Calls for a group
+are answered COORDINATOR_LOAD_IN_PROGRESS until its partition is loaded. A client learns of a change only after its
+record is durable.
 
 Everything runs on one event loop, and every call decides synchronously before it waits: no lock is needed.
 """

@@ -9,7 +9,7 @@ after the key of each record. `apply_to` passes what is left to the state, which
     offset 10  k deleted          latest k: none   nothing held back
 
 Offsets that a transaction commits are held back until its marker. Of two commits the one with the later record counts
-(open_commits.py): while a transaction is open, the offset of the last record of each key is noted.
+(open_commits.py). So the offset of each key's last record is noted while a transaction is open.
 
 Records that no coordinator writes are an UnusualRecordsError: damage, a record without a key, or two forms of one key
 next to transactions. The caller then applies every record (partition_loader.py).

@@ -1,8 +1,8 @@
 """The markers of ended transactions on their way to the partitions: some at a time, and again until each is written.
 
-A marker that cannot be written now (its partition loads, its disk fails) is written again after `RETRY_S`, for as long
-as it takes: until then consumers with read_committed wait. Only a deleted partition, and one in which a newer producer
-epoch or coordinator has written, need it no more.
+A marker that cannot be written now (its partition loads, its disk fails) is written again after `RETRY_S`. Until it is
+there, consumers with read_committed wait. Only a deleted partition, and one in which a newer producer epoch or
+coordinator has written, need it no more.
 """
 
 from __future__ import annotations

@@ -7,10 +7,10 @@ A producer numbers its records; sequences wrap from 2^31 - 1 to 0. The answer to
     0 under a new epoch                         accepted
     any number of an unknown producer           accepted
 
-A transactional batch needs a transaction. Either one is open here under the batch's epoch, or the caller has verified
-that the transaction coordinator counts this partition among those of the producer's transaction (KIP-890). While it is
-open its producer may write nothing outside it. It ends with a control batch (`end`), which may also raise the
-producer's epoch and with it forget the five batches.
+A transactional batch needs a transaction, which is open here under the batch's epoch. If none is, the caller has asked
+the coordinator whether the partition is in the producer's transaction (KIP-890). While it is open its producer may
+write nothing outside it. It ends with a control batch (`end`), which may also raise the producer's epoch and with it
+forget the five batches.
 
 A snapshot file (snapshot_file.py) knows only the last batch of each producer. After a start the windows of the
 producers it named are not complete; the missing batches are searched for when a producer needs them
