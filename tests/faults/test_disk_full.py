@@ -164,6 +164,6 @@ async def test_records_are_deleted_on_a_full_disk(full):
 
 async def test_topics_are_deleted_on_a_full_disk(full):
     storage, _, disk = full
-    await storage.topic_registry.delete(storage.topic_registry.get("t"))
+    await storage.topic_registry.delete([storage.topic_registry.get("t")])
     await until_async(lambda: free_bytes(disk) >= 5_000_000)
     await until_async(lambda: not list((disk / "data").glob("t-*")))
