@@ -106,7 +106,7 @@ def check_find_coordinator(version: int, response: Any, _topic_id: bytes) -> Non
     if version >= 4:
         assert [(each.key, each.error_code, each.host) for each in response.coordinators] == [
             ("a", 0, "localhost"),
-            ("", 24, ""),
+            ("", 0, "localhost"),
         ]
     else:
         assert (response.error_code, response.host) == (0, "localhost")
