@@ -89,7 +89,8 @@ class LatestRecords:
                     records = _split(data, at + HEADER_SIZE, end, count)
                 at = end
                 if attributes & CONTROL:
-                    self._end(producer_id, records)
+                    if records:  # the cleaner leaves a producer's last batch without its marker
+                        self._end(producer_id, records)
                 elif self._held or attributes & TRANSACTIONAL:
                     self._add(base, producer_id if attributes & TRANSACTIONAL else -1, records)
                 else:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import struct
 from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
 from protocol_lib.errors import DecodeError
@@ -16,6 +18,7 @@ from protocol_lib.internal.offset_commit import OffsetCommitKey, OffsetCommitVal
 from protocol_lib.records.batch import build_batch
 from protocol_lib.records.compression import Codec
 from protocol_lib.records.control import ControlType, EndTransactionMarker, build_marker_batch
+from protocol_lib.records.header import CRC_START, HEADER_SIZE, LOG_OVERHEAD
 from protocol_lib.records.record import Record
 from storage_svc.coordinator.stored import partition_loader
 from storage_svc.coordinator.stored.latest_records import LatestRecords, UnusualRecordsError
@@ -58,6 +61,15 @@ class History:
             )
         )
         self.end += 1
+
+    def emptied_marker(self, producer_id: int) -> None:
+        """Add what the cleaner leaves of a producer's last batch: its header."""
+        self.marker(producer_id, commit=True)
+        emptied = bytearray(self.batches.pop()[:HEADER_SIZE])
+        struct.pack_into(">i", emptied, 8, HEADER_SIZE - LOG_OVERHEAD)
+        struct.pack_into(">i", emptied, HEADER_SIZE - 4, 0)
+        struct.pack_into(">I", emptied, 17, crc32c(bytes(emptied[CRC_START:])))
+        self.batches.append(bytes(emptied))
 
 
 def one_by_one(history: History, kind: Any) -> Any:
@@ -113,7 +125,7 @@ STEPS = st.lists(
     st.one_of(
         st.tuples(st.just(-1), st.lists(OFFSETS, min_size=1, max_size=2), st.just(Codec.NONE)),
         st.tuples(PRODUCERS, st.lists(OFFSETS, min_size=1, max_size=2), st.just(Codec.NONE)),
-        st.tuples(PRODUCERS, st.booleans()),
+        st.tuples(PRODUCERS, st.booleans() | st.none()),
         st.tuples(st.just(-1) | PRODUCERS, st.lists(OFFSETS | OTHERS, min_size=1), st.sampled_from(list(Codec))),
     ),
     min_size=8,
@@ -125,7 +137,9 @@ STEPS = st.lists(
 def test_the_latest_records_make_the_state_of_all(steps: list[Any]) -> None:
     history = History()
     for step in steps:
-        if isinstance(step[1], bool):
+        if step[1] is None:
+            history.emptied_marker(step[0])
+        elif isinstance(step[1], bool):
             history.marker(step[0], commit=step[1])
         else:
             history.batch(step[1], step[0], codec=step[2])
