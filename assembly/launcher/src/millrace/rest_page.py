@@ -38,10 +38,11 @@ for each record. The reports of stored records have `error_code` 200.
 | silence of the client | `MILLRACE_ADMIN_STREAM_SILENCE_S` | 60 s | a report of error 408 |
 | bytes of the stream | `MILLRACE_ADMIN_STREAM_BYTES_MAX` | 1 GiB | a report of error 413 |
 | bytes of one record's JSON | | 2 MiB | a report of error 413 |
-| streams at once, batches at once | | 16, 8 | 503 with `Retry-After` after five seconds |
+| streams at once, batches at once | | 16, 8; half of them for one client | 503 with `Retry-After` after five seconds |
 
 The answer and the connection end with such a report. No record that is sent after it is stored. A client that does not
-read its reports holds up its stream.
+read its reports holds up its stream. A client is here what it is for [rates](#rates): it cannot shut out others with
+streams that send nothing.
 
 Numbers of `"type": "JSON"` are stored as they are written (`1.10`), without the white space between values. The name of
 a header is text. Only Kafka's clients can write names that are not UTF-8.
@@ -52,6 +53,8 @@ a header is text. Only Kafka's clients can write names that are not UTF-8.
 - A record batch above 16 MiB, compressed or not, cannot be shown. A page lists its offset in `faults` and goes on.
   A download has a line `{"partition":0,"fault":{"from_offset":1,"to_offset":1,"message":"…"}}` in its place, also for a
   damaged batch. A tail has an event `dropped`. The record itself answers 413.
+- A page ends after about three seconds of reading, 100,000 records or 64 MiB. `truncated` is true then, and the next
+  page goes on (`cursor`).
 - A tail finds added partitions within five seconds, and reads them from their beginning.
 
 ## Rates

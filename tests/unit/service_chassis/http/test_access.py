@@ -27,7 +27,7 @@ READER = "read-0123456789abcdef"
     ],
 )
 def test_a_client_of_ipv6_is_its_network(host: str, client: str) -> None:
-    assert access._client({"client": (host, 1)}) == client
+    assert access._address({"client": (host, 1)}) == client
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from service_chassis.http.bodies import JsonRoute
 from service_chassis.http.errors import add_error_handlers, of_status
 from service_chassis.http.origins import Hosts
 from service_chassis.http.ring import HttpMetrics, RequestRing
+from service_chassis.http.rules import Rules
 from starlette.types import Receive, Scope, Send
 
 from tests.unit.service_chassis.http.conftest import RULES, SETTINGS
@@ -86,6 +87,33 @@ async def test_requests_above_the_limit_wait_for_their_turn_and_not_for_ever(mon
     assert await asyncio.gather(*running) == [200, 200]
 
 
+async def test_one_client_has_half_of_the_places_of_requests_that_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    """IPv6 addresses of one network are one client. Those that wait for their own share stand in nobody's way."""
+    may_end = asyncio.Event()
+    running: list[str] = []
+
+    async def app(scope: Scope, _receive: Receive, send: Send) -> None:
+        running.append(scope["client"][0])
+        await may_end.wait()
+        await _answer(send)
+
+    ring = _ring(app, rules=replace(RULES, reads_in_parts=lambda _method, _path: "stream", places={"stream": 4}))
+    asked = [asyncio.create_task(_status(ring, "/stream", host=f"2001:db8::{number}")) for number in range(4)]
+    await asyncio.sleep(0)
+    assert running == ["2001:db8::0", "2001:db8::1"]
+    asked += [asyncio.create_task(_status(ring, "/stream", host=host)) for host in ("192.0.2.1", "192.0.2.2")]
+    await asyncio.sleep(0)
+    assert running[2:] == ["192.0.2.1", "192.0.2.2"]
+    with monkeypatch.context() as patch:
+        patch.setattr(ring_module, "WAIT_TIMEOUT_S", 0.01)
+        assert await _status(ring, "/stream", host="192.0.2.3") == 503
+    may_end.set()
+    assert await asyncio.gather(*asked) == [200] * 6
+    assert len(running) == 6
+    del asked
+    assert len(ring._in_parts["stream"]) == 0
+
+
 @pytest.mark.parametrize(
     ("query", "headers", "status"),
     [
@@ -122,12 +150,14 @@ async def _answer(send: Send) -> None:
     await send({"type": "http.response.body"})
 
 
-def _ring(app: Callable[..., Any], registry: CollectorRegistry | None = None) -> RequestRing:
+def _ring(app: Callable[..., Any], registry: CollectorRegistry | None = None, rules: Rules = RULES) -> RequestRing:
     metrics = HttpMetrics(registry or CollectorRegistry())
-    return RequestRing(app, metrics=metrics, hosts=Hosts(None), access=Access(RULES, SETTINGS))
+    return RequestRing(app, metrics=metrics, hosts=Hosts(None), access=Access(rules, SETTINGS))
 
 
-async def _status(ring: RequestRing, path: str, query: bytes = b"", headers: list[Any] | None = None) -> int:
+async def _status(
+    ring: RequestRing, path: str, query: bytes = b"", headers: list[Any] | None = None, host: str = "192.0.2.1"
+) -> int:
     statuses: list[int] = []
 
     async def receive() -> dict[str, Any]:
@@ -139,7 +169,7 @@ async def _status(ring: RequestRing, path: str, query: bytes = b"", headers: lis
 
     scope = {
         "type": "http", "method": "GET", "path": path, "raw_path": path.encode(), "query_string": query,
-        "headers": [(b"host", b"localhost"), *(headers or [])],
+        "headers": [(b"host", b"localhost"), *(headers or [])], "client": (host, 1),
     }  # fmt: skip
     await ring(scope, receive, send)
     return statuses[0]

@@ -32,8 +32,9 @@ from service_chassis.http.rules import PUBLIC, READ, Rules
 from service_chassis.http.settings import HttpSettings
 from service_chassis.rates import Rates
 
-#: The keys, in the ASGI scope, of the Principal and of the Access that admitted it.
+#: The keys, in the ASGI scope, of the Principal, of its client, and of the Access that admitted it.
 _PRINCIPAL = "service_chassis.http.principal"
+_CLIENT = "service_chassis.http.client"
 _ACCESS = "service_chassis.http.access"
 FILE_BYTES_MAX = 65_536
 TOKENS_MAX = 256
@@ -138,9 +139,11 @@ class Access:
             return
         offered = headers.getlist("authorization")
         principal = self._holder(offered)
+        has_token = self._tokens is not None and principal not in (None, _STRANGER)
+        client = f"name {principal.name}" if principal and has_token else f"at {_address(scope)}"
+        scope[_CLIENT] = client
         if self._rates is not None:
-            has_token = self._tokens is not None and principal not in (None, _STRANGER)
-            wait_s = self._rates.wait_s(f"name {principal.name}" if principal and has_token else f"at {_client(scope)}")
+            wait_s = self._rates.wait_s(client)
             if wait_s:
                 headers_ = {"retry-after": str(math.ceil(wait_s))}
                 raise self.rules.refusal(429, "Too many requests of this client.", headers_)
@@ -180,6 +183,12 @@ def caller(scope: Scope) -> Principal:
     return principal
 
 
+def client_of(scope: Scope) -> str:
+    """Return the client of an admitted request, whose requests are limited together: a token's name, or an address."""
+    client: str = scope[_CLIENT]
+    return client
+
+
 async def authorize(
     request: Request,
     _bearer: Annotated[HTTPAuthorizationCredentials | None, Depends(HTTPBearer(auto_error=False))],
@@ -189,7 +198,7 @@ async def authorize(
     access.authorize(request.method, request.scope["route"].path, caller(request.scope).role)
 
 
-def _client(scope: Scope) -> str:
+def _address(scope: Scope) -> str:
     """Return the client's address; of IPv6 the network, of which a client has all addresses."""
     host: str = scope["client"][0] if scope.get("client") else ""
     if ":" not in host:

@@ -8,7 +8,8 @@
 5. The sender of each request is known before its body is read: see `access`. A change leaves an audit line.
 6. Limits: a request counts from the moment at which its body is there (see `bodies`) to the beginning of its answer.
    RUNNING_MAX run at once. More wait for at most WAIT_TIMEOUT_S, if they are no more than WAITING_MAX. Probes do not
-   wait. Requests whose endpoint reads the body have places of their kind, from their head to the end of their answer.
+   wait. Requests whose endpoint reads the body have places of their kind, from their head to the end of their answer;
+   one client has half of them at most.
 7. Requests are counted and timed by route template, never by raw path.
 8. An unhandled exception is logged whole and answered with a 500 that does not mention it.
 9. HEAD is a GET whose answer ends with its head. An endpoint of a stream finds HEAD_KEY and opens none.
@@ -31,11 +32,12 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service_chassis import logs
 from service_chassis.http import errors
-from service_chassis.http.access import Access
+from service_chassis.http.access import Access, client_of
 from service_chassis.http.audit import NO_ANSWER, Audit
 from service_chassis.http.bodies import BODY_KEY, Body
 from service_chassis.http.connections import FIELDS_MAX
 from service_chassis.http.origins import PROBES, Hosts
+from service_chassis.http.places import Places, Share
 from service_chassis.http.rules import Rules
 
 #: The key of the RequestContext in the ASGI scope.
@@ -101,7 +103,7 @@ class RequestRing:
         self._correlation_ids = itertools.count(1)
         self._waiting = 0
         self._running = asyncio.Semaphore(RUNNING_MAX)
-        self._in_parts = {kind: asyncio.Semaphore(places) for kind, places in self._rules.places.items()}
+        self._in_parts = {kind: Places(places) for kind, places in self._rules.places.items()}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -136,9 +138,9 @@ class RequestRing:
             if scope["path"] in PROBES:
                 await self._app(scope, body.receive, answer.send)
                 return
-            turns = self._in_parts[in_parts] if in_parts else self._running
+            turns = self._in_parts[in_parts].of(client_of(scope)) if in_parts else self._running
             await self._take_turn(turns)
-            answer.turn = None if in_parts else turns
+            answer.turn = None if isinstance(turns, Share) else turns
             try:
                 async with asyncio.timeout(REQUEST_TIMEOUT_S) as answer.time_limit:
                     await self._app(scope, body.receive, answer.send)
@@ -155,8 +157,8 @@ class RequestRing:
             log.exception("request failed", request_id=context.request_id, correlation_id=context.correlation_id)
             await self._give(scope, body, answer, self._rules.refusal(500, "The server met an unexpected error."))
 
-    async def _take_turn(self, turns: asyncio.Semaphore) -> None:
-        """Acquire a semaphore of running requests. Raises ApiError if there are too many requests."""
+    async def _take_turn(self, turns: asyncio.Semaphore | Share) -> None:
+        """Acquire a place among running requests. Raises ApiError if there are too many requests."""
         if not turns.locked():
             await turns.acquire()
             return

@@ -32,7 +32,7 @@ class Rules:
     #: (method, path) -> the kind of requests whose endpoint reads the body as it arrives, with limits for it alone;
     #: empty: the body is read first.
     reads_in_parts: Callable[[str, str], str] = lambda _method, _path: ""
-    #: The most requests of each of these kinds at once.
+    #: The most requests of each of these kinds at once; of one client, half as many.
     places: Mapping[str, int] = field(default_factory=dict)
     #: path -> the beginning of it that links keep and routes do not have.
     root_path: Callable[[str], str] = lambda _path: ""
