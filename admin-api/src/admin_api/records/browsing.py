@@ -25,7 +25,7 @@ from admin_api import errors
 from admin_api.answer_memory import ANSWER_BYTES_MAX, AnswerTooLargeError
 from admin_api.kafka_clients import KafkaClient
 from admin_api.records.conditions import Filter
-from admin_api.records.decoding import records_of
+from admin_api.records.decoding import DECOMPRESSED_BYTES_MAX, records_of
 from admin_api.records.limits import ROWS_BYTES_MAX, Work
 from admin_api.records.rendering import Formats, render
 
@@ -36,6 +36,8 @@ _FETCH_PARTITIONS = 32
 _FIRST_WINDOW = 32
 #: Bytes of a record that is kept as it is until its window is read.
 _SMALL_BYTES = 4096
+#: Bytes that a fault counts in the answer: a page has some thousands at most.
+_FAULT_BYTES = 1024
 _OFFSET_OUT_OF_RANGE = 1
 LARGE_BATCH = f"a record batch of more than {ANSWER_BYTES_MAX} bytes"
 
@@ -130,11 +132,12 @@ class Browse:
         """Make the page; return whether a limit of work ended it early. Raises ApiError."""
         while len(self.rows) < self._limit:
             hungry = [each for each in self._partitions.values() if each.is_hungry]
-            if hungry and self._work.is_done and self._progressed:
+            is_done = self._work.is_done
+            if hungry and is_done and self._progressed:
                 self._merge(all_partitions=True)
                 return len(self.rows) < self._limit
             if hungry:
-                await self._load(hungry[:_FETCH_PARTITIONS])
+                await self._load(hungry[: 1 if is_done else _FETCH_PARTITIONS])
             elif not self._merge():
                 break
         return False
@@ -178,7 +181,8 @@ class Browse:
                 self._topic, positions, bytes_max=FETCH_BYTES, read_committed=self._read_committed
             ):
                 is_first = answer.partition == first
-                await self._read(self._partitions[answer.partition], answer, is_first=is_first)
+                if is_first or not self._work.is_done:
+                    await self._read(self._partitions[answer.partition], answer, is_first=is_first)
         except AnswerTooLargeError:
             if len(partitions) > 1:  # find the one whose batch it is
                 for each in partitions:
@@ -192,9 +196,7 @@ class Browse:
         if large is None:
             self._give_up(partition, position, LARGE_BATCH)
             return
-        self.faults.append(
-            Fault(partition.unread.partition, max(large.base_offset, partition.unread.start), LARGE_BATCH)
-        )
+        self._add_fault(partition, max(large.base_offset, partition.unread.start), LARGE_BATCH)
         if self._newest_first and position == partition.low:
             partition.low = max(partition.unread.start, min(partition.low, large.base_offset))
         self._advance(partition, large.last_offset + 1)
@@ -210,11 +212,15 @@ class Browse:
         after = position
         try:
             for batch, is_visible in answer.batches():
+                await self._work.pause()
                 if batch.base_offset >= partition.unread.end:
                     after = partition.unread.end
                     break
                 after = await self._read_batch(partition, batch, position, is_visible=is_visible)
                 if len(partition.ready) >= self._limit or after <= batch.last_offset:
+                    break
+                # A window that ends early is read again. One is read whole, so that each page goes on.
+                if self._work.is_done and after > position and (self._progressed or not self._newest_first):
                     break
         except DecodeError as error:
             self._give_up(partition, after, str(error))
@@ -243,7 +249,8 @@ class Browse:
                 if self._filter.admits(unread.partition, record) and self._keep(partition, record):
                     return record.offset + 1
         except DecodeError as error:
-            self.faults.append(Fault(unread.partition, batch.base_offset, str(error)))
+            self._add_fault(partition, batch.base_offset, str(error))
+            partition.bytes += DECOMPRESSED_BYTES_MAX  # so long it may have taken: the next window is small
         return end
 
     def _keep(self, partition: _Partition, record: Record) -> bool:
@@ -291,9 +298,13 @@ class Browse:
             record, row = partition.found.pop()
             partition.ready.append(row or self._row(partition, record))
 
+    def _add_fault(self, partition: _Partition, offset: int, message: str) -> None:
+        self.faults.append(Fault(partition.unread.partition, offset, message))
+        self._work.rows_bytes += _FAULT_BYTES
+
     def _give_up(self, partition: _Partition, offset: int, message: str) -> None:
         """Read no more of a partition; show the rows before the fault."""
-        self.faults.append(Fault(partition.unread.partition, offset, message))
+        self._add_fault(partition, offset, message)
         self._show(partition)
         partition.unread.start = partition.unread.end
         self._progressed = True

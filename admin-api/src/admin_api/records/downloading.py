@@ -50,6 +50,7 @@ async def lines(
             for answer in answers:
                 errors.check(answer.error_code)
                 for batch, is_visible in answer.batches():
+                    await work.pause()
                     position = batch.last_offset + 1
                     try:
                         for record in await records_of(batch) if is_visible else ():

@@ -26,7 +26,7 @@ import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 
-from protocol_lib.client import FetchedPartition
+from protocol_lib.client import FetchedBatch, FetchedPartition
 from protocol_lib.errors import DecodeError
 
 from admin_api import errors
@@ -155,21 +155,36 @@ class Tail:
         errors.check(answer.error_code)
         try:
             for batch, is_visible in answer.batches():
-                for record in await records_of(batch) if is_visible else ():
-                    if record.offset < position:
-                        continue
-                    await self._work.pause()
-                    if not (self._scanned.spend(1) and self._bytes.is_left and self._events.is_left):
-                        self._drop(partition, record.offset, answer.high_watermark, piece)
-                        return
-                    if self._filter.admits(partition, record):
-                        text = render(partition, record, self._formats).encode()
-                        self._events.spend(1)
-                        self._bytes.spend(len(text))
-                        piece += b"data: %s\n\n" % text
+                await self._work.pause()
+                if is_visible and not await self._read_batch(partition, batch, position, piece):
+                    self._drop(partition, self._positions[partition], answer.high_watermark, piece)
+                    return
                 self._positions[partition] = max(position, batch.last_offset + 1)
-        except DecodeError:
+        except DecodeError:  # nothing says where the next batch begins
             await self._skip(partition, self._positions[partition], piece)
+
+    async def _read_batch(self, partition: int, batch: FetchedBatch, position: int, piece: bytearray) -> bool:
+        """Add the events of a batch; return False where the allowance ends, which is the partition's next offset."""
+        try:
+            for record in await records_of(batch):
+                await self._work.pause()
+                if record.offset < position:
+                    continue
+                if not (self._scanned.spend(1) and self._bytes.is_left and self._events.is_left):
+                    self._positions[partition] = record.offset
+                    return False
+                if self._filter.admits(partition, record):
+                    text = render(partition, record, self._formats).encode()
+                    self._events.spend(1)
+                    self._bytes.spend(len(text))
+                    piece += b"data: %s\n\n" % text
+        except DecodeError:
+            start = max(position, batch.base_offset)
+            if not self._events.spend(1):
+                self._positions[partition] = start
+                return False
+            self._drop(partition, start, batch.last_offset + 1, piece)
+        return True
 
     async def _skip(self, partition: int, position: int, piece: bytearray) -> None:
         """Go on with the newest record: those from the position on are gone, or cannot be read."""

@@ -118,12 +118,14 @@ async def get_record(
     (range_,) = await bounds(calls, topic_name, await partitions_of(calls, topic_name, partition_id))
     if not range_.start <= offset < range_.end:
         raise errors.not_found(f"The partition has the offsets from {range_.start} to the one before {range_.end}.")
+    work = Work()
     async with _clients(request).borrow(BROWSE) as client:
         try:
             for answer in await client.fetch(topic_name, {partition_id: offset}, bytes_max=1):
                 errors.check(answer.error_code)
                 for batch, is_visible in answer.batches():
                     for record in await records_of(batch) if is_visible else ():
+                        await work.pause()
                         if record.offset == offset:
                             return await _whole(
                                 request, partition_id, record, Formats(key_format, value_format, whole=True)
