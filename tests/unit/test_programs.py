@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
 from pathlib import Path
@@ -26,3 +27,26 @@ def test_every_program_finds_what_it_imports(folder: str) -> None:
         [sys.executable, "-c", imports], cwd=ROOT, env=PROGRAM_ENVIRONMENT, capture_output=True, text=True
     )
     assert (process.returncode, process.stderr) == (0, "")
+
+
+def _starts(source: str) -> list[bool]:
+    """Return for each `sys.executable, …, "-m"` of a source whether -P keeps the current folder off its path."""
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        given = node.elts if isinstance(node, ast.List) else node.args if isinstance(node, ast.Call) else []
+        words = [each.value if isinstance(each, ast.Constant) else ast.unparse(each) for each in given]
+        if "sys.executable" in words and "-m" in words:
+            found.append("-P" in words)
+    return found
+
+
+def test_no_program_of_the_product_runs_modules_of_the_current_folder() -> None:
+    """It is a folder of the user, or of others: a `json.py` there must not be run."""
+    starts = {
+        str(path.relative_to(ROOT)): found
+        for folder in ("admin-api", "assembly", "gateway-svc", "protocol-lib", "services", "spark", "storage-svc")
+        for path in (ROOT / folder).rglob("src/**/*.py")
+        if (found := _starts(path.read_text()))
+    }
+    assert len(starts) >= 4
+    assert [path for path, found in starts.items() if not all(found)] == []

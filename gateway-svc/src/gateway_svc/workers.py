@@ -151,6 +151,7 @@ class _Worker:
             began = clock()
             self._process = await asyncio.create_subprocess_exec(
                 sys.executable,
+                "-P",
                 "-m",
                 "gateway_svc",
                 env={**os.environ, **self._settings},

@@ -1,5 +1,6 @@
 """The completion scripts, in the shells that they are for."""
 
+import json
 import os
 import pty
 import re
@@ -40,6 +41,7 @@ TABLES = {
     "millrace group copy billing ": [],
     "millrace profile use p": ["prod"],
     "millrace storage verify data/or": ["data/orders-0"],
+    "millrace storage verify nothing": [],
     "millrace up --data-dir da": ["data"],
 }
 
@@ -54,7 +56,7 @@ AVAILABLE = [
 def scripts(tmp_path, monkeypatch):
     """The folder of the scripts, which ask a program of this test for names."""
     names = {"topics": ["orders", "other"], "groups": ["billing", *HOSTILE], "profiles": ["prod", "test"]}
-    (tmp_path / "program").write_text(f"import sys; print(*{names!r}[sys.argv[4]], sep='\\n')")
+    (tmp_path / "program").write_text(f"import sys; print(*{names!r}[sys.argv[5]], sep='\\n')")
     fake = tmp_path / "python"
     fake.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -I -S {tmp_path}/program "$@"\n')
     fake.chmod(0o755)
@@ -78,7 +80,8 @@ def completed(shell, line):
         stubs = (
             'compadd() { shift; local each; for each in "$@"; do'
             ' [[ $each == "$words[CURRENT]"* ]] && print -r -- "$each"; done }; '
-            "_files() { print -rl -- ${words[CURRENT]}*(N) }; "
+            "_files() { print -rl -- ${words[CURRENT]}* }; "
+            "setopt nullglob extendedglob rcexpandparam; "  # those of the completion system, on which _files relies
         )
         code = f"source ./script.zsh; {stubs} words=({listed}); CURRENT={len(words)}; _millrace; true"
     else:
@@ -115,6 +118,19 @@ def test_names_are_text_and_nothing_of_them_is_run(shell, scripts):
         found = [each for each in found if each != "-x"]
     assert sorted(found) == expected
     assert not (scripts / "broken").exists()
+
+
+@pytest.mark.parametrize("shell", AVAILABLE)
+def test_nothing_of_the_current_folder_is_run(shell, home, monkeypatch):
+    (home / "millrace").mkdir()
+    profiles = {"current": "", "profiles": {"prod": {"rest": "h:1", "kafka": "h:1", "token_file": ""}}}
+    (home / "millrace" / "profiles.json").write_text(json.dumps(profiles))
+    (home / f"script.{shell}").write_text(script(shell, TREE))
+    for module in ("typer", "json", "millrace"):
+        (home / f"{module}.py").write_text("open('broken', 'w')")
+    monkeypatch.chdir(home)
+    assert completed(shell, "millrace profile use p") == ["prod"]
+    assert not (home / "broken").exists()
 
 
 @pytest.mark.parametrize("shell", AVAILABLE)

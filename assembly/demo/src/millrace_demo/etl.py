@@ -70,7 +70,7 @@ def fetch_jars(household: Household, jars: Path) -> None:
     """Fetch the Kafka connector by Spark's Ivy, once per checkout."""
     temporary = household.folder("millrace-demo-jars-")
     jars.parent.mkdir(parents=True, exist_ok=True)
-    command = [sys.executable, "-m", "spark_etl", "jars", str(jars)]
+    command = [sys.executable, "-P", "-m", "spark_etl", "jars", str(jars)]
     log = temporary / "jars.log"
     with log.open("w") as output:
         child = household.start(
@@ -86,7 +86,7 @@ def run(household: Household, job: Job, on_event: Callable[[dict[str, Any]], Non
     log = job.folder / "etl.log"
     child = household.start(
         "etl",
-        [sys.executable, "-m", "spark_etl", "run", str(job.pipeline)],
+        [sys.executable, "-P", "-m", "spark_etl", "run", str(job.pipeline)],
         environment=job.environment(),
         stdout=PIPE,
         stderr=PIPE,

@@ -72,7 +72,7 @@ class Child:
         blocked = signal.pthread_sigmask(signal.SIG_BLOCK, _STOP_SIGNALS)  # a child has the mask of its parent
         try:
             self.popen = subprocess.Popen(
-                self.process.command or [sys.executable, "-m", "millrace.service", self.process.service],
+                self.process.command or [sys.executable, "-P", "-m", "millrace.service", self.process.service],
                 env={**os.environ, **self.process.settings},
                 stdin=theirs.fileno(),
                 process_group=0,

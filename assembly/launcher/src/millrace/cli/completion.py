@@ -45,7 +45,7 @@ def script(shell: Shell, tree: list[Command]) -> str:
         },
         "argument": {place: kind for each in tree for place, kind in _arguments(each)},
     }
-    program = f"{shlex.quote(sys.executable)} -m millrace"
+    program = f"{shlex.quote(sys.executable)} -P -m millrace"  # -P: nothing of the folder that the user is in is run
     if shell == "fish":
         return "\n".join([*(_fish(name, table) for name, table in tables.items()), FISH.replace("MILLRACE", program)])
     functions = "\n".join(_posix(name, table) for name, table in tables.items())

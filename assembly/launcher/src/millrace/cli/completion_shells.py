@@ -77,7 +77,6 @@ complete -F _millrace millrace
 
 ZSH = r"""
 _millrace() {
-    emulate -L zsh
     local at kind is_value REPLY current="${words[CURRENT]}"
     local -a found
     _millrace_state "${(@Q)words[2,CURRENT-1]}"
