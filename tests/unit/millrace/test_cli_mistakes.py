@@ -71,7 +71,14 @@ def test_a_name_that_is_no_text(other_server):
         *((line, "") for line in (b"", b"[]", b"1", b'{"headers": [1]}', b'{"value_base64": "!"}')),
         (b"[" * 100_000, "RecursionError"),
         (b'{"value": "\\ud800"}', "UnicodeEncodeError"),
-        (b'{"headers": [{"name": "\\ud800", "value": "x"}]}', "UnicodeEncodeError"),
+        (b'{"value": "", "headers": [{"name": "\\ud800", "value": "x"}]}', "UnicodeEncodeError"),
+        (b'{"key": "k", "vlaue": "new"}', "ValueError: unknown field 'vlaue'$"),
+        (b'{"key": "k", "value": "v", "hedaers": []}', "ValueError: unknown field 'hedaers'$"),
+        (b'{"value": "v", "headers_base64": ""}', "ValueError: unknown field 'headers_base64'$"),
+        (b'{"key": "k"}', "ValueError: no value; null is written as null$"),
+        (b'{"value": "v", "value_base64": "dg=="}', "ValueError: both value and value_base64$"),
+        (b'{"value": "v", "headers": [{"name": "a"}]}', "ValueError: no value"),
+        (b'{"value": "v", "headers": [{"name": "a", "vlaue": "b"}]}', "ValueError: unknown field 'vlaue'$"),
     ],
 )
 def test_a_line_that_is_no_record(line, reason):

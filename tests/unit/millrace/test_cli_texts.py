@@ -118,6 +118,7 @@ async def test_properties_are_arguments_of_the_clients():
         ("fetch.min.bytes=x", "fetch.min.bytes=x is not a number from 1"),
         ("isolation.level=all", "isolation.level=all is not read_uncommitted or read_committed"),
         ("client.id", "'client.id' is not NAME=VALUE"),
+        ("sasl.password:hun=ter2", "sasl.password… is no property of this client"),
     ],
 )
 def test_properties_that_are_refused(text, reason):
@@ -154,7 +155,7 @@ def test_properties_of_security():
         (b'{"value": 1, "value": [1e5, "\\u00e9,}"] }', b'[1e5, "\\u00e9,}"]'),
         (b'{"key": "k", "headers": [], "value": true}', b"true"),
         (b'{"value": "1.10"}', b"1.10"),
-        (b"{}", None),
+        (b'{"value": null, "topic": "t", "partition": 1, "offset": 2, "timestamp": 3}', None),
     ],
 )
 def test_a_value_keeps_the_letters_that_it_has_in_the_line(line, value):

@@ -5,7 +5,8 @@
     \\n \\r \\t \\0 \\xHH \\\\
 
 A length of -1 stands for null. A JSON object has `key`, `value` and the `name` of a header as text. Where the bytes are
-not UTF-8 it has `key_base64` and so on, so that every record can be written and read again.
+not UTF-8 it has `key_base64` and so on, so that every record can be written and read again. A record that is read has a
+value, because one without it deletes the key of a compacted topic: a null must be written. Other fields are refused.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from __future__ import annotations
 import base64
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -41,7 +42,6 @@ class NewRecord:
     value: bytes | None
     key: bytes | None = None
     headers: tuple[tuple[str, bytes | None], ...] = ()
-    partition: int | None = None
 
 
 _Piece = Callable[[ShownRecord], bytes]
@@ -132,7 +132,10 @@ def from_json(line: bytes, number: int) -> NewRecord:
     try:
         text = line.decode()
         row = json.loads(text)
-        headers = tuple((_name(each), _bytes("value", each)) for each in row.get("headers", ()))
+        _check_fields(row, _PLACE, ("key", "value", "headers"))
+        for each in (given := row.get("headers", ())):
+            _check_fields(each, (), ("name", "value"))
+        headers = tuple((_name(each), _bytes("value", each)) for each in given)
         written = _members(text) if any(_is_json(row.get(name)) for name in ("key", "value")) else {}
         return NewRecord(_bytes("value", row, written), _bytes("key", row, written), headers)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
@@ -147,7 +150,27 @@ def from_line(line: bytes, key_delimiter: bytes | None, *, null_if_empty: bool =
     return NewRecord(value or None, key or None) if null_if_empty else NewRecord(value, key)
 
 
+#: Fields of a written record that a new one does not keep.
+_PLACE = ("topic", "partition", "offset", "timestamp")
+
+
+def _check_fields(row: object, ignored: Sequence[str], fields: Sequence[str]) -> None:
+    """Raise ValueError for an object with other fields than these, with a field twice, or without a value."""
+    if not isinstance(row, dict):
+        raise ValueError(f"{type(row).__name__} instead of an object")
+    known = {*ignored, *fields, *(f"{each}_base64" for each in fields if each != "headers")}
+    for name in row:
+        if name not in known:
+            raise ValueError(f"unknown field {name[:_NAME_SHOWN]!r}")
+        if f"{name}_base64" in row:
+            raise ValueError(f"both {name} and {name}_base64")
+    if "value" not in row and "value_base64" not in row:
+        raise ValueError("no value; null is written as null")
+
+
 _SPACE = re.compile(r"[ \t\n\r]*")
+#: Letters that a message has of a field's name.
+_NAME_SHOWN = 100
 
 
 def _members(text: str) -> dict[str, str]:

@@ -45,7 +45,11 @@ def produce(
     properties: Properties = None,
     kafka: Kafka = None,
 ) -> None:
-    """Produce a record for each line of standard input, with acks=all."""
+    """Produce a record for each line of standard input, with acks=all.
+
+    With --input json-each-row a line is an object with `value`, and with `key` and `headers` if there are any. Other
+    fields are refused, but for those that consume --output json-each-row writes. `null` as value deletes a key.
+    """
     from millrace.cli.client_properties import PRODUCER, read_properties
     from millrace.cli.kafka import run, settings
     from millrace.cli.production import Production, produce_lines
