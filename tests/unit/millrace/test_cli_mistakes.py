@@ -25,6 +25,10 @@ EMPTY = "the address is empty; is a shell variable not set?"
         (["topic", "list", "--rest", "two words:80"], "--rest: 'two words:80' is not host:port or a URL"),
         (["topic", "list", "--rest", "http://[::1"], "--rest: 'http://[::1' is not host:port or a URL"),
         (["topic", "list", "--rest", "h" * 70], f"--rest: '{'h' * 70}' is not host:port or a URL"),
+        (["topic", "list", "--rest", "http://bob:hun/t@er2@h:8"], "--rest: 'http://…@h:8' is not host:port or a URL"),
+        (["topic", "list", "--rest", "h?token=hunter2"], "--rest: 'h?…' is not host:port or a URL"),
+        (["group", "delete", "g", "--kafka", "bob:hunter2@h:9092"], "--kafka: '…@h:9092' is not host:port"),
+        (["consume", "t", "-X", "sasl.password:hunter2"], "-X: 'sasl.password…' is not NAME=VALUE"),
         (["topic", "delete", "t", "--yes", "--rest", ""], f"--rest: {EMPTY}"),
         (["group", "delete", "g", "--yes", "--kafka", ""], f"--kafka: {EMPTY}"),
         (["consume", "t", "-G", ""], "--group: the name is empty; is a shell variable not set?"),
@@ -144,6 +148,24 @@ def shell(command, **environment):
 def test_a_reader_that_leaves():
     run = shell("millrace settings | true; echo ${PIPESTATUS[0]}")
     assert (run.stdout, run.stderr) == ("0\n", "")
+
+
+@pytest.mark.parametrize("end", ["raise CliError('refused')", "raise SystemExit(1)", "return 1"])
+@pytest.mark.parametrize("write", ["print", "output.tell"])
+def test_a_refusal_counts_more_than_a_reader_that_has_left(write, end):
+    program = (
+        "import sys; from millrace.cli import commands, output; from millrace.cli.errors import CliError\n"
+        f"def work():\n    {write}('one is done')\n    {end}\n"
+        "sys.exit(commands._ended(work))"
+    )
+    reads, writes = os.pipe()
+    os.close(reads)
+    buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    run = subprocess.run(
+        (sys.executable, "-c", program), stdout=writes, stderr=subprocess.PIPE, timeout=60, env=buffered
+    )
+    os.close(writes)
+    assert (run.returncode, run.stderr) == (1, b"millrace: refused\n" if "refused" in end else b"")
 
 
 @pytest.mark.parametrize("command", ["settings", "profile list"])

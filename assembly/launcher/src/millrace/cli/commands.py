@@ -151,13 +151,16 @@ def _run_program(name: str, arguments: list[str]) -> int:
 
 
 def _ended(work: Callable[[], int]) -> int:
+    """Return the exit status of a command. What it refused counts more than what becomes of its output."""
+    status = 0
     try:
-        status = _status(work)
+        try:
+            status = _status(work)
+        except CliError as error:
+            status = error.status
+            print(f"millrace: {error}", file=sys.stderr)
         sys.stdout.flush()
         return status
-    except CliError as error:
-        print(f"millrace: {error}", file=sys.stderr)
-        return error.status
     except UnicodeEncodeError as error:
         # Python keeps bytes of the command line that are not UTF-8 as lone surrogates.
         if not any("\ud800" <= each <= "\udfff" for each in error.object):
@@ -168,12 +171,12 @@ def _ended(work: Callable[[], int]) -> int:
         return 130
     except BrokenPipeError:  # the reader has left, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        return 0
+        return status
     except OSError as error:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # or the interpreter's last flush would fail, too
         place = error.filename or "standard output"
         print(f"millrace: {place}: {error.strerror or error}", file=sys.stderr)
-        return FAILED
+        return status or FAILED
 
 
 def _status(work: Callable[[], int]) -> int:

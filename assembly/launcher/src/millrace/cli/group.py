@@ -11,7 +11,7 @@ from millrace.cli.errors import CliError
 from millrace.cli.group_offsets import commit, copy, seek
 from millrace.cli.names import matching
 from millrace.cli.options import Format, Kafka, Output, Properties, Regex, Rest, Yes
-from millrace.cli.output import done, note, show
+from millrace.cli.output import done, note, show, tell
 from millrace.cli.rest import RestClient
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def describe(
     from millrace.cli.kafka import administer
 
     async def describe_each(admin: Admin) -> list[dict[str, Any]]:
-        found = await _named(admin, names) if regex else names
+        found = await _named(admin, names) if regex else list(dict.fromkeys(names))
         return [await _described(admin, name) for name in found]
 
     groups = administer(kafka, describe_each, properties)
@@ -97,7 +97,7 @@ def delete(
     from millrace.cli.members import described_group, members_sentence, refuse_members
 
     async def remove(admin: Admin) -> list[dict[str, Any]]:
-        found = await _named(admin, names) if regex else names
+        found = await _named(admin, names) if regex else list(dict.fromkeys(names))
         warnings = [members_sentence(await described_group(admin, name)) for name in found]
         if yes:
             refuse_members(*warnings)
@@ -111,7 +111,7 @@ def delete(
             rows.append({"group": name, "offsets": len(offsets), "deleted": yes})
             if output is Format.TABLE:
                 verb = "deleted" if yes else "would delete"
-                print(f"{verb}: {name}, committed offsets of {len(offsets)} partitions", flush=True)
+                tell(f"{verb}: {name}, committed offsets of {len(offsets)} partitions")
         return rows
 
     rows = administer(kafka, remove, properties)

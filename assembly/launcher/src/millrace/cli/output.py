@@ -45,6 +45,14 @@ def done(sentence: str, row: Row | Sequence[Row], form: Format) -> None:
         show(row, form)
 
 
+def tell(sentence: str) -> None:
+    """Print an outcome at once, where more is to be done: a command goes on when the reader of its output has left."""
+    try:
+        print(sentence, flush=True)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def note(sentence: str) -> None:
     """Print a remark on standard error, where it does not mix with the answer."""
     if sys.stderr is not None:

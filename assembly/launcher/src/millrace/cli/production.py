@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import sys
@@ -15,6 +16,7 @@ from protocol_lib.client import ClientSettings, Producer, RecordMetadata
 
 from millrace.cli.errors import CliError
 from millrace.cli.kafka import started
+from millrace.cli.output import note
 from millrace.cli.output_pipe import OutputPipe
 from millrace.cli.record_format import NewRecord, from_json, from_line
 
@@ -23,6 +25,8 @@ _READ_BYTES = 1 << 16
 LINE_BYTES_MAX = 64 << 20
 #: Positions that wait for standard output; more records are sent when it has taken some.
 _POSITIONS_MAX = 10_000
+#: Time that standard output has for the last positions when the command is ended, in seconds.
+_LAST_WRITE_S = 0.5
 
 #: Form of what is printed of stored records: a line for each partition at the end, or text or JSON for each record.
 Positions = Literal["none", "summary", "text", "json-each-row"]
@@ -51,35 +55,52 @@ class Production:
 
 
 async def produce_lines(settings: ClientSettings, given: Production) -> None:
-    """Send each line of standard input. Raises CliError or KafkaError for the first record that is refused."""
+    """Send each line of standard input. Raises CliError or KafkaError for the first record that is refused.
+
+    What has been stored is printed, however it ends. A refusal is raised rather than another reason for the end.
+    """
     if sys.stdin is None:
         raise CliError("standard input is closed")
     producer = Producer(settings, compression=given.codec, **{"block_ms": 10_000, **given.arguments})
     await started(producer.start(), settings)
     outcome = _Outcome(given.positions)
+    end: BaseException | None = None
     try:
-        number = 0
-        async for line in _lines():
-            number += 1
-            record = given.record(line, number)
-            sent = await producer.send(
-                given.topic,
-                record.value,
-                key=record.key,
-                partition=given.partition,
-                headers=(*record.headers, *given.headers),
-            )
-            sent.add_done_callback(outcome.note)
-            await outcome.room()
-            if outcome.failures:
-                break
-        await producer.flush()
-        await outcome.print_rest()
-    finally:
-        outcome.cancel()
-        await producer.close()
+        try:
+            await _send_lines(producer, given, outcome)
+        finally:
+            await producer.close()
+        await outcome.print_rest(None)
+    except (Exception, asyncio.CancelledError) as error:
+        end = error
+        if not isinstance(error, OSError):
+            with contextlib.suppress(OSError):  # its reader has left, which is not why the command ends
+                await outcome.print_rest(_LAST_WRITE_S)
     if outcome.failures:
+        if isinstance(end, CliError):
+            note(str(end))
         raise outcome.failures[0]
+    if end is not None:
+        raise end
+
+
+async def _send_lines(producer: Producer, given: Production, outcome: _Outcome) -> None:
+    """Send lines until their end, or until a record is refused."""
+    number = 0
+    async for line in _lines():
+        number += 1
+        record = given.record(line, number)
+        sent = await producer.send(
+            given.topic,
+            record.value,
+            key=record.key,
+            partition=given.partition,
+            headers=(*record.headers, *given.headers),
+        )
+        sent.add_done_callback(outcome.note)
+        await outcome.room()
+        if outcome.failures:
+            return
 
 
 class _Outcome:
@@ -117,17 +138,15 @@ class _Outcome:
         """Wait while too many positions wait for standard output."""
         await self._has_room.wait()
 
-    async def print_rest(self) -> None:
-        """Print what is left. Raises OSError when standard output takes no more."""
+    async def print_rest(self, limit_s: float | None) -> None:
+        """Print what is left, for at most so many seconds. Raises OSError when standard output takes no more."""
+        if self._printing is None:
+            return
         self._is_last = True
         self._changed.set()
-        if self._printing is not None:
-            await self._printing
-
-    def cancel(self) -> None:
-        if self._printing is not None:
-            self._printing.cancel()
-            self._printing.add_done_callback(lambda task: task.cancelled() or task.exception())
+        await asyncio.wait({self._printing}, timeout=limit_s)
+        if self._printing.done():
+            self._printing.result()
 
     async def _print(self) -> None:
         output = OutputPipe(sys.stdout.fileno())

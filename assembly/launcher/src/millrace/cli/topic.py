@@ -9,7 +9,7 @@ import typer
 from millrace.cli.errors import FAILED, USAGE, CliError
 from millrace.cli.names import matching
 from millrace.cli.options import Format, Kafka, Output, Properties, Regex, Rest, Yes, pairs
-from millrace.cli.output import done, note, show
+from millrace.cli.output import done, note, show, tell
 from millrace.cli.records import consume, produce
 from millrace.cli.rest import RefusalError, RestClient
 
@@ -69,7 +69,7 @@ def create(
         body["configs"] = [{"name": name, "value": value} for name, value in configs.items()]
     rows: list[dict[str, Any]] = []
     with RestClient(rest) as client:
-        for name in names:
+        for name in dict.fromkeys(names):
             try:
                 made = client.call("POST", "topics", body={**body, "topic_name": name})
             except RefusalError as refusal:
@@ -80,7 +80,7 @@ def create(
             rows.append({"topic": name, "partitions": count, "created": not check, "error": None})
             if output is Format.TABLE:
                 verb = "could be created" if check else "created"
-                print(f"{verb}: {name}, {_count(count)}", flush=True)
+                tell(f"{verb}: {name}, {_count(count)}")
     if output is not Format.TABLE:
         show(rows, output)
     if any(row["error"] for row in rows):
@@ -105,7 +105,7 @@ def describe(
     from millrace.cli.kafka import administer, topic_partitions
 
     with RestClient(rest) as client:
-        found = _named(client, names) if regex else names
+        found = _named(client, names) if regex else list(dict.fromkeys(names))
         # Of a topic named "-" the REST API returns the configs of all topics.
         configs = {
             name: {
@@ -203,7 +203,7 @@ def delete(
                 client.call("DELETE", "topics", name)
             rows.append({"topic": name, "partitions": partitions, "deleted": yes})
             if output is Format.TABLE:
-                print(f"{'deleted' if yes else 'would delete'}: {name}, {_count(partitions)}", flush=True)
+                tell(f"{'deleted' if yes else 'would delete'}: {name}, {_count(partitions)}")
     if output is not Format.TABLE:
         show(rows, output)
     elif not yes:
