@@ -7,6 +7,7 @@ import subprocess
 import time
 
 import pytest
+from protocol_lib.client import Consumer
 
 from tests.unit.millrace.conftest import MILLRACE, LineReader
 
@@ -235,3 +236,61 @@ def test_ctrl_c_ends_a_producer_that_waits_for_a_line(run):
         typed.send_signal(signal.SIGINT)
         assert typed.wait(30) == 130
         assert typed.stderr.read() == b""
+
+
+ENDS = {
+    "refused record": (b"x" * 5000 + b"\n", 1, b"millrace: told-"),
+    "no record": (b'{"value": "\xff"}\n', 1, b"millrace: line 2 is not a record in JSON: "),
+    "SIGTERM": (signal.SIGTERM, 143, b""),
+    "SIGINT": (signal.SIGINT, 130, b""),
+}
+
+
+@pytest.mark.parametrize("has_reader", [True, False], ids=["reader", "reader has left"])
+@pytest.mark.parametrize("end", ENDS)
+def test_a_producer_says_what_is_stored_however_it_ends(end, has_reader, run, up):
+    cause, status, error = ENDS[end]
+    topic = f"told-{end.replace(' ', '-')}-{has_reader}"
+    run("topic", "create", topic, "-c", "max.message.bytes=200")
+    form = "summary" if has_reader else "text"
+    as_json = ("--input", "json-each-row") if end == "no record" else ()
+    reads, writes = os.pipe()
+    if not has_reader:
+        os.close(reads)
+    command = [*MILLRACE, "produce", topic, "--output", form, *as_json, "--kafka", up.kafka]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=writes, stderr=subprocess.PIPE) as process:
+        os.close(writes)
+        process.stdin.write(b'{"value": "first"}\n')
+        process.stdin.flush()
+        run.consumed(topic, "-o", "beginning", "-c", "1")
+        if isinstance(cause, bytes):
+            process.stdin.write(cause)
+            process.stdin.close()
+        else:
+            process.send_signal(cause)
+        assert process.wait(30) == status
+        said = process.stderr.read()
+    assert (said[: len(error)], said.count(b"\n")) == (error, 1 if error else 0)
+    if has_reader:
+        with open(reads, "rb") as shown:
+            assert shown.read() == f"{topic}-0: 1 record, offsets 0 to 0\n".encode()
+
+
+@pytest.mark.parametrize("group", [(), ("-G", "bounded")])
+def test_records_that_wait_to_be_written_have_a_limit_of_bytes(group, run, monkeypatch):
+    """Compressed records of a few bytes may become far more than the memory has room for."""
+    run("topic", "create", "large", "-p", "2")
+    for partition in ("0", "1"):
+        run.produced(b"%s\n" % (b"x" * 900_000) * 4, "large", "-z", "zstd", "-p", partition)
+    polled, poll = [], Consumer.poll
+
+    async def noted(*arguments, **options):
+        records = await poll(*arguments, **options)
+        polled.append(sum(len(each.value) for each in records))
+        return records
+
+    monkeypatch.setattr(Consumer, "poll", noted)
+    monkeypatch.setattr("millrace.cli.topic_readers.POLL_BYTES", 2_000_000)
+    assert len(run.consumed("large", "-o", "beginning", "-e", *group)) == 8 * 900_001
+    run("topic", "delete", "large", "--yes")
+    assert max(polled) == 2_700_000  # up to the limit, and the record that reaches it

@@ -186,8 +186,13 @@ class Consumer:
     def assignment(self) -> frozenset[TopicPartition]:
         return frozenset(self._running()[1].states)
 
-    async def poll(self, timeout_ms: int = 0, *, records_max: int = _POLL_RECORDS) -> list[ConsumerRecord]:
+    async def poll(
+        self, timeout_ms: int = 0, *, records_max: int = _POLL_RECORDS, bytes_max: int | None = None
+    ) -> list[ConsumerRecord]:
         """Return the next records, at most `records_max`, as soon as there are any; none when none arrive in time.
+
+        With `bytes_max` they end with the record that brings the bytes of keys, values and headers to it. Records that
+        were compressed may be a thousand times as large as what was fetched.
 
         With `records_max=0` it hands over nothing and only takes part in the group. An application that cannot take
         records at the moment stays a member by that.
@@ -202,7 +207,7 @@ class Consumer:
             fetcher.arrived.clear()
             if self._rebalancing is None or await self._rebalancing.take_part(deadline):
                 self._commit_if_due(loop.time())
-                if records := fetcher.take(records_max):
+                if records := fetcher.take(records_max, bytes_max):
                     return records  # with no await between: a cancelled caller would lose these records
             if loop.time() >= deadline:
                 return []

@@ -22,6 +22,12 @@ class ConsumerRecord:
     #: A key may have bytes that are not UTF-8, as `surrogateescape` keeps them.
     headers: tuple[Header, ...]
 
+    @property
+    def size(self) -> int:
+        """Bytes of key, value and headers, and letters of their keys."""
+        headers = sum([len(name) + len(value or b"") for name, value in self.headers])
+        return len(self.key or b"") + len(self.value or b"") + headers
+
 
 @dataclass(slots=True)
 class Fetched:
@@ -102,8 +108,11 @@ class PartitionState:
     def has_something(self) -> bool:
         return bool(self._buffered) or self.fault is not None
 
-    def take(self, count: int) -> list[ConsumerRecord]:
-        """Return at most `count` records and move the position past them. Raises the error of this partition, once."""
+    def take(self, count: int, bytes_max: int | None = None) -> list[ConsumerRecord]:
+        """Return at most `count` records and move the position past them. Raises the error of this partition, once.
+
+        With `bytes_max` they end with the record that reaches it.
+        """
         records: list[ConsumerRecord] = []
         topic, partition = self.topic_partition
         while self._buffered and len(records) < count:
@@ -121,7 +130,9 @@ class PartitionState:
                             record.headers,
                         )
                     )
-                    if len(records) == count:
+                    if bytes_max is not None:
+                        bytes_max -= records[-1].size
+                    if len(records) == count or (bytes_max is not None and bytes_max <= 0):
                         break
                 else:
                     self._drop_first()

@@ -99,8 +99,11 @@ class Fetcher:
         }
         self._rounds.wake()
 
-    def take(self, count: int) -> list[ConsumerRecord]:
-        """Return at most `count` records, of one partition after the other; the next call begins with another one."""
+    def take(self, count: int, bytes_max: int | None = None) -> list[ConsumerRecord]:
+        """Return at most `count` records, of one partition after the other; the next call begins with another one.
+
+        With `bytes_max` they end with the record that reaches it.
+        """
         if self.broken is not None:
             raise self.broken
         states = list(self.states.values())
@@ -110,14 +113,17 @@ class Fetcher:
             if state.is_paused or not state.has_something:
                 continue
             try:
-                records += state.take(count - len(records))
+                taken = state.take(count - len(records), bytes_max)
             except KafkaError as fault:
                 self._rounds.wake()
                 if records:  # the records before it are handed over first
                     state.fault = fault
                     break
                 raise
-            if len(records) >= count:
+            records += taken
+            if bytes_max is not None:
+                bytes_max -= sum(each.size for each in taken)
+            if len(records) >= count or (bytes_max is not None and bytes_max <= 0):
                 self._turn = (self._turn + index) % len(states)
                 break
         else:

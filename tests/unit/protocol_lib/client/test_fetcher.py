@@ -10,6 +10,7 @@ import pytest
 from protocol_lib.api import ApiKey
 from protocol_lib.client import ClientSettings, Consumer, TopicPartition
 from protocol_lib.client.errors import InvalidResponseError, KafkaError, ResponseTimeoutError
+from protocol_lib.client.fetch_state import Fetched, PartitionState
 from protocol_lib.client.fetcher import Fetcher
 from protocol_lib.errors import ErrorCode
 from protocol_lib.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
@@ -201,3 +202,17 @@ async def test_a_partition_without_a_leader_does_not_keep_others_from_their_posi
     async with Consumer(ClientSettings(bootstrap_servers=broker.bootstrap), auto_offset_reset="earliest") as consumer:
         await consumer.assign([TopicPartition("t", 1), PLACE])
         assert await asyncio.wait_for(read(consumer, 1), 60) == [0]
+
+
+def test_the_record_that_reaches_the_limit_of_bytes_is_the_last() -> None:
+    """Records of the same batch come with the next calls, and none is lost."""
+    state = PartitionState(PLACE)
+    state.seek(0)
+    sizes = [3, 3, 5, 1, 9, 1]
+    records = [Record(offset, 1000, b"k", b"v" * (size - 2), (("h", None),)) for offset, size in enumerate(sizes)]
+    state.add(Fetched(iter(records[:4]), 12, 4, 0))
+    state.add(Fetched(iter(records[4:]), 12, 6, 0))
+    taken = []
+    for _ in range(5):
+        taken.append([each.offset for each in state.take(500, 6)])
+    assert (taken, state.position) == ([[0, 1], [2, 3], [4], [5], []], 6)

@@ -19,6 +19,8 @@ from millrace.cli.offset_range import OffsetRange
 from millrace.cli.output import note
 
 _POLL_MS = 200
+#: Bytes of records that wait to be written, but for the last of them; compressed ones have far more than was fetched.
+POLL_BYTES = 4 << 20
 _COMMIT_S = 5.0
 #: Time after which a member without partitions counts as one for which none is left, in seconds.
 _LEFT_OUT_S = 10.0
@@ -124,7 +126,7 @@ class PartitionReader:
     async def poll(self, records_max: int) -> Sequence[ConsumerRecord]:
         if self._watching is not None and self._watching.done():
             self._watching.result()
-        return await self._consumer.poll(_POLL_MS, records_max=records_max)
+        return await self._consumer.poll(_POLL_MS, records_max=records_max, bytes_max=POLL_BYTES)
 
     def wants(self, record: ConsumerRecord) -> bool:
         each = TopicPartition(record.topic, record.partition)
@@ -209,7 +211,7 @@ class GroupReader:
     async def poll(self, records_max: int) -> Sequence[ConsumerRecord]:
         if self._loop.time() >= self._commit_at:
             await self._commit()
-        records = await self._consumer.poll(_POLL_MS, records_max=records_max)
+        records = await self._consumer.poll(_POLL_MS, records_max=records_max, bytes_max=POLL_BYTES)
         self._given_up.clear()
         self._holds = bool(records)
         return records
