@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from typing import Annotated, Any
 
@@ -65,20 +66,28 @@ def health(
 def _watch(rest: str | None, output: Format, exit_when_healthy: bool) -> None:
     RestClient(rest)  # a wrong command line ends at once
     before: object = None
+    state: object
     while True:
         try:
             found: dict[str, Any] | str = _health(rest)
+            state = _state(found)
         except CliError as error:
-            found = str(error)
-        if found != before:
+            state = found = str(error)
+        if state != before:
             if isinstance(found, str):
                 note(found)
             else:
                 _show(found, output)
         if exit_when_healthy and isinstance(found, dict) and found["is_healthy"]:
             return
-        before = found
+        before = state
         time.sleep(_WATCH_S)
+
+
+def _state(found: dict[str, Any]) -> list[object]:
+    """Return what is new when it changes; free space on the disk changes all the time, also in reasons."""
+    reasons = [re.sub(r"[0-9]+\.[0-9]+ %", "", each["message"]) for each in found["reasons"]]
+    return [reasons, *(value for name, value in found.items() if name not in ("disk", "reasons"))]
 
 
 def _health(rest: str | None) -> dict[str, Any]:

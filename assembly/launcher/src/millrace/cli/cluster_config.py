@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
+import shutil
+import signal
 import subprocess
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -69,12 +73,14 @@ def edit(broker: Broker = None, rest: Rest = None, output: Output = Format.TABLE
     """Change dynamic configs of all brokers or of one in $VISUAL or $EDITOR, as lines of NAME=VALUE."""
     with RestClient(rest) as client:
         before = _dynamic(client, broker)
-        after = _edited(before, _whom(broker))
-    changed = {name: value for name, value in after.items() if before.get(name) != value}
-    removed = [name for name in before if name not in after]
-    if changed or removed:
-        with RestClient(rest) as client:  # the first connection may have been closed during the work in the editor
-            _alter(client, broker, changed, removed)
+    text = _EDIT_HEAD.format(whom=_whom(broker)) + "".join(f"{name}={each}\n" for name, each in sorted(before.items()))
+    with _draft(text) as path:
+        after = _edited(path)
+        changed = {name: value for name, value in after.items() if before.get(name) != value}
+        removed = [name for name in before if name not in after]
+        if changed or removed:
+            with RestClient(rest) as client:
+                _alter(client, broker, changed, removed)
     row = {"broker": broker, "set": changed, "deleted": removed}
     names = ", ".join(sorted((*changed, *removed)))
     done(f"altered: {names}" if names else "nothing is changed", row, output)
@@ -102,22 +108,51 @@ def _dynamic(client: RestClient, broker: int | None) -> dict[str, str]:
     return {row["name"]: row["value"] for row in rows if row["source"] == source and not row["is_sensitive"]}
 
 
-def _edited(before: dict[str, str], whom: str) -> dict[str, str]:
-    """Return what an editor makes of configs. Raises CliError when it fails, or leaves a line that is none."""
+@contextlib.contextmanager
+def _draft(text: str) -> Iterator[Path]:
+    """Make a file for an editor. It is kept, and CliErrors name it, if what was made of the text is not carried out."""
+    content = text.encode()
+    folder = Path(tempfile.mkdtemp(prefix="edited-millrace-"))
+    path = folder / "configs.properties"
+    path.write_bytes(content)
+    try:
+        yield path
+    except BaseException as error:
+        if not path.is_file() or path.read_bytes() == content:
+            shutil.rmtree(folder, ignore_errors=True)
+        elif isinstance(error, CliError):
+            raise CliError(f"{error}; the edited text is in {path}", error.status) from error
+        raise
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _edited(path: Path) -> dict[str, str]:
+    """Return what an editor makes of a file. Raises CliError when it fails, or leaves a line that is none."""
     editor = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
-    text = _EDIT_HEAD.format(whom=whom) + "".join(f"{name}={value}\n" for name, value in sorted(before.items()))
-    with tempfile.TemporaryDirectory(prefix="millrace-") as folder:
-        path = Path(folder) / "configs.properties"
-        path.write_text(text, encoding="utf-8")
-        try:
+    try:
+        with _keys_for_the_editor():
             status = subprocess.run([*shlex.split(editor), str(path)], check=False).returncode
-        except (OSError, ValueError) as error:
-            raise CliError(f"editor {editor}: {error}") from error
-        if status:
-            raise CliError(f"editor {editor} ended with status {status}; nothing is changed")
-        try:
-            lines = path.read_text(encoding="utf-8").splitlines()
-        except (OSError, UnicodeDecodeError) as error:
-            raise CliError(f"the edited text cannot be read: {error}") from error
+    except (OSError, ValueError) as error:
+        raise CliError(f"editor {editor}: {error}") from error
+    if status:
+        raise CliError(f"editor {editor} ended with status {status}; nothing is changed")
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise CliError(f"the edited text cannot be read: {error}") from error
     kept = [line.strip() for line in lines if line.strip() and not line.startswith("#")]
     return pairs("edited line", kept)
+
+
+@contextlib.contextmanager
+def _keys_for_the_editor() -> Iterator[None]:
+    """Leave Ctrl-C and Ctrl-\\ to the editor. They are handled, not ignored, because it would inherit that."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGQUIT)}
+    for number, handler in before.items():
+        if handler is not signal.SIG_IGN:
+            signal.signal(number, lambda *_: None)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
