@@ -79,7 +79,7 @@ def test_every_command_has_help_with_an_example(path, capsys):
         (["consume", "t", "-f", "\\q"], "--format: \\q is unknown"),
         (["consume", "t", "-f", "%s", "-K", ":"], "give one of --format, --key-delimiter and --output"),
         (["consume", "t", "-G", "g", "-o", "5"], "--group reads from the committed offsets"),
-        (["produce", "t", "-H", "=v"], "--header: '=v' is not NAME=VALUE"),
+        (["produce", "t", "-H", "=v"], "--header: '…' is not NAME=VALUE"),
     ],
 )
 def test_a_wrong_command_line_ends_with_2(arguments, message, capsys):

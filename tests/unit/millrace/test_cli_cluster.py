@@ -3,10 +3,16 @@
 import http.server
 import json
 import re
+import shlex
+import signal
+import socket
 import threading
+import time
 import urllib.request
+from pathlib import Path
 
 import pytest
+from millrace.cli import commands
 from millrace.cli.generate import PANELS
 
 
@@ -150,6 +156,90 @@ def test_configs_are_edited(editor, status, lines, value, run, monkeypatch):
         assert found.get("log.retention.ms") == value
     finally:
         run("cluster", "config", "set", "--delete", "log.retention.ms")
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ("s/^log/nonsense/", "Unknown config name: nonsense.retention.ms"),
+        ("s/=/ /", "edited line: 'log.retention.ms…' is"),
+    ],
+)
+def test_an_edited_text_that_is_refused_is_kept(change, reason, run, monkeypatch, tmp_path):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "drafts"))
+    (tmp_path / "drafts").mkdir()
+    monkeypatch.setenv("VISUAL", f"sed -i {shlex.quote(change)}")
+    run("cluster", "config", "set", "log.retention.ms=7000")
+    try:
+        status, lines, error = run("cluster", "config", "edit")
+    finally:
+        run("cluster", "config", "set", "--delete", "log.retention.ms")
+    found = re.fullmatch(r"millrace: (.*); the edited text is in (.*)\n", error)
+    assert (lines, found[1].startswith(reason)) == ([], True)
+    assert status == (2 if "edited line" in reason else 1)
+    assert re.search("^(nonsense.retention.ms=7000|log.retention.ms 7000)$", Path(found[2]).read_text(), re.M)
+    monkeypatch.setenv("VISUAL", "false")
+    assert run("cluster", "config", "edit")[0] == 1
+    assert list((tmp_path / "drafts").iterdir()) == [Path(found[2]).parent]  # text that is not changed is not kept
+
+
+def test_ctrl_c_belongs_to_the_editor(run, monkeypatch, tmp_path):
+    """A terminal sends it to both. The editor here catches it, and goes on to save."""
+    editor = tmp_path / "editor"
+    editor.write_text(
+        '#!/bin/bash\ntrap "touch $0.caught" INT\nkill -INT $PPID $$\n'
+        'sleep 0.4\n[[ -e $0.caught ]] && sed -i s/7000/8000/ "$1"\n'
+    )
+    editor.chmod(0o755)
+    monkeypatch.setenv("VISUAL", str(editor))
+    run("cluster", "config", "set", "log.retention.ms=7000")
+    before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGQUIT)]
+    try:
+        assert run("cluster", "config", "edit") == (0, ["altered: log.retention.ms"], "")
+    finally:
+        run("cluster", "config", "set", "--delete", "log.retention.ms")
+    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGQUIT)] == before
+
+
+def test_a_watch_of_health_is_silent_while_only_free_space_changes(monkeypatch, capsys):
+    def health(usable, message):
+        disk = {"path": "/d", "total_bytes": 100_000, "usable_bytes": usable}
+        reason = {"service": "storage-svc", "message": message}
+        return {
+            "is_healthy": usable == 9,
+            "reasons": [reason],
+            "services": [],
+            "disk": disk,
+            "offline_partitions_count": 0,
+        }
+
+    answers = [health(4_100, "It has 4.1 % left."), health(4_000, "It has 4.0 % left."), health(9, "1 is offline.")]
+    monkeypatch.setattr("millrace.cli.cluster._health", lambda _: answers.pop(0))
+    monkeypatch.setattr("millrace.cli.cluster._WATCH_S", 0)
+    assert commands.run(["cluster", "health", "-w", "-e", "-o", "yaml", "--rest", "h:1"]) == 0
+    assert re.findall("usable_bytes: (.*)", capsys.readouterr().out) == ["4100", "9"]
+
+
+def test_a_name_given_twice_is_one(run):
+    assert run("topic", "create", "twice", "twice") == (0, ["created: twice, 1 partition"], "")
+    assert [each["topic"] for each in run.json("topic", "describe", "twice", "twice")] == ["twice"]
+    assert run("topic", "delete", "twice", "twice", "--yes")[1] == ["deleted: twice, 1 partition"]
+    run("topic", "create", "pair")
+    run("group", "commit", "twin", "pair:0=0", "--execute")
+    assert [each["group"] for each in run.json("group", "describe", "twin", "twin")] == ["twin"]
+    assert run("group", "delete", "twin", "twin", "--yes") == (
+        0,
+        ["deleted: twin, committed offsets of 1 partitions"],
+        "",
+    )
+
+
+def test_names_of_a_silent_broker_are_not_awaited(run, monkeypatch):
+    monkeypatch.setattr("millrace.cli.candidates.HURRIED_S", 0.05)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        began = time.monotonic()
+        assert run("_names", "groups", "--kafka", f"127.0.0.1:{silent.getsockname()[1]}") == (0, [], "")
+    assert time.monotonic() - began < 2
 
 
 def test_health_is_watched_until_all_is_well(run, monkeypatch):

@@ -36,4 +36,13 @@ class RestAddress:
                 return cls(url.scheme, host, port or _PORTS[url.scheme], url.path.rstrip("/"))
         except ValueError:
             pass
-        raise CliError(f"{source}: {given!r} is not host:port or a URL", USAGE)
+        raise CliError(f"{source}: {without_secrets(given)!r} is not host:port or a URL", USAGE)
+
+
+def without_secrets(address: str) -> str:
+    """Return an address for a message: without a user with a password, and without a query."""
+    rest, at, place = address.rpartition("@")
+    if not at:
+        return address.partition("?")[0] + "?…" * ("?" in address)
+    scheme, slashes, _ = rest.partition("://")
+    return f"{scheme + slashes if slashes else ''}…@{place}"

@@ -10,7 +10,7 @@ import contextlib
 from collections.abc import Iterable
 
 from millrace.cli.errors import CliError
-from millrace.cli.rest import RestClient
+from millrace.cli.rest import HURRIED_S, RestClient
 
 #: More names than a person reads; a shell would be busy with them.
 NAMES_MAX = 2_000
@@ -18,7 +18,7 @@ NAMES_MAX = 2_000
 
 def print_names(kind: str, words: list[str]) -> int:
     """Print the names of a kind that fit on a line of their own, sorted."""
-    with contextlib.suppress(CliError):
+    with contextlib.suppress(CliError, TimeoutError):
         names = sorted(name for name in set(_names(kind, words)) if name.isprintable() and name)
         for name in names[:NAMES_MAX]:
             print(name)
@@ -42,8 +42,8 @@ def _asked(kind: str, kafka: str) -> Iterable[str]:
     from millrace.cli.kafka import administer
 
     if kind == "topics":
-        return administer(kafka, lambda admin: admin.topics.list())
-    return (each.group_id for each in administer(kafka, lambda admin: admin.groups.list()))
+        return administer(kafka, lambda admin: admin.topics.list(), limit_s=HURRIED_S)
+    return (each.group_id for each in administer(kafka, lambda admin: admin.groups.list(), limit_s=HURRIED_S))
 
 
 def _option(name: str, words: list[str]) -> str | None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from millrace.cli.errors import USAGE, CliError
-from millrace.cli.options import pairs
+from millrace.cli.options import pairs, shown_name
 
 _INT_MAX = 2**31 - 1
 
@@ -127,7 +127,7 @@ def read_properties(texts: list[str], more: Mapping[str, tuple[str, _Read]] | No
             if name in _OPTIONS:
                 raise CliError(f"-X: {given} is the option {_OPTIONS[name]}", USAGE)
             known = ", ".join(sorted((*CLIENT, *SECURITY, *more)))
-            raise CliError(f"-X: {given} is no property of this client; it has {known}", USAGE)
+            raise CliError(f"-X: {shown_name(given)} is no property of this client; it has {known}", USAGE)
         argument, read = table[name]
         try:
             target[argument] = read(value)

@@ -13,6 +13,7 @@ import typer
 from protocol_lib.client import Admin, ClientSettings, KafkaError, TopicPartition
 from protocol_lib.client.errors import AuthenticationError, UnknownTopicOrPartitionError
 
+from millrace.cli.addresses import without_secrets
 from millrace.cli.client_properties import Properties, read_properties, security
 from millrace.cli.errors import USAGE, CliError
 from millrace.cli.profile import current
@@ -32,6 +33,8 @@ def settings(address: str | None, properties: Properties | None = None, **defaul
     given = current().kafka if address is None else address
     if given == "":
         raise CliError(f"{source}: the address is empty; is a shell variable not set?", USAGE)
+    if "@" in given:  # names of users and passwords are properties
+        raise CliError(f"{source}: {without_secrets(given)!r} is not host:port", USAGE)
     properties = properties or Properties()
     arguments = {
         "client_id": "millrace-cli",
@@ -48,18 +51,23 @@ def settings(address: str | None, properties: Properties | None = None, **defaul
 
 
 def administer(
-    address: str | None, work: Callable[[Admin], Coroutine[Any, Any, Result]], properties: list[str] | None = None
+    address: str | None,
+    work: Callable[[Admin], Coroutine[Any, Any, Result]],
+    properties: list[str] | None = None,
+    *,
+    limit_s: float | None = None,
 ) -> Result:
-    """Return the result of `work` with a connected administrator."""
+    """Return the result of `work` with a connected administrator. Raises TimeoutError after so many seconds."""
     chosen = settings(address, read_properties(properties or []))
 
     async def whole() -> Result:
         admin = Admin(chosen)
-        await started(admin.start(), chosen)
-        try:
-            return await work(admin)
-        finally:
-            await admin.close()
+        async with asyncio.timeout(limit_s):
+            await started(admin.start(), chosen)
+            try:
+                return await work(admin)
+            finally:
+                await admin.close()
 
     return run(whole())
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from enum import StrEnum
 from typing import Annotated
 
@@ -47,13 +48,19 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do it; otherwise the com
 Execute = Annotated[bool, typer.Option("--execute", help="Do it; otherwise the command only shows its effect.")]
 
 
+def shown_name(text: str) -> str:
+    """Return the name at the start of a text for a message: what comes after it may be a password."""
+    name = re.split(r"[^\w.-]", text, maxsplit=1)[0]
+    return name if name == text else f"{name}…"
+
+
 def pairs(option: str, texts: list[str]) -> dict[str, str]:
     """Return the name and value of each NAME=VALUE. Raises CliError when one has no `=`, or a name comes twice."""
     found: dict[str, str] = {}
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals or not name:
-            raise CliError(f"{option}: {text!r} is not NAME=VALUE", USAGE)
+            raise CliError(f"{option}: {shown_name(text)!r} is not NAME=VALUE", USAGE)
         if name in found:
             raise CliError(f"{option}: {name} is given twice", USAGE)
         found[name] = value

@@ -18,6 +18,8 @@ from millrace.cli.profile import current
 
 #: Seconds until an address counts as one that does not answer.
 CONNECT_TIMEOUT_S = 3.0
+#: Seconds for an address while a person waits at the TAB key.
+HURRIED_S = 1.0
 #: Seconds for the answer to a request.
 ANSWER_TIMEOUT_S = 30.0
 #: Seconds that one request waits in all for a REST API that asks its clients to be slower.
@@ -43,8 +45,8 @@ class RestClient:
         if token := _token(place):
             self._headers["Authorization"] = f"Bearer {token}"
         kind = http.client.HTTPSConnection if place.scheme == "https" else http.client.HTTPConnection
-        self._connection = kind(place.host, place.port, timeout=1.0 if hurried else CONNECT_TIMEOUT_S)
-        self._limit_s = 1.0 if hurried else CONNECT_TIMEOUT_S
+        self._limit_s = HURRIED_S if hurried else CONNECT_TIMEOUT_S
+        self._connection = kind(place.host, place.port, timeout=self._limit_s)
         self._is_hurried = hurried
         self._cluster: str | None = None
 
