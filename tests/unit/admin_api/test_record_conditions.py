@@ -113,6 +113,32 @@ def test_values_that_are_not_json_satisfy_nothing(value: bytes | None) -> None:
     assert not parse("value > 0").holds(0, record)
 
 
+class _Undecodable(bytes):
+    """Bytes whose decoding would take too long."""
+
+    def decode(self, *_: str) -> str:
+        raise AssertionError
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("~ é", True),
+        ("!~ é", False),
+        ("~ x", False),
+        ("= é", False),
+        ("> é", True),
+        ("< é", False),
+        ('~ "\\ud800"', False),
+    ],
+)
+@pytest.mark.parametrize("path", ["key", "value", "headers.h"])
+def test_whole_texts_are_compared_as_they_are(path: str, text: str, expected: bool) -> None:
+    """A megabyte of bytes that are no UTF-8 takes 12 ms to decode, for each condition."""
+    data = _Undecodable(b"\xff" + "é".encode())
+    assert parse(f"{path} {text}").holds(0, Record(0, 0, data, data, (("h", data),))) is expected
+
+
 def test_a_tombstone_is_null() -> None:
     assert parse("value = null").holds(0, Record(0, 0, b"k", None))
     assert not parse("value = null").holds(0, Record(0, 0, b"k", b"x"))

@@ -67,14 +67,18 @@ class Condition:
         found = self._find(partition, record)
         if found is _MISSING:
             return False
+        literal = self.literal
+        if isinstance(found, bytes) and isinstance(literal, str):
+            literal = literal.encode(errors="surrogatepass")
         if self.operator in ("=", "!="):
-            return _same(found, self.literal) is (self.operator == "=")
+            return _same(found, literal) is (self.operator == "=")
         if self.operator in ("~", "!~"):
-            is_text = isinstance(found, str) and isinstance(self.literal, str)
-            return is_text and (self.literal in found) is (self.operator == "~")
-        return _comparable(found, self.literal) and _ORDERS[self.operator](found, self.literal)
+            is_text = isinstance(found, str | bytes) and isinstance(literal, str | bytes)
+            return is_text and (literal in found) is (self.operator == "~")
+        return _comparable(found, literal) and _ORDERS[self.operator](found, literal)
 
     def _find(self, partition: int, record: Readable) -> Any:
+        """Return what the path leads to. A text that is no part of JSON stays bytes: the order of UTF-8 is the same."""
         if self.root == "partition":
             return partition
         if self.root in ("offset", "timestamp"):
@@ -82,7 +86,7 @@ class Condition:
         if self.root == "headers":
             for name, content in record.headers:
                 if name == self.steps[0]:
-                    return None if content is None else _text(content)
+                    return content
             return _MISSING
         data = record.value if self.root == "value" else record.key
         if not self.steps:
@@ -100,7 +104,7 @@ class Condition:
     def _whole(self, data: bytes | None) -> Any:
         if data is None:
             return None
-        return _text(data) if isinstance(self.literal, str) else json_of(data)
+        return data if isinstance(self.literal, str) else json_of(data)
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,13 +212,9 @@ def _same(found: Any, literal: Any) -> bool:
 def _comparable(found: Any, literal: Any) -> bool:
     if isinstance(found, bool) or isinstance(literal, bool):
         return False
-    if isinstance(found, str):
-        return isinstance(literal, str)
+    if isinstance(found, str | bytes):
+        return isinstance(literal, str | bytes)
     return isinstance(found, int | float) and isinstance(literal, int | float)
-
-
-def _text(data: bytes) -> str:
-    return data.decode("utf-8", "replace")
 
 
 def _refuse(constant: str) -> Any:
