@@ -66,19 +66,18 @@ def health(
 def _watch(rest: str | None, output: Format, exit_when_healthy: bool) -> None:
     RestClient(rest)  # a wrong command line ends at once
     before: object = None
-    state: object
+    state: list[object] | str
     while True:
         try:
-            found: dict[str, Any] | str = _health(rest)
-            state = _state(found)
-        except CliError as error:
-            state = found = str(error)
-        if state != before:
-            if isinstance(found, str):
-                note(found)
-            else:
+            found = _health(rest)
+            state, is_healthy = _state(found), found["is_healthy"]
+            if state != before:
                 _show(found, output)
-        if exit_when_healthy and isinstance(found, dict) and found["is_healthy"]:
+        except CliError as error:
+            state, is_healthy = str(error), False
+            if state != before:
+                note(state)
+        if exit_when_healthy and is_healthy:
             return
         before = state
         time.sleep(_WATCH_S)
