@@ -19,8 +19,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from millrace.service import MAINS
-
 __all__ = ["RunningUp", "UpFailedError"]
 
 _RETURNED = '"event": "service is back"'
@@ -126,8 +124,9 @@ class RunningUp:
                 command = folder.joinpath("cmdline").read_bytes().decode(errors="replace").split("\0")
             except OSError:
                 continue  # it has ended
-            if int(parent) == self.pid and len(command) > 3 and command[3] in MAINS:
-                found.setdefault(command[3], []).append(int(folder.name))
+            if int(parent) == self.pid and "millrace.service" in command:
+                service = command[command.index("millrace.service") + 1]
+                found.setdefault(service, []).append(int(folder.name))
         return {service: sorted(pids) for service, pids in found.items()}
 
     def kill(self, *services: str) -> None:
