@@ -79,7 +79,6 @@ def filled(path: str) -> str:
     return re.sub(r"\{[^}]*(_id|offset)\}", "0", path.replace("{cluster_id}", "none")).replace("{", "").replace("}", "")
 
 
-@pytest.mark.blocks_event_loop("a server imports its client of Kafka at the first request for records")
 def test_every_route_requires_its_role(guarded: httpx.Client) -> None:
     for method, path in ROUTES:
         role = roles.required(method, path)

@@ -1,4 +1,4 @@
-"""Processes, a home of its own for each test of the command line, and a broker for its commands."""
+"""Processes and a broker for tests of the command line. Each test has another home folder."""
 
 import json
 import os

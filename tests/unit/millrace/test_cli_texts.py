@@ -176,7 +176,7 @@ def test_a_closed_standard_input_is_named():
 
 
 async def test_output_goes_on_while_its_reader_stands():
-    """The event loop runs meanwhile, also where another program has made the pipe one that does not block."""
+    """The event loop goes on, also where another program has made the pipe one that does not block."""
     for blocks in (True, False):
         reads, writes = os.pipe()
         os.set_blocking(writes, blocks)

@@ -20,7 +20,7 @@ REFUSED_PAUSE_S: Final = 1.0
 STABLE_AFTER_S: Final = 1.0
 
 #: Exceptions of a stream that storage or the network has ended. InternalError is gRPC's (ExecuteBatchError) for an
-#: operation on a call that ends meanwhile.
+#: operation on a call that is ending.
 _ENDINGS: Final = (FrameError, EOFError, asyncio.InvalidStateError, grpc.aio.InternalError)
 
 log = logs.get(__name__)

@@ -115,7 +115,7 @@ class ConfigAlterations:
         return pb.AlteredResource()
 
     async def _alter_client_metrics(self, resource: pb.ConfigChanges, validate_only: bool) -> pb.AlteredResource:
-        """Alter the configs of a subscription, which need not exist. Each pattern is compiled in a turn of its own."""
+        """Alter the configs of a subscription, which need not exist. A turn of the event loop compiles one pattern."""
         if not resource.name:
             return _refused(ErrorCode.INVALID_REQUEST, "Subscription name can't be empty")
         if group_id_fault(resource.name, empty_allowed=False):

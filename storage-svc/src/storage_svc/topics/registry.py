@@ -292,7 +292,7 @@ class TopicRegistry(Generic[ConfigT]):
         return found
 
     async def _grown(self, names: Collection[str]) -> None:
-        """Wait until none of these topics is getting partitions; none begins to, meanwhile."""
+        """Wait until none of these topics is getting partitions. None of them begins to."""
         self._ending.update(names)
         try:
             while growing := [over for name, (_, over) in self._growing.items() if name in names]:

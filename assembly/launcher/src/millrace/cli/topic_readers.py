@@ -241,7 +241,7 @@ class GroupReader:
         ends = await self._consumer.end_offsets(assigned)
         try:
             return all([await self._consumer.position(each) >= end for each, end in ends.items()])
-        except ValueError:  # given up meanwhile
+        except ValueError:  # the partition was given up
             return False
 
     async def close(self) -> None:

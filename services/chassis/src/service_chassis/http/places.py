@@ -19,7 +19,10 @@ class Share:
         return self._own.locked() or self._all.locked()
 
     async def acquire(self) -> None:
-        """Take a place of the client's share, and then one of all: whoever has its share stands in nobody's way."""
+        """Take a place of the client's share, and then one of all.
+
+        A client waits for its share outside of the queue for all places.
+        """
         await self._own.acquire()  # mutant: half-for-one-client
         try:
             await self._all.acquire()
