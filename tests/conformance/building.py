@@ -7,6 +7,7 @@ import functools
 import hashlib
 import shutil
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -19,9 +20,10 @@ _MAVEN = ("mvn", "--quiet", "--batch-mode", "process-classes")
 #: Each program gets the name of its folder.
 _GO = ("go", "build", "-mod=readonly", "-o", "bin/", "./...")
 _NPM = ("npm", "ci", "--no-audit", "--no-fund", "--ignore-scripts")
+_PIP = ("sh", "-c", '"$0" -m venv .venv && .venv/bin/pip install --quiet -r requirements.txt', sys.executable)
 
 #: Commands that build all programs of a folder.
-_COMMANDS = {"java": _MAVEN, "streams": _MAVEN, "franz-go": _GO, "sarama": _GO, "kafkajs": _NPM}
+_COMMANDS = {"java": _MAVEN, "streams": _MAVEN, "franz-go": _GO, "sarama": _GO, "kafkajs": _NPM, "old-python": _PIP}
 #: Tools of a folder's programs, to be built and to be run.
 TOOLS = {
     "java": ("java", "javac", "mvn"),

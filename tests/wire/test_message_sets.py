@@ -6,6 +6,8 @@ import asyncio
 import os
 import zlib
 from collections.abc import Callable
+from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import pytest
@@ -150,12 +152,29 @@ async def test_the_event_loop_goes_on_during_a_conversion(broker: Running) -> No
     assert answer.responses[0].partition_responses[0].base_offset == 0
 
 
-async def test_zstd_cannot_be_shown(broker: Running) -> None:
+async def test_every_version_of_fetch_reads_every_codec(broker: Running) -> None:
+    """Kafka 4 sends zstd to clients that may not know it (Fetch 4 to 9), also of a topic whose own codec it is."""
+    log = broker.core.logs.logs["single", 0]
     wire = await broker.connect()
-    await produce(wire, "single", batch(b"a"), acks=-1)
-    await produce(wire, "single", batch(b"b", codec=Codec.ZSTD), acks=-1)
-    assert await fetched(wire, 3, fetch_request(0)) == (0, [(0, b"a")])
-    assert await fetched(wire, 3, fetch_request(1)) == (76, [])
+    offset = 0
+    for topic_codec, codec in product(("producer", "zstd"), Codec):
+        log.configure(replace(log.config, compression_type=topic_codec))
+        assert await produce(wire, "single", batch(b"a", b"b", codec=codec), acks=-1) == (0, offset)
+        stored = Codec.ZSTD if topic_codec == "zstd" else codec
+        for version in range(10):
+            response = await wire.call(1, version, fetch_request(offset, max_bytes=1))
+            (partition,) = response.responses[0].partitions
+            records = bytes(partition.records)
+            assert partition.error_code == 0
+            if version < 4:
+                found = list(read_message_set(records))
+                shown = Codec.GZIP if stored is Codec.ZSTD else stored
+                assert {each.codec for each in read_messages(records)} == {shown}
+            else:
+                found = list(read_records(records))
+                assert read_batch_header(records).codec == stored
+            assert [(each.offset, each.value) for each in found] == [(offset, b"a"), (offset + 1, b"b")]
+        offset += 2
 
 
 async def test_a_consumer_is_led_past_what_it_cannot_be_shown(broker: Running) -> None:

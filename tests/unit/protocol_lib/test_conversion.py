@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 from protocol_lib.errors import DecodeError
 from protocol_lib.records.batch import build_batch, crc_matches, read_batch_header
-from protocol_lib.records.compression import Codec
+from protocol_lib.records.compression import Codec, DecompressedTooLarge
 from protocol_lib.records.control import ControlType, EndTransactionMarker, build_marker_batch
-from protocol_lib.records.conversion import UnsupportedCompression, down_convert, up_convert
+from protocol_lib.records.conversion import down_convert, up_convert
 from protocol_lib.records.legacy import (
     CorruptMessage,
     Message,
@@ -140,11 +140,24 @@ def test_down_leaves_out_what_was_not_asked_for_unless_it_is_compressed():
     assert down_convert(plain, 1, first_offset=45) == b""
 
 
-def test_zstd_is_not_shown():
-    plain, zstd = (build_batch(RECORDS, base_offset=40, codec=codec) for codec in (Codec.NONE, Codec.ZSTD))
-    with pytest.raises(UnsupportedCompression):
-        down_convert(zstd, 1)
-    assert down_convert(plain + zstd + plain, 1) == down_convert(plain, 1)
+@FORMATS
+@pytest.mark.parametrize("append_time", [False, True])
+def test_zstd_becomes_gzip_on_the_way_down(magic, append_time):
+    options = {"base_offset": 40, "log_append_time": append_time}
+    zstd, gzip = (build_batch(RECORDS, codec=codec, **options) for codec in (Codec.ZSTD, Codec.GZIP))
+    plain = build_batch([Record(45, NOW, None, b"p")], base_offset=45)
+    assert down_convert(zstd, magic) == down_convert(gzip, magic)
+    (wrapper, after) = read_messages(down_convert(zstd + plain, magic))
+    assert (wrapper.codec, wrapper.offset, after.codec, after.offset) == (Codec.GZIP, 44, Codec.NONE, 45)
+
+
+@FORMATS
+def test_zstd_beyond_the_limit_is_not_converted(magic):
+    plain = build_batch([Record(39, NOW, None, b"p")], base_offset=39)
+    bomb = build_batch([Record(40, NOW, None, bytes(100_000))], base_offset=40, codec=Codec.ZSTD)
+    with pytest.raises(DecompressedTooLarge):
+        down_convert(bomb, magic, limit=99_999)
+    assert down_convert(plain + bomb, magic, limit=99_999) == down_convert(plain, magic)
 
 
 def test_broken_batches_on_the_way_down():

@@ -23,7 +23,7 @@ from typing import Final
 from broker_contract.data import AppendedPartition, Buffer, ReadRequest, ReadResponse, ReadResult
 from protocol_lib.errors import DecodeError, ErrorCode
 from protocol_lib.records.compression import DecompressedTooLarge
-from protocol_lib.records.conversion import UnsupportedCompression, down_convert, up_convert
+from protocol_lib.records.conversion import down_convert, up_convert
 from protocol_lib.records.header import CODEC_MASK, MAGIC, MAGIC_AT, read_batch_header, read_magic
 from protocol_lib.records.legacy import MESSAGE_ATTRIBUTES_AT, CorruptMessage, message_size
 
@@ -283,8 +283,6 @@ def _converted(
         end_offset = _end_offset(result.records)
         limit = max(0, allowance.bytes_left)
         records = down_convert(result.records, magic, first_offset=fetch_offset, limit=limit, each=allowance)
-    except UnsupportedCompression:
-        return replace(result, records=b"", error_code=ErrorCode.UNSUPPORTED_COMPRESSION_TYPE), None
     except DecompressedTooLarge:
         error_code = ErrorCode.NONE if was_used or allowance.is_reduced else ErrorCode.MESSAGE_TOO_LARGE
         return replace(result, records=b"", error_code=error_code), None

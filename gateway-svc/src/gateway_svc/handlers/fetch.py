@@ -9,10 +9,9 @@ Deliberately ignored: the rack (every gateway reads the same files), replica ids
 a gateway), `last_fetched_epoch` (a log is never truncated below offsets that were read).
 
     version     records
-    0, 1        message sets of format 0 (message_sets.py)
-    2, 3        message sets of format 1
-    below 4     zstd has no number there: UNSUPPORTED_COMPRESSION_TYPE
-    below 10    of a topic whose compression.type is zstd: the same, as in Apache Kafka 3
+    0, 1        message sets of format 0 (message_sets.py); gzip instead of zstd, which has no number there
+    2, 3        message sets of format 1, also so
+    4 to 9      record batches of any codec, as in Apache Kafka 4. Kafka 3 refused topics in zstd
 
 If the first batch is larger than the requested size, it is returned whole in every version. Kafka cut it off before
 version 3, and an old consumer could not continue.

@@ -6,7 +6,8 @@ else; formats are not mixed (LogValidator).
 
 Down, for Fetch 0-1 (to format 0) and 2-3 (to format 1): headers and the producer's ids are left out, control batches
 are skipped, the codec and LogAppendTime are kept, and each batch becomes messages of the same offsets. Messages of the
-requested format, or of an older one, stay as they are. These formats have no Zstandard (RecordsUtil.downConvert).
+requested format, or of an older one, stay as they are. These formats have no Zstandard: records in zstd become gzip,
+which every client of that age reads. Kafka 3.9 ended the answer before them (RecordsUtil.downConvert).
 
 Records pass through one at a time: memory holds the bytes of a set, never a million objects. A caller may see each of
 them go by (`each`), to pause or to stop.
@@ -14,7 +15,7 @@ them go by (`each`), to pause or to stop.
 
 from collections.abc import Callable, Iterator
 
-from protocol_lib.errors import DecodeError, EncodeError, ProtocolError
+from protocol_lib.errors import DecodeError, EncodeError
 from protocol_lib.records.batch import build_batch
 from protocol_lib.records.compression import DECOMPRESSED_BYTES_MAX, Codec, DecompressedTooLarge
 from protocol_lib.records.header import LOG_APPEND_TIME, MAGIC, MAGIC_AT, read_batch_header, read_magic
@@ -33,10 +34,6 @@ from protocol_lib.varint import Buffer
 
 #: A function that sees each record before it is written. An exception ends the conversion.
 Each = Callable[[Record], None]
-
-
-class UnsupportedCompression(ProtocolError):  # noqa: N818 (Kafka's own term)
-    """Records compressed in a way the reader's message format has no number for (Kafka's error 76)."""
 
 
 def _ignore(_record: Record) -> None:
@@ -119,11 +116,10 @@ def down_convert(
     """Return message sets of a format, 0 or 1, for whole batches and messages of any format, back to back.
 
     Uncompressed records before `first_offset` (the one that was asked for) are left out. The outcome is empty when only
-    control batches were there. `limit` bounds the bytes each batch may decompress to. A batch beyond it, or in zstd,
-    ends the answer before it; `each` ends it in the same way by raising DecompressedTooLarge.
+    control batches were there. `limit` bounds the bytes each batch may decompress to. A batch beyond it ends the answer
+    before it; `each` ends it in the same way by raising DecompressedTooLarge.
 
     Raises:
-        UnsupportedCompression: the first batch is in zstd.
         DecompressedTooLarge: the first batch is beyond the limit.
         DecodeError: the batches are malformed.
     """
@@ -149,9 +145,7 @@ def down_convert(
                 position = end
                 continue
             if codec == Codec.ZSTD:
-                if not pieces:
-                    raise UnsupportedCompression(f"records in zstd for message format {magic}")
-                break
+                codec = Codec.GZIP
             records = None
         try:
             if records is None:

@@ -32,8 +32,6 @@ from storage_svc.rpc.found_records import Found, epoch_error, offset_error, size
 from storage_svc.rpc.long_reads import PIECE
 
 READ_COMMITTED: Final = 1
-#: The first Fetch version whose clients know zstd (KIP-110).
-_ZSTD_SINCE_VERSION: Final = 10
 #: Most reads that are answered ahead at once.
 AHEAD_READS_MAX: Final = 16
 
@@ -72,8 +70,6 @@ class PartitionReads:
             return ReadResult(log), [], 0
         if error := epoch_error(wanted.leader_epoch, log.leader_epoch):
             return ReadResult(error), [], 0
-        if request.version < _ZSTD_SINCE_VERSION and log.config.compression_type == "zstd":
-            return ReadResult(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE), [], 0
         high_watermark, offset = log.high_watermark, wanted.fetch_offset
         committed = request.isolation_level == READ_COMMITTED
         aborted: list[tuple[int, int]] | None = [] if committed else None
