@@ -46,7 +46,14 @@ class NotNow(Refused):
 
 
 class Uncleanable(LogError):  # noqa: N818 (reads as what happened)
-    """This log cannot be cleaned as it is, and why."""
+    """This log cannot be cleaned as it is, and why.
+
+    `last_offset` is that of the batch which is the reason, or -1: without this batch the log could be cleaned.
+    """
+
+    def __init__(self, reason: str, last_offset: int = -1) -> None:
+        super().__init__(reason)
+        self.last_offset = last_offset
 
 
 class Stopped(LogError):  # noqa: N818 (reads as what happened)

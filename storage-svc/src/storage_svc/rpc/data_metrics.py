@@ -141,7 +141,7 @@ def _compaction(cleaner: Cleaner, logs: list[PartitionLog]) -> Iterator[Metric]:
     )
     yield GaugeMetricFamily(
         "millrace_compaction_uncleanable_logs",
-        "Logs that compaction has given up until the next start.",
+        "Logs that compaction has given up until the next start, or until the batch it cannot read is deleted.",
         sum(log.compaction.uncleanable is not None for log in logs),
     )
 
@@ -160,6 +160,11 @@ def _scrubs(totals: ScrubTotals) -> Iterator[Metric]:
     )
     yield CounterMetricFamily(
         "millrace_scrub_failed", "Logs that could not be read to the end, or whose damage stayed.", totals.failures
+    )
+    yield GaugeMetricFamily(
+        "millrace_scrub_unreadable_batches",
+        "Batches whose records clients cannot read, as the last scrub of each log found them.",
+        totals.unreadable_batches,
     )
 
 

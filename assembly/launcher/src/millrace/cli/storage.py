@@ -27,8 +27,8 @@ def verify(
 ) -> None:
     """Read everything in a data folder and report every fault; nothing is changed.
 
-    A fault is data that was right once and is not any more. A note is a difference that the next start repairs without
-    loss.
+    A fault is data that was right once and is not any more, or a batch whose records clients cannot read. A note is a
+    difference that the next start repairs without loss.
 
     Exit status: 0 no fault, 1 faults, 2 it cannot be checked (a broker runs on it, or it is no data folder).
     """
@@ -51,7 +51,8 @@ def verify(
             for each in totals.findings
             if each.fault or not quiet
         ]
-        counts = {name: getattr(totals, name) for name in ("partitions", "segments", "batches", "bytes", "faults")}
+        names = ("partitions", "segments", "batches", "bytes", "unreadable_batches", "faults")
+        counts = {name: getattr(totals, name) for name in names}
         show({**counts, "findings": listed}, output)
     elif not quiet:
         notes = len(totals.findings) - totals.faults

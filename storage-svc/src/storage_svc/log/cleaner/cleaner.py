@@ -5,8 +5,9 @@ runs, a log may be deleted or go offline: segments that were swapped by then sta
 deletion waits until the helper is gone: it writes by path.
 `cleaner-offset-checkpoint` keeps how far each log is clean.
 
-A log that cannot be cleaned (damage, a bug) is marked, reported and skipped until the next start. The scrub checks it
-at once; if it removes damage, the log is cleaned again. After a full disk the cleaning is repeated.
+A log that cannot be cleaned (damage, a batch that nobody can read, a bug) is marked, reported and skipped until the
+next start, as in Kafka. The scrub checks it at once. If it removes damage, or once the log starts after the batch, the
+log is cleaned again. After a full disk the cleaning is repeated.
 """
 
 from __future__ import annotations
@@ -164,6 +165,8 @@ class Cleaner:
         found = []
         for log in list(self._logs.values()):
             state = log.compaction
+            if 0 <= state.uncleanable_to < log.log_start_offset:  # mutant: cleanable-without-batch
+                state.uncleanable, state.uncleanable_to = None, -1
             kept_out = state.running or state.uncleanable is not None
             if log.config.compacted and not log.deleted and log.offline is None and not kept_out:
                 try:
@@ -265,13 +268,13 @@ class Cleaner:
         if isinstance(error, Refused):
             _log.warning("cleaning failed", log=log.folder, reason=str(error))
         else:
-            self._give_up(log, str(error))
+            self._give_up(log, str(error), error.last_offset if isinstance(error, Uncleanable) else -1)
 
-    def _give_up(self, log: PartitionLog, reason: str) -> None:
+    def _give_up(self, log: PartitionLog, reason: str, last_offset: int = -1) -> None:
         if not log.deleted:
-            log.compaction.uncleanable = reason
+            log.compaction.uncleanable, log.compaction.uncleanable_to = reason, last_offset
             log.suspect()
-            _log.error("log uncleanable", log=log.folder, reason=reason)
+            _log.error("log uncleanable", log=log.folder, topic=log.topic, partition=log.partition, reason=reason)
 
 
 def _limits(settings: LogSettings) -> tuple[int, int, int]:
@@ -285,6 +288,7 @@ def _job(found: Cleanable, now_ms: int, settings: LogSettings) -> CleaningJob:
         segments=[(each.base_offset, each.size) for each in log.segments if each.base_offset < found.end_offset],
         dirty_from=found.dirty_from,
         end_offset=found.end_offset,
+        log_start_offset=log.log_start_offset,
         high_watermark=log.high_watermark,
         now_ms=now_ms,
         segment_bytes=config.segment_bytes,

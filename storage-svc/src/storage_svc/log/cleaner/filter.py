@@ -88,6 +88,7 @@ class BatchFilter:
         transactions: WalkedTransactions,
         last_batches: Mapping[int, LastBatch],
         *,
+        log_start_offset: int,
         high_watermark: int,
         now_ms: int,
         delete_retention_ms: int,
@@ -98,6 +99,7 @@ class BatchFilter:
         self._mapped_end = mapped_end
         self._transactions = transactions
         self._last_batches = last_batches
+        self._log_start_offset = log_start_offset
         self._high_watermark = high_watermark
         self._now_ms = now_ms
         self._horizon_ms = now_ms + delete_retention_ms
@@ -112,7 +114,7 @@ class BatchFilter:
         self.counts.records_read += header.records_count
         if header.attributes & CONTROL:
             return self._filter_marker(header, batch)
-        if self._transactions.batch_is_aborted(header):
+        if self._transactions.batch_is_aborted(header) or header.last_offset < self._log_start_offset:
             return self._emptied(header)
         if header.base_offset >= self._mapped_end:
             self.counts.records_kept += header.records_count
@@ -216,6 +218,8 @@ class BatchFilter:
             DecodeError: it is malformed.
         """
         wrapper, _ = read_message(message)
+        if wrapper.offset < self._log_start_offset:
+            return b""
         records = message_records(wrapper)
         self.counts.records_read += len(records)
         kept = []

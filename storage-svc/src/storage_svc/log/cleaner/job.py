@@ -55,6 +55,7 @@ class CleaningJob:
     segments: Sequence[tuple[int, int]]
     dirty_from: int
     end_offset: int
+    log_start_offset: int
     high_watermark: int
     now_ms: int
     segment_bytes: int
@@ -109,6 +110,8 @@ class Cleaning:
         self._modified_ms: dict[int, int] = {}
         self._aborted = [AbortedTransaction(*entry) for entry in job.aborted]
         self._syncs = ThreadPoolExecutor(1, "millrace-cleaner-sync")
+        #: The batch that is read.
+        self._batch = b""
         self.statistics = CleaningStatistics()
 
     def run(self) -> Iterator[CleanedGroup]:
@@ -132,7 +135,9 @@ class Cleaning:
                 key_map, mapped, mapped_end = self._map_keys()
                 yield from self._copy(key_map, mapped, mapped_end)
             except ProtocolError as error:
-                raise Uncleanable(f"malformed records: {error}") from error
+                base_offset, last_offset = _offsets(self._batch)
+                reason = f"the batch of offset {base_offset} cannot be read: {error}"
+                raise Uncleanable(reason, last_offset) from error
             self.statistics.cleaned_to = mapped_end
             self.statistics.seconds = time.perf_counter() - started
         finally:
@@ -161,6 +166,7 @@ class Cleaning:
             batch = buffer[at : at + length]
             if len(batch) < length or (batch[MAGIC_AT] == MAGIC and not _sound(batch)):
                 raise Uncleanable(f"segment {base_offset} is damaged at position {position}: CRC")
+            self._batch = batch
             yield batch
             position += length
 
@@ -238,6 +244,7 @@ class Cleaning:
             mapped_end,
             transactions,
             {producer_id: LastBatch(*last) for producer_id, last in job.last_batches.items()},
+            log_start_offset=job.log_start_offset,
             high_watermark=job.high_watermark,
             now_ms=job.now_ms,
             delete_retention_ms=job.delete_retention_ms,
@@ -277,6 +284,12 @@ class Cleaning:
             for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX)
         )
         return offsets, times
+
+
+def _offsets(batch: bytes) -> tuple[int, int]:
+    """Return the first and the last offset of a batch; of a message of format 0 or 1, its offset twice."""
+    base_offset = int.from_bytes(batch[:8], "big")
+    return base_offset, Header._make(unpack_header(batch)).last_offset if batch[MAGIC_AT] == MAGIC else base_offset
 
 
 def _sound(batch: bytes) -> bool:

@@ -4,7 +4,8 @@ The helper is this module, as helper_process.py runs it, for as long as there ar
 
     to it     a job (job.py)
     from it   {"group": [[base offset, …], bytes]} for each group, then {"done": statistics}, or instead of it
-              {"failed": kind, "reason": text}, kind one of uncleanable, disk full, not now, storage, bug
+              {"failed": kind, "reason": text}, kind one of uncleanable, disk full, not now, storage, bug; uncleanable
+              with the "last_offset" of the batch that is the reason, or -1
 
 The end of its input, whether we closed it or died, stops a job within a megabyte of work; its unfinished files are
 removed.
@@ -59,7 +60,7 @@ class CleanerProcess:
                     setattr(statistics, name, value)
                 return
             else:
-                raise _FAILURES[message["failed"]](message["reason"])
+                raise _failure(message)
 
     def _ended(self, process: helper_process.Helper) -> Exception:
         if self._process is not process:
@@ -74,8 +75,13 @@ class CleanerProcess:
             await self._threads.run(helper_process.end, process)
 
 
+def _failure(message: dict[str, Any]) -> Exception:
+    if message["failed"] == "uncleanable":
+        return Uncleanable(message["reason"], message["last_offset"])
+    return _FAILURES[message["failed"]](message["reason"])
+
+
 _FAILURES: Final[dict[str, type[Exception]]] = {
-    "uncleanable": Uncleanable,
     "disk full": DiskFull,
     "not now": NotNow,
     "storage": StorageFailure,
@@ -98,7 +104,7 @@ def _work(job: dict[str, Any], stopped: Callable[[], bool]) -> Iterator[dict[str
     except Stopped:
         return
     except Uncleanable as error:
-        yield {"failed": "uncleanable", "reason": str(error)}
+        yield {"failed": "uncleanable", "reason": str(error), "last_offset": error.last_offset}
     except DiskFull as error:
         yield {"failed": "disk full", "reason": str(error)}
     except NotNow as error:

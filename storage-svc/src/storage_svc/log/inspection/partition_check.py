@@ -10,6 +10,7 @@ from functools import partial
 from itertools import pairwise
 from typing import Final
 
+from storage_svc.log.batch.readability import UnreadableBatches
 from storage_svc.log.config import LogConfig
 from storage_svc.log.disk import checkpoints
 from storage_svc.log.disk.files import Files
@@ -31,7 +32,9 @@ _NAMED_MAX: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """`fault`: something was right once and is not any more; else a start of the broker puts it right without loss."""
+    """`fault`: something was right once and is not any more, or clients cannot read a batch; else a start of the broker
+    puts it right without loss.
+    """
 
     path: str
     text: str
@@ -56,7 +59,7 @@ class PartitionCheck:
         self._snapshots: list[tuple[int, list[SnapshotEntry]]] = []
         self._gaps: dict[int, int] = {}
         self._end_offset = 0
-        self.segments = self.batches = self.bytes = 0
+        self.segments = self.batches = self.bytes = self.unreadable_batches = 0
 
     def run(self) -> Iterator[Finding]:
         """Check the partition and yield every finding.
@@ -171,6 +174,7 @@ class PartitionCheck:
         offset_index, time_index = _IndexEntries(segment, 0), _IndexEntries(segment, 1)
         largest = -1
         aborted: list[AbortedTransaction] = []
+        unreadable = UnreadableBatches(self._known.log_start_offset)
         for position, header in scan:
             yield from self._check_snapshots(header.base_offset)
             self.batches += 1
@@ -178,6 +182,7 @@ class PartitionCheck:
             largest = max(largest, header.max_timestamp)
             offset_index.met(position, header.last_offset)
             time_index.met(header.last_offset, largest)
+            unreadable.check(position, header, scan.window.batch(position, header))
             if header.producer_id >= 0:
                 batch = partial(scan.window.batch, position, header)
                 if (one := self._producers.replay(self._state, header, batch)) is not None:
@@ -185,6 +190,7 @@ class PartitionCheck:
         self._end_offset = max(before, scan.end_offset)
         yield from self._check_snapshots(self._end_offset)
         yield from self._scanned(name, scan, last=not later)
+        yield from self._unreadable(name, unreadable)
         # The newest indexes that a crash left are rebuilt, and so are all of a segment that is repaired.
         excused = (not self._known.clean and not later) or bool(scan.holes)
         if indexed or later or self._known.clean:
@@ -205,6 +211,14 @@ class PartitionCheck:
         for position, header in scan.corrected:
             text = f"at position {position} must have base offset {header.base_offset}, epoch {header.leader_epoch}"
             yield self._finding(name, f"the batch {text}")
+
+    def _unreadable(self, name: str, found: UnreadableBatches) -> Iterator[Finding]:
+        self.unreadable_batches += found.count
+        for position, first, last, reason in found.named:
+            text = f"clients cannot read the batch at position {position}, offsets {first} to {last}: {reason}"
+            yield self._finding(name, text)
+        if found.count > len(found.named):
+            yield self._finding(name, f"nor {found.count - len(found.named)} batches more")
 
     def _check_index(self, index: _IndexEntries, *, fault: bool) -> Iterator[Finding]:
         if not index.there:

@@ -2,15 +2,15 @@
 
 In every partition the verification compares:
 
-- each batch's length and CRC
+- each batch's length and CRC, and whether clients can read its records (readability.py)
 - offsets and leader epochs with their neighbours
 - every entry of the offset and time indexes with the batch it leads to
 - transaction indexes with the markers in the log
 - producer snapshots with the batches before them
 - the list of leader epochs, partition.metadata, and the checkpoints' offsets
 
-A *fault* is something that was right once and is wrong now. A *note* is something that a start of the broker repairs
-without any loss, as a torn end or incomplete indexes after a crash.
+A *fault* is something that was right once and is wrong now, or a batch whose records clients cannot read. A *note* is
+something that a start of the broker repairs without any loss, as a torn end or incomplete indexes after a crash.
 """
 
 from __future__ import annotations
@@ -37,6 +37,8 @@ class Totals:
     segments: int = 0
     batches: int = 0
     bytes: int = 0
+    #: Batches whose records clients cannot read. The findings name the first of each segment.
+    unreadable_batches: int = 0
     findings: list[Finding] = field(default_factory=list)
 
     @property
@@ -100,3 +102,4 @@ def _findings(files: ReadOnlyFiles, root: str, totals: Totals) -> Iterator[Findi
         totals.segments += check.segments
         totals.batches += check.batches
         totals.bytes += check.bytes
+        totals.unreadable_batches += check.unreadable_batches

@@ -1,14 +1,15 @@
 """The scrub of one partition: every batch of its segments is read as recovery reads it, even if it is synced.
 
-    job     {"folder": path, "segments": [[base offset, bytes], …], "end_offset": the offset after their last record,
-             "bytes_per_second": 0 for no limit}
-    found   {"segment": base offset, "file_id": inode, "bytes": size, "damaged": whether `look` will find damage}
+    job     {"folder": path, "segments": [[base offset, bytes], …], "start_offset": the log start,
+             "end_offset": the offset after their last record, "bytes_per_second": 0 for no limit}
+    found   {"segment": base offset, "file_id": inode, "bytes": size, "damaged": whether `look` will find damage,
+             "unreadable": number of batches whose records clients cannot read, "named": the first of them}
             for each segment that is there as the job says, then {"done": true}; or {"failed": reason}
 
-Length, CRC and position of each batch are checked. A segment in which each batch continues the one before it is read
-quickly. Any other is read once more as recovery reads it (segment_scan.py): it may be damaged, or compacted. The job
-runs in a helper process (helper_process.py), whose findings are only a hint: the broker checks again before it repairs
-damage (scrubber.py).
+Length, CRC and position of each batch are checked, and its records are read as clients read them. A segment in which
+each batch continues the one before it is read quickly. Any other is read once more as recovery reads it
+(segment_scan.py): it may be damaged, or compacted. The job runs in a helper process (helper_process.py), whose findings
+are only a hint: the broker checks again before it repairs damage (scrubber.py).
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ from typing import Any, Final
 from crc32c import crc32c
 from protocol_lib.records.header import HEADER_SIZE, LOG_OVERHEAD, MAGIC
 
-from storage_svc.log.batch.header import CRC_START, Header
+from storage_svc.log.batch.header import CRC_START, Header, unpack_header
+from storage_svc.log.batch.readability import UnreadableBatches
 from storage_svc.log.config import LogConfig
 from storage_svc.log.disk import checkpoints, helper_process
 from storage_svc.log.disk.files import Files
@@ -49,6 +51,8 @@ class Look:
     holes: list[Hole]
     #: Batches with a wrong base offset or leader epoch: (position, header as it should be).
     moved: list[tuple[int, Header]]
+    #: The batches whose records clients cannot read; None if nobody asked.
+    unreadable: UnreadableBatches | None = None
 
     @property
     def damaged(self) -> bool:
@@ -63,8 +67,11 @@ def look(
     end_offset: int,
     pace: Callable[[int], None] = lambda _: None,
     epochs: LeaderEpochs | None = None,
+    start_offset: int | None = None,
 ) -> Iterator[Look]:
     """Read the first bytes of each segment of a partition; yield each segment, open, with the findings.
+
+    With a `start_offset`, the records of the batches from it on are read as well.
 
     Segments that are gone, or shorter by now, are passed over. The bytes end at `end_offset`: without it, the last
     batch of a compacted segment would look as if it belonged before the gap.
@@ -86,22 +93,28 @@ def look(
             if segment.size < size:
                 continue
             segment.size = size
-            if _is_gapless(segment, epochs, pace):
-                yield Look(segment, segment.file_id, size, [], [])
+            unreadable = None if start_offset is None else UnreadableBatches(start_offset)
+            if _is_gapless(segment, epochs, pace, unreadable):
+                yield Look(segment, segment.file_id, size, [], [], unreadable)
                 continue
+            unreadable = None if start_offset is None else UnreadableBatches(start_offset)
             later = [each for each in all_segments[number + 1 :] if files.exists(each.path)]
             scan = SegmentScan(segment, epochs, later, lambda _window, _hole: False, gaps=gaps, log_end=end_offset)
             read = 0
             for position, header in scan:
+                if unreadable is not None:
+                    unreadable.check(position, header, scan.window.batch(position, header))
                 if position + header.size - read >= _STEP:
                     pace(position + header.size - read)
                     read = position + header.size
-            yield Look(segment, segment.file_id, size, scan.holes, scan.corrected)
+            yield Look(segment, segment.file_id, size, scan.holes, scan.corrected, unreadable)
         finally:
             segment.close()
 
 
-def _is_gapless(segment: Segment, epochs: LeaderEpochs, pace: Callable[[int], None]) -> bool:
+def _is_gapless(
+    segment: Segment, epochs: LeaderEpochs, pace: Callable[[int], None], unreadable: UnreadableBatches | None
+) -> bool:
     """Return whether each batch is good, continues the one before it, and has the epoch that the list says."""
     position, expected, epoch, epoch_end, step = 0, segment.base_offset, -1, -1, _STEP
     while position < segment.size:
@@ -121,6 +134,8 @@ def _is_gapless(segment: Segment, epochs: LeaderEpochs, pace: Callable[[int], No
                 break
             if crc32c(piece[at + CRC_START : end]) != crc:
                 return False
+            if unreadable is not None:
+                unreadable.check(position + at, Header._make(unpack_header(piece, at)), piece[at:end])
             expected += last_delta + 1
             at = end
         if at == step == 0:  # less than a header is left
@@ -134,12 +149,16 @@ def _is_gapless(segment: Segment, epochs: LeaderEpochs, pace: Callable[[int], No
 def _work(job: dict[str, Any], stopped: Callable[[], bool]) -> Iterator[dict[str, Any]]:
     pace = Pace(job["bytes_per_second"], stopped)
     try:
-        for found in look(ReadOnlyFiles(), job["folder"], job["segments"], job["end_offset"], pace.spend):
+        place = job["folder"], job["segments"], job["end_offset"]
+        for found in look(ReadOnlyFiles(), *place, pace.spend, start_offset=job["start_offset"]):
+            unreadable = found.unreadable or UnreadableBatches(0)
             yield {
                 "segment": found.segment.base_offset,
                 "file_id": found.file_id,
                 "bytes": found.size,
                 "damaged": found.damaged,
+                "unreadable": unreadable.count,
+                "named": unreadable.named,
             }
         yield {"done": True}
     except (Stopped, StorageFailure) as error:

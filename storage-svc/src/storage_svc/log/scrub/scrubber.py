@@ -11,6 +11,9 @@ damaged segment, the broker checks that segment again, in a thread. Damage is th
 the rest becomes a new segment that replaces the old one as a compacted one does (segment_swap.py). Readers pass over
 the gap. An active segment is closed for that first. A log that is being compacted waits. Wrong base offsets and leader
 epochs of batches are corrected in the new segment.
+
+A batch that is as its producer sent it, and whose records clients cannot read, stays. The log line `unreadable batch`
+names it, and the totals count it until it is deleted.
 """
 
 from __future__ import annotations
@@ -19,11 +22,12 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from service_chassis import logs
 
+from storage_svc.log.batch.readability import NAMED_MAX, Unreadable
 from storage_svc.log.config import LogSettings
 from storage_svc.log.disk import checkpoints, helper_process
 from storage_svc.log.disk.files import Files
@@ -54,6 +58,17 @@ class ScrubTotals:
     quarantined_bytes: int = 0
     damaged_places: int = 0
     failures: int = 0
+    #: The number of batches whose records clients cannot read, and the last offset of the last one, by log.
+    unreadable: dict[PartitionLog, tuple[int, int]] = field(default_factory=dict)
+
+    @property
+    def unreadable_batches(self) -> int:
+        """The number of such batches at the last scrub of each log, without logs that have passed all of theirs."""
+        return sum(
+            count
+            for log, (count, last_offset) in self.unreadable.items()
+            if not log.deleted and log.log_start_offset <= last_offset
+        )
 
 
 class Scrubber:
@@ -176,10 +191,12 @@ class Scrubber:
         job = {
             "folder": log.folder,
             "segments": _readable(log),
+            "start_offset": log.log_start_offset,
             "end_offset": log.high_watermark,
             "bytes_per_second": self._settings.scrub_io_bytes_per_second,
         }
-        damaged = []
+        damaged: list[int] = []
+        unreadable = _UnreadableOfLog(log)
         try:
             if self._helper is None:
                 self._helper = await self._threads.run(helper_process.start, _MODULE)
@@ -199,10 +216,12 @@ class Scrubber:
                 self.totals.bytes_read += message["bytes"]
                 if message["damaged"]:
                     damaged.append(message["segment"])
+                unreadable.add(message["unreadable"], message["named"])
         except (OSError, ValueError) as error:  # ValueError: `stop` has closed the pipe
             _log.warning("log not scrubbed", log=log.folder, reason=str(error))
             await self._end_helper()
             return False
+        unreadable.note(self.totals)
         repaired = True
         for base_offset in damaged:
             repaired = await self.repair(log, base_offset) and repaired
@@ -285,6 +304,42 @@ class Scrubber:
                 raise
         finally:
             segment.close()
+
+
+class _UnreadableOfLog:
+    """The unreadable batches that one scrub finds in one log. The first NAMED_MAX have a log line each."""
+
+    def __init__(self, log: PartitionLog) -> None:
+        self._log = log
+        self._count = self._named = 0
+        self._last_offset = -1
+
+    def add(self, count: int, named: list[Unreadable]) -> None:
+        """Add those of one segment."""
+        log = self._log
+        for _, offset, last_offset, reason in named[: NAMED_MAX - self._named]:
+            self._named += 1
+            _log.error(
+                "unreadable batch",
+                topic=log.topic,
+                partition=log.partition,
+                offset=offset,
+                last_offset=last_offset,
+                reason=reason,
+            )
+        self._count += count
+        if named:
+            self._last_offset = named[-1][2]
+
+    def note(self, totals: ScrubTotals) -> None:
+        """Put them into the totals, in the place of those of the scrub before."""
+        kept = {log: found for log, found in totals.unreadable.items() if log is not self._log and not log.deleted}
+        if self._count:
+            kept[self._log] = self._count, self._last_offset
+        totals.unreadable = kept
+        if self._count > self._named:
+            count = self._count - self._named
+            _log.error("more unreadable batches", topic=self._log.topic, partition=self._log.partition, count=count)
 
 
 def _readable(log: PartitionLog) -> list[tuple[int, int]]:

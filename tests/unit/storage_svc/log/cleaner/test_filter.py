@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from protocol_lib.errors import DecodeError
 from protocol_lib.records.batch import build_batch, crc_matches, read_batch_header
 from protocol_lib.records.compression import Codec
 from protocol_lib.records.control import ControlType, EndTransactionMarker, build_marker_batch
-from protocol_lib.records.legacy import build_message_set
+from protocol_lib.records.legacy import Message, build_message_set, write_message
 from protocol_lib.records.record import Record, read_records
 from storage_svc.log.batch.header import Header, unpack_header
 from storage_svc.log.cleaner.filter import BatchFilter, LastBatch
@@ -24,6 +25,7 @@ def batch_filter(
     *,
     mapped_end: int = 1000,
     last_batches: dict[int, LastBatch] | None = None,
+    log_start_offset: int = 0,
     high_watermark: int = 5000,
     now_ms: int = NOW_MS,
     aborted: tuple[AbortedTransaction, ...] = (),
@@ -37,6 +39,7 @@ def batch_filter(
         mapped_end,
         WalkedTransactions(aborted),
         last_batches or {},
+        log_start_offset=log_start_offset,
         high_watermark=high_watermark,
         now_ms=now_ms,
         delete_retention_ms=RETENTION_MS,
@@ -49,6 +52,17 @@ def filtered(some: BatchFilter, batch: bytes) -> bytes:
 
 def records(base: int, *pairs: tuple[bytes | None, bytes | None]) -> list[Record]:
     return [Record(base + index, NOW_MS - 50 + index * 7, key, value) for index, (key, value) in enumerate(pairs)]
+
+
+def test_a_batch_before_the_log_start_goes_without_being_opened() -> None:
+    broken = build_batch(records(100, (b"a", b"1"), (b"b", b"2")), base_offset=100)[:-3]
+    message = write_message(Message(101, 1, Codec.GZIP, NOW_MS, None, b"no gzip"))
+    assert filtered(batch_filter({}, log_start_offset=102), broken) == b""
+    assert batch_filter({}, log_start_offset=102).filter_message(message, keep_tombstones=True) == b""
+    with pytest.raises(DecodeError):
+        filtered(batch_filter({}, log_start_offset=101), broken)
+    with pytest.raises(DecodeError):
+        batch_filter({}, log_start_offset=101).filter_message(message, keep_tombstones=True)
 
 
 @pytest.mark.parametrize("codec", Codec)

@@ -49,6 +49,7 @@ def _filtered(batches: list[bytes], bytes_max: int, slots: int) -> tuple[list[by
         1 << 20,
         WalkedTransactions(()),
         {},
+        log_start_offset=0,
         high_watermark=1 << 20,
         now_ms=NOW_MS,
         delete_retention_ms=1000,

@@ -5,16 +5,19 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import ANY, Mock, call
 
 import pytest
 from crc32c import crc32c
 from protocol_lib.records.batch import build_batch
 from protocol_lib.records.record import Record
+from storage_svc.log.cleaner import cleaner
 from storage_svc.log.config import LogSettings
 from storage_svc.log.disk import checkpoints
 from storage_svc.log.folder.data_folder import DataFolder
 from storage_svc.log.folder.maintenance import Maintenance
 from storage_svc.log.partition.partition_log import Origin, PartitionLog
+from storage_svc.log.scrub import scrubber
 from unit.storage_svc.log.compacting import COMPACT, NOW_MS, TOPIC_ID, append, make_cleanable, records_of, start, stop
 
 from tests.support.waiting import until_async
@@ -59,8 +62,16 @@ async def test_a_dirty_log_is_compacted_by_itself(tmp_path: Path) -> None:
     directory.release()
 
 
-async def test_what_cannot_be_cleaned_is_reported_once_and_left_alone(tmp_path: Path) -> None:
-    """A batch that is as it was written, but whose records make no sense: no scrub finds damage."""
+async def test_what_cannot_be_cleaned_is_reported_once_and_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A batch that is as it was written, but whose records make no sense: no scrub finds damage.
+
+    Once the log starts after the batch, it is cleaned again.
+    """
+    lines = Mock()
+    monkeypatch.setattr(cleaner, "_log", lines)
+    monkeypatch.setattr(scrubber, "_log", lines)
     directory = open_directory(tmp_path)
     log, sound = directory.create("t", 0, TOPIC_ID, COMPACT), dirty_log(directory, "sound")
     senseless = bytearray(build_batch([Record(0, NOW_MS, b"k", b"v")]))
@@ -76,6 +87,19 @@ async def test_what_cannot_be_cleaned_is_reported_once_and_left_alone(tmp_path: 
     assert maintenance.cleaner.totals.failures == 1
     assert log.offline is None
     assert sorted(entry.name for entry in (tmp_path / "t-0").iterdir()) == files
+    fault = "a record of -1 bytes where 8 are left"
+    place = {"topic": "t", "partition": 0}
+    uncleanable, unreadable = lines.error.call_args_list
+    assert uncleanable == call("log uncleanable", log=log.folder, **place, reason=ANY)
+    assert uncleanable.kwargs["reason"].startswith("the batch of offset 0 cannot be read: a record ")
+    assert unreadable == call("unreadable batch", **place, offset=0, last_offset=0, reason=fault)
+    append(log, (b"k", b"1"), (b"k", b"2"))
+    append(log, (b"k", b"3"))
+    make_cleanable(directory, log)
+    log.raise_log_start(1)
+    await until_async(lambda: log.compaction.cleaned_to == 4)
+    assert [(record.offset, record.value) for record in records_of(log)] == [(3, b"3")]
+    assert log.compaction.uncleanable is None
     await stop(directory, maintenance)
 
 

@@ -7,11 +7,13 @@ from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
+from storage_svc.log.batch import readability
 from storage_svc.log.config import LogConfig
 from storage_svc.log.errors import DataFolderError, DataFolderInUse
 from storage_svc.log.inspection.verification import Totals, verify
 from storage_svc.log.partition.environment import DeletionReason
 from storage_svc.log.recovery import recovery, segment_recovery
+from unit.storage_svc.log.unreadable import spoil
 
 
 def found(path: Path) -> tuple[list[str], list[str]]:
@@ -106,6 +108,32 @@ def test_a_list_of_epochs_that_begins_after_the_log_start_is_damage(stopped):
 
 def flip(at, mask=1):
     return lambda data: data[:at] + bytes([data[at] ^ mask]) + data[at + 1 :]
+
+
+def test_batches_that_clients_cannot_read_are_named(stopped):
+    position = spoil(stopped / "t-0" / f"{0:020d}.log", 7)
+    totals = Totals()
+    (finding,) = verify(str(stopped), totals)
+    assert str(finding) == (
+        f"fault  t-0/{0:020d}.log: clients cannot read the batch at position {position}, offsets 6 to 7: "
+        "a record is not as long as it says"
+    )
+    assert (totals.faults, totals.unreadable_batches) == (1, 1)
+    checkpoint = stopped / "log-start-offset-checkpoint"
+    checkpoint.write_text("0\n1\nt 0 8\n")
+    (stopped / "log-start-offset-checkpoint.crc32c").unlink()
+    assert [each for each in found(stopped)[0] if "cannot read" in each] == []
+
+
+def test_not_every_batch_of_many_is_named(stopped, monkeypatch):
+    monkeypatch.setattr(readability, "NAMED_MAX", 1)
+    for offset in (1, 3, 5):
+        spoil(stopped / "t-0" / f"{0:020d}.log", offset)
+    faults, _ = found(stopped)
+    assert [each.split(": ")[1] for each in faults] == [
+        "clients cannot read the batch at position 0, offsets 0 to 1",
+        "nor 2 batches more",
+    ]
 
 
 DAMAGE = {

@@ -6,6 +6,7 @@ import asyncio
 import threading
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock, call
 
 import pytest
 from broker_contract import data_pb2 as pb
@@ -17,9 +18,11 @@ from storage_svc.log.folder.maintenance import Maintenance
 from storage_svc.log.inspection.verification import Totals, verify
 from storage_svc.log.partition.partition_log import PartitionLog
 from storage_svc.log.scrub import job as scrub_job
+from storage_svc.log.scrub import scrubber
 from storage_svc.rpc.offsets import OffsetsService
 from unit.storage_svc.log.compacting import COMPACT, TOPIC_ID, append, make_cleanable, records_of, start, stop
 from unit.storage_svc.log.conftest import NOW_MS
+from unit.storage_svc.log.unreadable import spoil
 
 from tests.support.waiting import until_async
 
@@ -91,6 +94,42 @@ async def test_damage_is_taken_out_while_the_log_is_used(tmp_path, fill, make_ba
     assert read_all(directory.logs["t", 0]).startswith(b"".join(batch for base, batch in stored if base != offset))
     assert directory.logs["t", 0].log_end_offset == 121
     directory.release()
+
+
+@pytest.mark.parametrize("gap", [False, True], ids=["followed", "with a gap"])
+async def test_a_batch_that_clients_cannot_read_stays_and_is_named(tmp_path, fill, read_all, monkeypatch, gap):
+    lines = Mock()
+    monkeypatch.setattr(scrubber, "_log", lines)
+    directory, log, stored = filled(tmp_path, fill)
+    if gap:  # the segments are read as recovery reads them
+        log.epochs.assign(5, 120)
+        (tmp_path / "t-0" / "leader-epoch-checkpoint").write_text("0\n1\n1 0\n")
+    for offset in (50, 118):
+        segment = log.segments[log.segments.index_of(offset)]
+        spoil(Path(segment.path), offset)
+    maintenance = start(directory)
+    totals = maintenance.scrubber.totals
+    for _ in range(2):
+        assert await maintenance.scrubber.scrub([log])
+        assert totals.unreadable_batches == 2
+    fault = "a record is not as long as it says"
+    assert (
+        lines.error.call_args_list
+        == [
+            call("unreadable batch", topic="t", partition=0, offset=offset, last_offset=offset + 1, reason=fault)
+            for offset in (50, 118)
+        ]
+        * 2
+    )
+    assert (totals.segments_damaged, totals.failures, quarantined(tmp_path)) == (0, 0, [])
+    assert len(read_all(log)) == sum(len(batch) for _, batch in stored)
+    log.raise_log_start(119)
+    assert totals.unreadable_batches == 2
+    log.raise_log_start(120)
+    assert totals.unreadable_batches == 0
+    assert await maintenance.scrubber.scrub([log])
+    assert totals.unreadable == {}
+    await stop(directory, maintenance)
 
 
 @pytest.mark.parametrize("at", [3, 7, 15], ids=["base offset, high", "base offset, low", "leader epoch"])

@@ -1,0 +1,72 @@
+"""Stored batches whose records clients cannot read, although their CRC is right.
+
+Producers have sent such batches, and a log may hold them. Kafka's consumers stop at one for good. They read gzip,
+snappy, zstd, and LZ4 frames of independent blocks, then exactly as many records as the header counts, each as long as
+it says (DefaultRecordBatch, Lz4BlockInputStream).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final, NamedTuple
+
+from protocol_lib.errors import DecodeError
+from protocol_lib.records.compression import Codec, decompress
+from protocol_lib.records.header import CODEC_MASK, HEADER_SIZE, LOG_APPEND_TIME, MAGIC
+from protocol_lib.records.record import walk_records
+
+from storage_svc.log.batch.header import Header, records_of
+
+#: Batches of one segment that are named; the others are counted.
+NAMED_MAX: Final = 100
+_RECORD_BYTES_MIN: Final = 7
+#: Position and bit of an LZ4 frame's flag of independent blocks.
+_LZ4_FLAGS_AT: Final = 4
+_LZ4_INDEPENDENT: Final = 0x20
+
+
+class Unreadable(NamedTuple):
+    """A batch whose records clients cannot read."""
+
+    position: int
+    base_offset: int
+    last_offset: int
+    reason: str
+
+
+class UnreadableBatches:
+    """The unreadable batches of one segment, from an offset on."""
+
+    def __init__(self, start_offset: int) -> None:
+        self._start_offset = start_offset
+        self.named: list[Unreadable] = []
+        self.count = 0
+
+    def check(self, position: int, header: Header, batch: memoryview) -> None:
+        """Open a batch whose CRC is right, unless all its records are deleted, and note it if that fails."""
+        if header.last_offset < self._start_offset or (reason := unreadable_reason(header, batch)) is None:
+            return
+        self.count += 1
+        if len(self.named) < NAMED_MAX:
+            self.named.append(Unreadable(position, header.base_offset, header.last_offset, reason))
+
+
+def unreadable_reason(header: Header, batch: memoryview) -> str | None:
+    """Return why clients cannot read the records of a whole batch; None if they can."""
+    try:
+        if header.magic != MAGIC:
+            deque(records_of(batch), maxlen=0)
+            return None
+        codec = header.attributes & CODEC_MASK
+        block, count = batch[HEADER_SIZE:], header.records_count
+        body = bytes(decompress(codec, block))
+        if codec == Codec.LZ4 and not block[_LZ4_FLAGS_AT] & _LZ4_INDEPENDENT:  # mutant: linked-blocks-named
+            return "an LZ4 frame of linked blocks, which Kafka's consumers do not read"
+        if not 0 <= count <= len(body) // _RECORD_BYTES_MIN:
+            return f"{count} records announced in {len(body)} bytes"
+        append_time = header.max_timestamp if header.attributes & LOG_APPEND_TIME else None
+        records = walk_records(body, count, header.base_offset, header.base_timestamp, append_time, with_values=False)
+        deque(records, maxlen=0)
+    except DecodeError as error:
+        return str(error)
+    return None
