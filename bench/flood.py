@@ -18,6 +18,7 @@ from dataclasses import dataclass
 import crc32c
 from protocol_lib.codec import encode
 from protocol_lib.messages.init_producer_id import InitProducerIdRequest
+from protocol_lib.records.compression import Codec
 from raw import TIMEOUT_S, Figures, batch, connect, frame, produce_frame, receive
 
 #: Places in a record batch v2, from its first byte.
@@ -38,6 +39,8 @@ class Flood:
     partitions: int = 1
     #: Each connection is an idempotent producer.
     idempotent: bool = False
+    #: `batch_bytes` are those of the records before compression.
+    codec: Codec = Codec.NONE
 
     @property
     def records(self) -> int:
@@ -177,7 +180,7 @@ class _Lane:
 
 def produce(address: str, flood: Flood, requests: int) -> tuple[Figures, bytes]:
     """Send `requests` requests in all; return the figures and the batch that the first connection sent."""
-    data = batch(flood.records, flood.record_bytes)
+    data = batch(flood.records, flood.record_bytes, flood.codec)
     lanes = [_Lane(address, flood, number, data, share) for number, share in enumerate(flood.shares(requests))]
     began = time.perf_counter()
     if len(lanes) == 1:
@@ -187,7 +190,8 @@ def produce(address: str, flood: Flood, requests: int) -> tuple[Figures, bytes]:
     seconds = time.perf_counter() - began
     for lane in lanes:
         lane.socket.close()
-    return Figures(requests, requests * len(data), seconds, []), data
+    size = flood.batch_bytes if flood.codec else len(data)
+    return Figures(requests, requests * size, seconds, []), data
 
 
 def _alone(lane: _Lane, depth: int) -> None:

@@ -6,6 +6,7 @@ One connection, Produce v7 and Fetch v4. Every answer's error code is checked.
 from __future__ import annotations
 
 import os
+import random
 import socket
 import struct
 import time
@@ -13,8 +14,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import crc32c
+from protocol_lib.records.compression import Codec, compress
 
 TIMEOUT_S = 30
+_WORDS = [b"%x" % (number * number * 2_654_435_761 % 2**32) for number in range(1, 2000)]
 
 
 @dataclass
@@ -49,15 +52,22 @@ def _varint(number: int) -> bytes:
     return bytes(out)
 
 
-def batch(records: int, record_bytes: int) -> bytes:
-    """Return a record batch v2 of equal records with random values."""
-    value = os.urandom(record_bytes)
+def _words(size: int, choice: random.Random) -> bytes:
+    """Return `size` bytes of words, which compress about as well as JSON: to a quarter in zstd, to a half in lz4."""
+    return b" ".join(choice.choices(_WORDS, k=size // 4))[:size]
+
+
+def batch(records: int, record_bytes: int, codec: Codec = Codec.NONE) -> bytes:
+    """Return a record batch v2: equal records with random values, or with a codec, records of different words."""
+    value, choice = os.urandom(record_bytes), random.Random(7)
     body = bytearray()
     for index in range(records):
+        if codec:
+            value = _words(record_bytes, choice)
         record = b"\0" + _varint(0) + _varint(index) + _varint(-1) + _varint(record_bytes) + value + _varint(0)
         body += _varint(len(record)) + record
     now = int(time.time() * 1000)  # wall clock: timestamps of records
-    tail = struct.pack(">hiqqqhii", 0, records - 1, now, now, -1, -1, -1, records) + bytes(body)
+    tail = struct.pack(">hiqqqhii", codec, records - 1, now, now, -1, -1, -1, records) + compress(codec, body)
     return struct.pack(">qiibI", 0, len(tail) + 9, -1, 2, crc32c.crc32c(tail)) + tail
 
 

@@ -1,9 +1,10 @@
-"""Produce, by raw frames: the broker's largest rate (P1, P1b), a lone request (P1c), and both synced (P1d)."""
+"""Produce, by raw frames: the broker's largest rate, of each codec as well, a lone request, and both synced."""
 
 from __future__ import annotations
 
 from drivers import Driver
 from flood import Flood, produce
+from protocol_lib.records.compression import Codec
 from raw import Connection, Figures, batch
 from readback import check
 from sides import Durability, Layout, Side
@@ -125,6 +126,22 @@ WORKLOADS: list[Workload] = [
     *(
         Produce(name, f"produce, {title}", flood, musts, unit=unit, quick=name != "produce_records_x4")
         for name, title, flood, musts, unit in _PLAIN
+    ),
+    Produce(
+        "produce_1m_100",
+        "produce, 1 MB batches of 100 B records, 1 connection",
+        Flood("p", 1_000_000, 100),
+        {COMBINED: 1.0, SEPARATE: 1.0},
+    ),
+    *(
+        Produce(
+            f"produce_1m_{codec.name.lower()}",
+            f"produce, 1 MB batches in {codec.name.lower()}, 1 connection",
+            Flood("p", 1_000_000, codec=codec),
+            {COMBINED: 1.0, SEPARATE: 1.0},
+            quick=codec is Codec.LZ4,
+        )
+        for codec in (Codec.LZ4, Codec.ZSTD, Codec.SNAPPY, Codec.GZIP)
     ),
     Lone("lone", "lone one-record request", 1, {COMBINED: 1.2, SEPARATE: 4.0}, Durability.PAGE_CACHE),
     *(_idempotent(name, title, flood, musts, unit) for name, title, flood, musts, unit in _PLAIN),
