@@ -105,6 +105,14 @@ def test_infinities_and_the_ends_of_time(case, spark):
     assert case.stored() == [("NaN", "-Infinity", "9999-12-31", "0001-01-01")]
 
 
+def test_old_times_are_the_same_on_a_host_in_another_zone(case, spark):
+    times = ["0001-01-01 00:00:00", "1582-10-15 00:00:00", "1883-11-18 16:59:59", "1900-01-01 00:00:00.123456"]
+    values = ", ".join(f"(timestamp'{each}Z', {number})" for number, each in enumerate(times))
+    place = "'k' _key, 't' _topic, 0 _partition, CAST(n AS bigint) _offset, now() _timestamp"
+    case.write(spark.sql(f"SELECT at, n, {place} FROM VALUES {values} AS t(at, n)"))
+    assert case.stored("at AT TIME ZONE 'UTC'", order="n") == [(each,) for each in times]
+
+
 def failure(case, rows, sink) -> EtlError:
     with pytest.raises(EtlError) as failed:
         sink.write(rows, case.place(0), None)

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,7 @@ def jars(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def spark(jars: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """A SparkSession with the connector; a test leaves no query and no view in it."""
+    """A SparkSession with the connector, on a host that is not in UTC; a test leaves no query and no view in it."""
     from spark_etl.session import opened
     from spark_etl.settings import EtlSettings
 
@@ -43,5 +44,8 @@ def spark(jars: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]
         etl_jars_dir=jars,
         etl_java_options=QUICK_JAVA,
     )
-    with opened(settings, "tests") as session:
+    with ExitStack() as stack:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("TZ", "America/New_York")
+            session = stack.enter_context(opened(settings, "tests"))
         yield session

@@ -40,7 +40,9 @@ LONG_METHODS = "-XX:-DontCompileHugeMethods"
 #: Spark goes into nested values and expressions by recursion. With Java's 1 MB, a text field that holds objects nested
 #: 998 deep would end the JVM; Jackson refuses more than 1,000.
 DEEP_STACKS = "-Xss8m"
-OF_EVERY_JVM = f"{LONG_METHODS} {DEEP_STACKS} {AVRO_LIMITS}"  # mutant: long-methods-compiled
+#: JDBC counts times in the zone of its JVM. New York was 3 min 58 s off before 1883: times would move by that.
+ZONE = "UTC"
+OF_EVERY_JVM = f"{LONG_METHODS} {DEEP_STACKS} {AVRO_LIMITS} -Duser.timezone={ZONE}"  # mutant: long-methods-compiled
 UI_ADDRESS = "SPARK_LOCAL_IP"
 #: PySpark's loggers of each expression that Spark refuses. They print its whole plan, with the passwords of the source.
 PLAN_LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
@@ -65,6 +67,7 @@ def opened(settings: EtlSettings, name: str, *, kafka: bool = True) -> Iterator[
         # Spark makes a folder "artifacts" wherever the JVM was started.
         with chdir(folder), _own_address(settings), _own_jvm():
             session = builder.getOrCreate()
+        _set_zone(session)
         ivy_jars.keep(session.sparkContext.getConf(), settings.etl_ivy_dir, PACKAGES)
         try:
             yield session
@@ -74,6 +77,13 @@ def opened(settings: EtlSettings, name: str, *, kafka: bool = True) -> Iterator[
             raise RunError(reason(error)) from error
         finally:
             _close(session)
+
+
+def _set_zone(session: SparkSession) -> None:
+    """Set the zone of the driver's JVM: spark-submit may have started it, with other options than ours."""
+    jvm: Any = session._jvm
+    zones = jvm.java.util.TimeZone
+    zones.setDefault(zones.getTimeZone(ZONE))
 
 
 def submitted() -> bool:
@@ -182,7 +192,8 @@ def _of_the_session(settings: EtlSettings) -> dict[str, str]:
     return {
         "spark.sql.catalogImplementation": "in-memory",
         "spark.sql.shuffle.partitions": str(settings.etl_shuffle_partitions),
-        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.session.timeZone": ZONE,
+        "spark.executorEnv.TZ": ZONE,  # of executors that spark-submit gives other options than ours
         # A record must not be able to stop the pipeline: an expression that cannot be computed is NULL, which
         # rules and the partition check refuse.
         "spark.sql.ansi.enabled": "false",

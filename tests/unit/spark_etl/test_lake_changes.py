@@ -41,7 +41,10 @@ def events(spark: SparkSession, *rows: tuple) -> DataFrame:
 
 def found(spark: SparkSession, path: Path, *columns: str) -> list[tuple]:
     table = spark.read.format("delta").load(str(path))
-    return [tuple(row) for row in table.select(*columns).orderBy("id").collect()]
+    return [
+        tuple(bytes(each) if isinstance(each, bytearray) else each for each in row)
+        for row in table.select(*columns).orderBy("id").collect()
+    ]
 
 
 def counted(expected: int):
@@ -102,6 +105,46 @@ def test_change_events_of_debezium(spark: SparkSession, tmp_path: Path) -> None:
         with pytest.raises(OutputError, match="1 change events have an op other than c, r, u, d, m"):
             table.write(events(spark, (10, "t", None, None)), APP, 2, counted(1))
         assert not table.holds(APP, 2)
+
+
+def test_what_debezium_marks_as_unchanged_stays(spark: SparkSession, tmp_path: Path) -> None:
+    """In one batch and over batches, also where only a create that the same batch has knows the value."""
+    row = "STRUCT<id: INT, name: STRING, raw: BINARY, tags: ARRAY<STRING>, codes: ARRAY<BIGINT>, n: INT>"
+    kind = f"before {row}, after {row}, op STRING, _key STRUCT<id: INT>, {PLACE}, {GONE}"
+    mark, base64 = "__debezium_unavailable_value", "X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ=="
+    path = tmp_path / "t"
+    marks = [(mark, mark.encode(), [mark], [*mark.encode()]), (f'"{mark}"', None, [], None), (base64, b"", None, [])]
+
+    def batch(first: int, *rows: tuple) -> DataFrame:
+        """Return change events (op, the row without its id)."""
+        values = [
+            (None, (1, *after) if after else None, op, (1,), "c", 0, first + number, None, False)
+            for number, (op, after) in enumerate(rows)
+        ]
+        return spark.createDataFrame(values, kind)
+
+    create = batch(0, ("c", ("Ann", b"photo", ["a", "b"], [1], 1)))
+    batches = [
+        create,
+        batch(1, ("u", (*marks[0], 2))),
+        batch(2, ("u", ("Anne", b"other", *marks[0][2:], 3)), ("u", (*marks[0], 4)), ("u", (*marks[1], 5))),
+        batch(5, ("u", (*marks[2], 6))),
+        batch(
+            6, ("u", ("lost", *marks[0][1:], 7)), ("d", None), ("c", ("Bo", b"new", [], [7], 8)), ("u", (*marks[0], 9))
+        ),
+    ]
+    with LakeTable.opened(spark, config(path, envelope="debezium"), create.schema) as table:
+        stored = []
+        for number, each in enumerate(batches):
+            table.write(each, APP, number, counted(each.count()))
+            stored += found(spark, path, "name", "raw", "tags", "codes", "n")
+    assert stored == [
+        ("Ann", b"photo", ["a", "b"], [1], 1),
+        ("Ann", b"photo", ["a", "b"], [1], 2),
+        ("Anne", None, [], None, 5),
+        ("Anne", b"", None, [], 6),
+        ("Bo", b"new", [], [7], 9),
+    ]
 
 
 @pytest.mark.parametrize(

@@ -52,6 +52,7 @@ def test_every_jvm_has_our_limits_and_compiles_long_methods(jars):
         "-Dorg.apache.avro.limits.bytes.maxLength=67108864",
         "-Dorg.apache.avro.limits.string.maxLength=67108864",
         "-Dorg.apache.avro.limits.collectionItems.maxLength=4194304",
+        "-Duser.timezone=UTC",
     }
     found = properties(EtlSettings(etl_master="spark://head:7077", etl_jars_dir=jars))
     assert set(found["spark.executor.extraJavaOptions"].split()) == of_every_jvm

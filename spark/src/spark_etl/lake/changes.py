@@ -9,6 +9,9 @@ op c, r, u: the row `after` is written. op d: the row of the key is removed. A n
 it again, which changes nothing. op m (a message) is no change. op t (truncate), another op, none, or a row that is not
 there or has no key stops the pipeline.
 
+A value that Debezium marks as unchanged (lake/unchanged.py) stays as the table has it, or as an earlier change of the
+batch made it. It is null in a row that neither has.
+
 Order within a key: by offset. A row of the table that has a later offset of the same partition stays, unless the topic
 was created again: each of its records is newer than all of the topic before it.
 """
@@ -26,9 +29,10 @@ from pyspark.storagelevel import StorageLevel
 
 from spark_etl.config.sinks import DeltaSinkConfig
 from spark_etl.errors import ConfigError, OutputError
-from spark_etl.lake import columns
+from spark_etl.lake import columns, unchanged
 
 DELETED = "_deleted"
+KEPT = "_kept_"  # of each column of a collapsed batch: whether the table's value stays
 RAW = "_raw_"  # columns of the record itself, for other sinks
 ENVELOPE_FIELDS = {"before", "after", "op", "source", "ts_ms", "ts_us", "ts_ns", "transaction", "payload", "schema"}
 _LATER = "t._topic = s._topic AND t._partition = s._partition AND t._offset >= s._offset"
@@ -71,13 +75,17 @@ def same_key(keys: Sequence[str]) -> str:
     return " AND ".join(f"t.`{key}` <=> s.`{key}`" for key in keys)
 
 
-def with_actions(builder: Any, names: Sequence[str], created_again: Sequence[str]) -> Any:
+def with_actions(builder: Any, schema: StructType, keys: Sequence[str], created_again: Sequence[str]) -> Any:
     """Add to a MERGE: remove, change or insert the row of a key. `created_again`: topics whose offsets began again."""
     again = "".join(f" AND s._topic <> '{topic}'" for topic in created_again)
     newer = f"NOT coalesce({_LATER}{again}, false)"  # mutant: newer-topic-wins
-    values = {f"`{name}`": f"s.`{name}`" for name in names}
+    values = {f"`{name}`": f"s.`{name}`" for name in schema.names}
+    kept = {
+        f"`{name}`": f"IF(s.`{KEPT}{name}`, t.`{name}`, s.`{name}`)"  # mutant: unchanged-value-kept
+        for name in unchanged.columns(schema, keys)
+    }
     builder = builder.whenMatched(f"s.{DELETED} AND {newer}").delete()
-    builder = builder.whenMatched(f"NOT s.{DELETED} AND {newer}").updateExpr(values)
+    builder = builder.whenMatched(f"NOT s.{DELETED} AND {newer}").updateExpr({**values, **kept})
     return builder.whenNotMatched(f"NOT s.{DELETED}").insertExpr(values)
 
 
@@ -98,15 +106,7 @@ def collapsed(rows: DataFrame, config: DeltaSinkConfig, schema: StructType) -> I
         F.count_if("_unknown").alias("unknown"),
         F.count_if(without_key & F.col(DELETED) & ~F.col("_ignored")).alias("keyless"),
     )
-    place = F.struct("_offset", "_partition", "_topic")
-    image = F.struct(*(F.col(f"`{name}`") for name in [*schema.names, DELETED]))
-    last = (
-        counted.where(~F.col("_ignored"))
-        .groupBy(*(F.col(f"`{key}`") for key in config.keys))
-        .agg(F.max_by(image, place).alias("_last"))
-        .select("_last.*")
-        .persist(StorageLevel.MEMORY_AND_DISK)
-    )
+    last = _last(counted.where(~F.col("_ignored")), config.keys, schema).persist(StorageLevel.MEMORY_AND_DISK)
     try:
         last.count()
         numbers = seen.get
@@ -117,6 +117,27 @@ def collapsed(rows: DataFrame, config: DeltaSinkConfig, schema: StructType) -> I
         yield last, int(numbers["rows"])
     finally:
         last.unpersist()
+
+
+def _last(changed: DataFrame, keys: Sequence[str], schema: StructType) -> DataFrame:
+    """Return the last change of each key, and `KEPT…`: whether no change of the key has a value for a column."""
+    place = F.struct("_offset", "_partition", "_topic")
+    image = F.struct(*(F.col(f"`{name}`") for name in [*schema.names, DELETED]))
+    kept = unchanged.columns(schema, keys)
+    known = {name: F.col(DELETED) | ~unchanged.marked(F.col(f"`{name}`"), schema[name].dataType) for name in kept}
+    values = [
+        F.max_by(F.struct(F.when(~F.col(DELETED), F.col(f"`{name}`")).alias("value")), F.when(there, place))
+        for name, there in known.items()
+    ]
+    grouped = changed.groupBy(*(F.col(f"`{key}`").alias(f"_by_{key}") for key in keys)).agg(
+        F.max_by(image, place).alias("_last"),
+        *(value.alias(f"{KEPT}{name}") for name, value in zip(kept, values, strict=True)),
+    )
+    columns_ = [
+        F.col(f"`{KEPT}{name}`.value" if name in kept else f"_last.`{name}`").alias(name) for name in schema.names
+    ]
+    absent = [F.col(f"`{KEPT}{name}`").isNull().alias(f"{KEPT}{name}") for name in kept]
+    return grouped.select(*columns_, f"_last.{DELETED}", *absent)
 
 
 def _plain(rows: DataFrame, config: DeltaSinkConfig, schema: StructType) -> DataFrame:

@@ -16,7 +16,7 @@ commit's userMetadata: {"operation": "batch", …}. A commit by a command carrie
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -224,7 +224,7 @@ class LakeTable:
             metadata = {**accept(count), "operation": BATCH}
             for attempt in range(1, CONFLICT_TRIES + 1):
                 try:
-                    self._merge_once(source, app_id, version, metadata, schema.names)
+                    self._merge_once(source, app_id, version, metadata, schema)
                     break
                 except Py4JJavaError as error:
                     if attempt == CONFLICT_TRIES or not is_conflict(error):
@@ -232,7 +232,7 @@ class LakeTable:
         return Commit(self.delta.version(), count, 0)
 
     def _merge_once(
-        self, source: DataFrame, app_id: str, version: int, metadata: Mapping[str, Any], names: Sequence[str]
+        self, source: DataFrame, app_id: str, version: int, metadata: Mapping[str, Any], schema: StructType
     ) -> None:
         session = source.sparkSession
         mark = {"txnAppId": app_id, "txnVersion": str(version)}
@@ -241,7 +241,8 @@ class LakeTable:
         try:
             with self.folder.command(session, lambda: metadata, dumped):
                 builder = self.delta.merge(source, changes.same_key(self._config.keys))
-                changes.with_actions(builder, names, metadata.get("created_again", ())).execute()
+                again = metadata.get("created_again", ())
+                changes.with_actions(builder, schema, self._config.keys, again).execute()
         finally:
             for key in mark:
                 session.conf.unset(f"spark.databricks.delta.write.{key}")
