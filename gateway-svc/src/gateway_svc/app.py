@@ -89,7 +89,8 @@ class Gateway:
         self._dispatcher = Dispatcher(HANDLERS, counts)
         requests = RequestMemory(settings.gateway_memory_bytes)
         answers = MemoryBudget(settings.gateway_memory_bytes)
-        relief = Relief(requests, answers)
+        shown_answers = ShownAnswers(loop)
+        relief = Relief(requests, answers, shown_answers)
         entrance = self._entrance(storage)
         self._connections = Connections(settings, counts, entrance, relief, self._files)
         altered = AlteredConfigs(settings, entrance, with_storage=storage.window is None)
@@ -120,7 +121,7 @@ class Gateway:
             answer_layouts=AnswerLayouts(),
             conversions=Conversions(loop),
             value_reads=ValueReads(records, answers, loop),
-            shown_answers=ShownAnswers(loop),
+            shown_answers=shown_answers,
             room=SocketRoom(loop),
             polling=IdlePolling(loop, poll_us),
             api_ranges=self._dispatcher.api_ranges,

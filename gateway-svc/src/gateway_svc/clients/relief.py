@@ -4,6 +4,7 @@
     requests       a connection waits for memory   that sent no byte for STALL_S, or whose request is held so long
     answers        three quarters are used         whose client has read no byte for STALL_S
                    more than the limit is used     however recently their clients have read
+    old clients    a fetch waits for room          of old clients that have read no byte for STALL_S
 
 The worst connection, with the greatest product of bytes and seconds, is closed first, until enough bytes are free.
 
@@ -40,12 +41,27 @@ class Holder(Protocol):
     def close_refused(self, refusal: RequestRefused) -> None: ...
 
 
+class OldAnswers(Protocol):
+    """The answers of old clients (`fetching/shown_answers.py`)."""
+
+    @property
+    def missing(self) -> int:
+        """Bytes to free for the fetches that wait, 0 if none does."""
+        ...
+
+    @property
+    def readers(self) -> Iterable[object]:
+        """The connections that have such answers."""
+        ...
+
+
 class Relief:
     """The relief of one gateway's memory. The gateway owns it."""
 
-    def __init__(self, requests: RequestMemory, answers: MemoryBudget) -> None:
+    def __init__(self, requests: RequestMemory, answers: MemoryBudget, old_answers: OldAnswers) -> None:
         self._requests = requests
         self._answers = answers
+        self._old_answers = old_answers
         #: `RequestMemory.release_count` at the last check; -1 if no connection waited then.
         self._releases_seen = -1
 
@@ -56,6 +72,12 @@ class Relief:
         self._releases_seen = self._requests.release_count if self._requests.is_waited_for else -1
         if self._answers.used > self._answers.limit * 3 // 4:
             self.relieve_answers(holders, now)
+        missing = self._old_answers.missing
+        if missing:  # mutant: relief-of-old-clients
+            readers = set(self._old_answers.readers)
+            unread = [(holder, *holder.unread(now)) for holder in holders if holder in readers]
+            found = [(held * seconds, held, holder) for holder, held, seconds in unread if held and seconds >= STALL_S]
+            _close(found, missing, "memory_unread", "the memory for answers of old clients is full")
 
     def _relieve_requests(self, holders: list[Holder], now: float) -> None:
         memory = self._requests

@@ -2,14 +2,15 @@
 
 A fetch takes its turn before its records are read by value and converted. One turn is under way at a time. It may show
 as many bytes as the answers before it leave: those that are not complete yet, and those that their clients have not
-read. A fetch that still waits for room after WAIT_S has no records; its client asks again.
+read. A fetch that still waits for room after WAIT_S has no records; its client asks again. While fetches wait for room,
+connections whose clients do not read are closed (clients/relief.py).
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final, Protocol
 from weakref import WeakKeyDictionary
 
@@ -62,6 +63,16 @@ class ShownAnswers:
         for reader in [each for each in self._readers if not each.unsent_bytes]:
             del self._readers[reader]
         return sum(self._kept.values()) + sum(reader.unsent_bytes for reader in self._readers)
+
+    @property
+    def missing(self) -> int:
+        """Bytes to free until a quarter of all is left, 0 if no fetch waits for room."""
+        return 0 if self._look is None else max(0, self.held - SHOWN_BYTES_MAX * 3 // 4)
+
+    @property
+    def readers(self) -> Iterable[Reader]:
+        """The connections that have not read their answers."""
+        return self._readers
 
     def take(self, begin: Callable[[int], None], expire: Callable[[], None]) -> Callable[[], None]:
         """Call `begin` with the bytes that may be shown, now or later, or `expire`. Return a function to give up.

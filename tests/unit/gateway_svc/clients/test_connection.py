@@ -20,6 +20,7 @@ from gateway_svc.clients.read_control import Pause
 from gateway_svc.clients.relief import Relief
 from gateway_svc.clients.resources import Resources
 from gateway_svc.clients.socket_room import SocketRoom
+from gateway_svc.fetching.shown_answers import ShownAnswers
 from gateway_svc.memory_budget import MemoryBudget
 from gateway_svc.metrics import GatewayMetrics
 from gateway_svc.refusals import Refusals
@@ -105,7 +106,8 @@ class Gateway:
         settings = GatewaySettings(listeners="EXTERNAL://localhost:0", storage_address="unused")
         entrance = Entrance(self.refusals, loop.time, most=10, most_per_address=10, rate=0)
         requests, answers = RequestMemory(1 << 20), MemoryBudget(1 << 20)
-        self.connections = Connections(settings, GatewayMetrics(), entrance, Relief(requests, answers), None)
+        relief = Relief(requests, answers, ShownAnswers(asyncio.get_running_loop()))
+        self.connections = Connections(settings, GatewayMetrics(), entrance, relief, None)
         self.window = AppendWindow()
         self.resources = Resources(
             request_bytes_max=1 << 20,

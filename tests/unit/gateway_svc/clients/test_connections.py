@@ -14,6 +14,7 @@ from gateway_svc.clients.departure import FIRST_S, TICK_S
 from gateway_svc.clients.entrance import Entrance
 from gateway_svc.clients.relief import Relief
 from gateway_svc.clients.slices import SliceFiles
+from gateway_svc.fetching.shown_answers import ShownAnswers
 from gateway_svc.memory_budget import MemoryBudget
 from gateway_svc.metrics import GatewayMetrics
 from gateway_svc.refusals import Refusals
@@ -52,7 +53,7 @@ async def test_the_sweep_goes_on_after_an_exception(tmp_path: Path, monkeypatch:
     (tmp_path / "a..b-0" / "0.log").write_bytes(bytes(100))
     files = SliceFiles(str(tmp_path))
     assert files.parts([segment_slice(tmp_path, 0, 10)], 0.0)
-    relief = Relief(RequestMemory(1 << 20), MemoryBudget(1 << 20))
+    relief = Relief(RequestMemory(1 << 20), MemoryBudget(1 << 20), ShownAnswers(asyncio.get_running_loop()))
     connections = Connections(settings, metrics, entrance, relief, files)
     broken, whole = Swept(RuntimeError("a fault")), Swept()
     for connection in (whole, broken):
@@ -81,7 +82,7 @@ async def test_the_sweep_rests_while_nobody_is_connected() -> None:
     metrics = GatewayMetrics()
     settings = GatewaySettings(listeners="EXTERNAL://localhost:0", storage_address="unused", frame_timeout_ms=100)
     entrance = Entrance(Refusals(metrics), lambda: 0.0, most=10, most_per_address=10, rate=0)
-    relief = Relief(RequestMemory(1 << 20), MemoryBudget(1 << 20))
+    relief = Relief(RequestMemory(1 << 20), MemoryBudget(1 << 20), ShownAnswers(asyncio.get_running_loop()))
     connections, loop = Connections(settings, metrics, entrance, relief, None), asyncio.get_running_loop()
     sweeping = asyncio.create_task(connections.sweep())
     turn = asyncio.Event()
@@ -117,7 +118,7 @@ class Slow(Swept):
 async def test_others_have_their_turns_while_a_sweep_closes_many() -> None:
     settings = GatewaySettings(listeners="EXTERNAL://localhost:0", storage_address="unused", frame_timeout_ms=100)
     entrance = Entrance(Refusals(GatewayMetrics()), lambda: 0.0, most=10, most_per_address=10, rate=0)
-    relief = Relief(RequestMemory(1 << 20), MemoryBudget(1 << 20))
+    relief = Relief(RequestMemory(1 << 20), MemoryBudget(1 << 20), ShownAnswers(asyncio.get_running_loop()))
     connections = Connections(settings, GatewayMetrics(), entrance, relief, None)
     slow = [Slow() for _ in range(40)]
     for connection in slow:

@@ -32,10 +32,18 @@ class Holder:
         self.held = self.unread_bytes = 0
 
 
+class OldAnswers:
+    """The answers of old clients, of which some bytes are missing for others."""
+
+    def __init__(self) -> None:
+        self.missing, self.readers = 0, set[Holder]()
+
+
 class Rig:
     def __init__(self) -> None:
         self.requests, self.answers = RequestMemory(1024 * KIB), MemoryBudget(1024 * KIB)
-        self.relief = Relief(self.requests, self.answers)
+        self.old_answers = OldAnswers()
+        self.relief = Relief(self.requests, self.answers, self.old_answers)
         self.closed: list[tuple[str, str]] = []
         self.share = self.requests.enter("a")
         self.holders: list[Holder] = []
@@ -111,3 +119,18 @@ def test_more_than_all_closes_readers_too_but_one_answer_may_go_beyond() -> None
     rig.add("one more", 0, 0.5, unread=200 * KIB)
     rig.relief.relieve_answers(rig.holders, 100.0)
     assert rig.closed == [("alone", "memory_unread"), ("small", "memory_unread")]  # until a quarter is free
+
+
+def test_old_clients_that_do_not_read_are_closed_while_others_wait_for_their_room() -> None:
+    rig = Rig()
+    for name, seconds in (("reads", 1.9), ("stands", 2.0), ("stands longer", 9.0), ("new", 50.0)):
+        rig.add(name, 0, seconds, unread=100 * KIB)
+    rig.old_answers.readers = set(rig.holders[:3])
+    rig.relief.relieve(rig.holders, 100.0)
+    assert rig.closed == []  # nobody waits
+    rig.old_answers.missing = 100 * KIB
+    rig.relief.relieve(rig.holders, 100.0)
+    assert rig.closed == [("stands longer", "memory_unread")]
+    rig.old_answers.missing = 1000 * KIB
+    rig.relief.relieve(rig.holders, 100.0)
+    assert rig.closed[1:] == [("stands", "memory_unread")]

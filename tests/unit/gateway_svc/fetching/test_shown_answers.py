@@ -50,8 +50,10 @@ async def test_a_fetch_waits_for_room_and_goes_without_it_in_the_end(monkeypatch
     outcomes: list[int | None] = []
     turns.take(outcomes.append, lambda: outcomes.append(None))
     assert outcomes == []
+    assert turns.missing == SHOWN_BYTES_MAX // 4 - ROOM_MIN + 1
     await asyncio.sleep(0.2)
     assert outcomes == [None]
+    assert turns.missing == 0  # nobody waits
     turns.take(outcomes.append, lambda: outcomes.append(None))
     reader.unsent_bytes -= 1
     await asyncio.sleep(0.05)
