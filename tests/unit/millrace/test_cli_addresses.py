@@ -1,9 +1,11 @@
 """Which cluster a command line speaks to, which token it sends, and how it waits for a REST API that is busy."""
 
+import contextlib
 import http.server
 import json
 import os
 import threading
+import time
 
 import pytest
 from millrace.cli import commands, rest
@@ -22,6 +24,8 @@ class Api(http.server.ThreadingHTTPServer):
         self.tokens = []
         self.refusals = []
         self.requests = 0
+        #: the part of an answer that comes again and again, and the pause after it in seconds
+        self.endless = None
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -34,6 +38,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
         retry_after = self.server.refusals.pop(0) if self.server.refusals else None
         if retry_after is not None:
             status, body = 429, {"message": "Too many requests of this client."}
+        if self.server.endless is not None:
+            self.send_endless(*self.server.endless)
+            return
         content = json.dumps(body).encode()
         self.send_response(status)
         if retry_after:
@@ -41,6 +48,15 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(content)))
         self.end_headers()
         self.wfile.write(content)
+
+    def send_endless(self, part, pause_s):
+        self.send_response(200)
+        self.send_header("Content-Length", str(1 << 40))
+        self.end_headers()
+        with contextlib.suppress(ConnectionError):
+            while True:
+                self.wfile.write(part)
+                time.sleep(pause_s)
 
     def log_message(self, *_):
         pass
@@ -185,3 +201,18 @@ def test_no_profile_is_needed(home):
     assert os.listdir(home) == []
     with pytest.raises(CliError, match="no REST API answers at localhost:1:"), rest.RestClient("localhost:1"):
         pass
+
+
+@pytest.mark.parametrize(
+    ("part", "pause_s", "reason"),
+    [
+        (bytes(100_000), 0.0, "the answer of {} is too long; is it the REST API?"),
+        (b" ", 0.05, "the REST API at {} does not answer"),
+    ],
+)
+def test_an_answer_without_an_end_ends_the_command(api, monkeypatch, capsys, part, pause_s, reason):
+    monkeypatch.setattr(rest, "ANSWER_BYTES_MAX", 1_000_000)
+    monkeypatch.setattr(rest, "CONNECT_TIMEOUT_S", 0.3)
+    api.endless = part, pause_s
+    assert commands.run(["topic", "list", "--rest", api.address]) == 1
+    assert capsys.readouterr().err == f"millrace: {reason.format(api.address)}\n"

@@ -24,6 +24,9 @@ HURRIED_S = 1.0
 ANSWER_TIMEOUT_S = 30.0
 #: Seconds that one request waits in all for a REST API that asks its clients to be slower.
 PATIENCE_S = 60.0
+#: Most bytes of an answer: a page of a thousand rows has some megabytes.
+ANSWER_BYTES_MAX = 64 << 20
+_READ_BYTES = 1 << 16
 _TOO_MANY = 429
 _PAGE_SIZE = 1000
 _TOKEN = re.compile(r"[!-~]+")
@@ -124,11 +127,23 @@ class RestClient:
             self._connection.sock.settimeout(self._limit_s)
             self._connection.request(method, self._base + target, content, headers)
             answer = self._connection.getresponse()
-            return answer, answer.read()
+            return answer, self._content(answer)
         except TimeoutError as error:
             raise CliError(f"the REST API at {self.address} does not answer") from error
         except (OSError, http.client.HTTPException) as error:
             raise CliError(f"no REST API answers at {self.address}: {error or type(error).__name__}") from error
+
+    def _content(self, answer: http.client.HTTPResponse) -> bytes:
+        """Return the content of an answer, which has as long as the answer. Raises TimeoutError, HTTPException."""
+        until, content = time.monotonic() + self._limit_s, bytearray()
+        while part := answer.read1(_READ_BYTES):
+            content += part
+            if len(content) > ANSWER_BYTES_MAX:
+                raise CliError(f"the answer of {self.address} is too long; is it the REST API?")
+            if time.monotonic() > until:
+                raise TimeoutError
+        answer.read()  # ends the answer; `read1` says nothing about bytes that are missing
+        return bytes(content)
 
 
 def _retry_after_s(answer: http.client.HTTPResponse) -> float:
