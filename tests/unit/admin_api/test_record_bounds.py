@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
+import time
 from collections.abc import AsyncIterator, Iterator
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -93,7 +94,7 @@ async def _end(_partition: int) -> int:
 
 @pytest.mark.parametrize("reader", [browsing, downloading, tailing])
 async def test_each_batch_that_cannot_be_read_ends_a_long_turn(reader: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "_TURN_S", 0.0)
+    monkeypatch.setattr(limits, "_STEP_S", 0.0)
     log = ScriptedLog({0: [_batch(offset) for offset in range(BATCHES)]})
     seen: list[int] = []
     async with client_of(log) as client, _turns() as turns:
@@ -159,3 +160,26 @@ def test_the_search_for_one_record_gives_up_the_loop(stack: Stack, monkeypatch: 
     monkeypatch.setattr(Work, "pause", pause)
     assert stack.http.get("/api/v1/topics/searched/records/0/49").json()["offset"] == 49
     assert len(pauses) == 50
+
+
+async def test_the_steps_of_all_pages_share_the_turns_of_the_event_loop() -> None:
+    """One step of one page in each turn, so that others wait for no more than that."""
+    loop, turn, steps = asyncio.get_running_loop(), 0, list[int]()
+
+    def count() -> None:
+        nonlocal turn
+        turn += 1
+        loop.call_soon(count)
+
+    async def read() -> None:
+        work = Work()
+        for _ in range(5):
+            until = time.monotonic() + 0.0011
+            while time.monotonic() < until:
+                pass
+            steps.append(turn)
+            await work.pause()
+
+    count()
+    await asyncio.gather(*(read() for _ in range(4)))
+    assert len(set(steps[4:])) == 16  # all have begun in one turn

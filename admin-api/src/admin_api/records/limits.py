@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import time
 
+from service_chassis.shared_turns import shared_turns
+
 SCANNED_MAX = 100_000
 BYTES_MAX = 64 * 1024 * 1024
 TIME_MAX_S = 3.0
 #: Bytes of the rows that wait for their place in the answer, and of the answer.
 ROWS_BYTES_MAX = 4 * 1024 * 1024
-#: Seconds of a turn of the event loop.
-_TURN_S = 0.01
+#: Seconds of a step. An answer to another client takes ten turns of the event loop or more, each with a step.
+_STEP_S = 0.001
 
 
 class Work:
@@ -27,7 +29,8 @@ class Work:
         self._scanned_max = scanned_max
         self._bytes_max = bytes_max
         self._time_max_s = time_max_s
-        self._started = self._turn = time.monotonic()
+        self._started = self._step = time.monotonic()
+        self._turns = shared_turns(asyncio.get_running_loop())
 
     @property
     def is_done(self) -> bool:
@@ -40,7 +43,7 @@ class Work:
         )
 
     async def pause(self) -> None:
-        """Let others have the event loop, if this turn was long."""
-        if time.monotonic() - self._turn >= _TURN_S:
-            await asyncio.sleep(0)
-            self._turn = time.monotonic()
+        """Let others have the event loop, if this step was long. All such work shares the loop's turns."""
+        if time.monotonic() - self._step >= _STEP_S:
+            await self._turns.next()  # mutant: browse-in-turns
+            self._step = time.monotonic()
