@@ -164,10 +164,10 @@ class TopicsService:
         try:
             for new in request.topics:
                 plan = self._plan(new, is_duplicate=named[new.name] > 1)
-                if isinstance(plan, Plan) and not request.validate_only:
+                if isinstance(plan, Plan):  # the checks of the next ones count it
                     announced[new.name] = self._registry.announce(new.name, plan.partition_count, plan.configs)
                 planned.append(plan)
-            faults = await self._create(list(announced.values()))
+            faults = {} if request.validate_only else await self._create(list(announced.values()))
         finally:
             self._registry.renounce(announced.values())
         answer = pb.CreateTopicsResponse()
@@ -176,7 +176,8 @@ class TopicsService:
             if isinstance(result, Fault):
                 answer.topics.append(_refused(new.name, result))
             else:
-                answer.topics.append(self._created(new.name, result, announced.get(new.name)))
+                topic = None if request.validate_only else announced[new.name]
+                answer.topics.append(self._created(new.name, result, topic))
         return answer
 
     def _plan(self, new: pb.NewTopic, *, is_duplicate: bool) -> Plan | Fault:

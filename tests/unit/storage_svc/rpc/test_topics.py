@@ -108,6 +108,12 @@ async def test_validate_only_creates_nothing(peer: Peer) -> None:
     assert await peer.names() == []
 
 
+async def test_validate_only_answers_as_the_creation_of_the_same_topics(peer: Peer) -> None:
+    given = new("a.b", 1), new("a_b", 1), new("c", 1)
+    checked = [each.error_code for each in await peer.create(*given, validate_only=True)]
+    assert checked == [each.error_code for each in await peer.create(*given)] == [0, E.INVALID_TOPIC_EXCEPTION, 0]
+
+
 @pytest.mark.parametrize(
     ("assignments", "partitions", "replication", "expected"),
     [
