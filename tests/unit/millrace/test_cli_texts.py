@@ -70,6 +70,12 @@ def test_an_end_in_the_future_is_refused():
         offset_range(f"5:@{NOON + 1}", NOON)
 
 
+@pytest.mark.parametrize("text", ["5:2", f"@{NOON}:@{NOON - 1}"])
+def test_an_end_before_the_beginning_is_refused(text):
+    with pytest.raises(CliError, match="ends before it begins"):
+        offset_range(text, NOON)
+
+
 def test_a_point_in_a_log():
     def offsets(point):
         return [point.offset(10, 20, at) for at in (15, None)]

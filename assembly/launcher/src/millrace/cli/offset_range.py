@@ -53,13 +53,17 @@ class OffsetRange:
 
 
 def offset_range(text: str, now_ms: int) -> OffsetRange:
-    """Return the meaning of `--offset`. Raises CliError for a text without one, and for an end in the future."""
+    """Return the meaning of `--offset`. Raises CliError for a text without one, and for an end in the future or before
+    the beginning."""
     found = _range(text)
     if found is None:
         raise CliError(
             f"--offset: {text!r} is neither beginning, end, N, -N, @TIME nor two of them with a colon between", USAGE
         )
-    if found.stop is not None and found.stop.kind == "time" and found.stop.number > now_ms:
+    begin, end = found.start, found.stop
+    if end is not None and begin.kind == end.kind in ("offset", "time") and end.number < begin.number:
+        raise CliError(f"--offset: {text!r} ends before it begins", USAGE)
+    if end is not None and end.kind == "time" and end.number > now_ms:
         raise CliError(f"--offset: the end of {text!r} is a time that is still to come", USAGE)
     return found
 
