@@ -305,7 +305,9 @@ def test_bodies_that_are_not_json(stack: Stack, known: dict[str, str], operation
 
 
 @pytest.mark.parametrize("operation_id", [name for name, each in OPERATIONS.items() if each.example is not None])
-def test_what_a_web_page_can_send_is_refused(stack: Stack, known: dict[str, str], operation_id: str) -> None:
+def test_what_a_web_page_can_send_and_compressed_bodies_are_refused(
+    stack: Stack, known: dict[str, str], operation_id: str
+) -> None:
     """With a body that is JSON, which another answer would show to be read."""
     body = json.dumps(OPERATIONS[operation_id].example)
     for content_type in (
@@ -315,6 +317,9 @@ def test_what_a_web_page_can_send_is_refused(stack: Stack, known: dict[str, str]
         headers = {} if content_type is None else {"content-type": content_type}
         answer = _ask(stack.http, operation_id, known, content=body, headers=headers)
         assert _refusal(answer)[:2] == (415, 415), content_type
+    answer = _ask(stack.http, operation_id, known, content=body, headers={**JSON, "content-encoding": "gzip"})
+    message = "The body must not be compressed: no Content-Encoding is understood."
+    assert _refusal(answer) == (415, 415, message)
 
 
 @pytest.mark.parametrize("operation_id", OPERATIONS)

@@ -130,10 +130,12 @@ def parsed(body: bytes) -> Any:
 
 
 def require_json(request: Request) -> None:
-    """Refuse a body of another media type: the form of a web page."""
+    """Refuse a body of another media type, such as the form of a web page, and a compressed one (RFC 9110, 8.4)."""
     media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if media_type != "application/json":
         raise errors.of_status(415, "The body must be JSON, with Content-Type: application/json.")
+    if request.headers.get("content-encoding", "identity").strip().lower() != "identity":
+        raise errors.of_status(415, "The body must not be compressed: no Content-Encoding is understood.")
 
 
 class _JsonRequest(Request):
