@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 from service_chassis import logs as service_logs
 
@@ -38,7 +39,7 @@ class GroupLoader:
             loaded = await load(each)
             # default threads: computes; nothing waits for a disk
             await asyncio.to_thread(identify, loaded, topic_ids)
-            self._hosted.install(each.partition, loaded)
+            await self._hosted.install(each.partition, loaded, partial(self.partitions.is_lost, each.partition))
 
         await order.load(self.partitions, logs, load_groups)
         self._deleted_topics.sweep()

@@ -10,6 +10,8 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from itertools import chain
+from typing import Final
 
 from protocol_lib.errors import ErrorCode
 from protocol_lib.internal.group_metadata import GroupMetadataValue
@@ -29,6 +31,8 @@ from storage_svc.coordinator.stored.records import encode, encode_group_key, enc
 from storage_svc.topic_partition import TopicPartition
 from storage_svc.transaction_ports import Marker
 
+#: Groups and members that are hosted in one turn of the event loop: 3 ms.
+INSTALLED_TOGETHER_MAX: Final = 200
 _NO_GROUP = GroupMetadataValue(protocol_type="", generation=0, protocol=None, leader=None, members=())
 
 
@@ -67,22 +71,33 @@ class HostedGroups:
         partition = self._offsets_log.partition_of(group.group_id)
         return HostedGroup(group, partition, CommittedOffsets({}, group.group_id, self._opened[partition]))
 
-    def install(self, partition: int, loaded: LoadedPartition) -> None:
-        """Host the groups of an offsets partition."""
-        groups: dict[str, Group | ConsumerGroup] = {
-            group_id: ConsumerGroup.restore(group_id, found) for group_id, found in loaded.consumer_groups.items()
-        }
-        stored_ids = loaded.groups.keys() | loaded.offsets.keys() | set(loaded.opened.groups)
-        for group_id in stored_ids - groups.keys():
-            stored = loaded.groups.get(group_id, _NO_GROUP)
-            groups[group_id] = Group.restore(group_id, stored, self._limits, self._now_ms())
+    async def install(self, partition: int, loaded: LoadedPartition, is_lost: Callable[[], bool]) -> None:
+        """Host the groups of an offsets partition, some in a turn; each is whole from the beginning.
+
+        Nobody may call for a group of the partition meanwhile. No more are hosted once `is_lost`.
+        """
+        if is_lost():
+            return
         opened = self._opened[partition] = loaded.opened
         opened.count_in(self.pending)
-        for group_id, group in groups.items():
+        work = 0
+        for group_id in dict.fromkeys(chain(loaded.consumer_groups, loaded.groups, loaded.offsets, opened.groups)):
+            if work >= INSTALLED_TOGETHER_MAX:
+                work = 0
+                await asyncio.sleep(0)
+                if is_lost():  # mutant: lost-partition-not-hosted
+                    return
+            group = self._restored(group_id, loaded)
+            work += 1 + len(group.members)
             offsets = CommittedOffsets(loaded.offsets.get(group_id, {}), group_id, opened)
-            hosted = HostedGroup(group, partition, offsets)
-            self.by_id[group_id] = hosted
+            hosted = self.by_id[group_id] = HostedGroup(group, partition, offsets)
             self.performer.send(hosted, Installed())
+
+    def _restored(self, group_id: str, loaded: LoadedPartition) -> Group | ConsumerGroup:
+        if (found := loaded.consumer_groups.get(group_id)) is not None:
+            return ConsumerGroup.restore(group_id, found)
+        # wall clock: the time of a group's state, which is stored
+        return Group.restore(group_id, loaded.groups.get(group_id, _NO_GROUP), self._limits, self._now_ms())
 
     def unload(self, partition: int) -> int:
         """Forget the groups of an offsets partition and return their number.

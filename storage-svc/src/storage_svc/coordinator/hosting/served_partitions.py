@@ -69,6 +69,9 @@ class ServedPartitions:
         self.fault = f"partition {partition} of {self._topic} is offline: {reason}"
         return True
 
+    def is_lost(self, partition: int) -> bool:
+        return partition in self._lost
+
     def error(self, partition: int) -> ErrorCode:
         """Return the error for a key of the partition. The partition is loaded before those that nobody asks for."""
         if partition in self._loading:

@@ -126,15 +126,17 @@ class TransactionCoordinator:
 
     async def _load(self, order: LoadOrder, logs: Sequence[PartitionLog]) -> None:
         async def load_transactions(each: PartitionLog) -> None:
-            await self._install(await load(each, LoadedTransactions))
+            await self._install(each.partition, await load(each, LoadedTransactions))
 
         await order.load(self._partitions, logs, load_transactions)
         if logs:
             log.info("transactions loaded", transactional_ids=len(self._entries), partitions=len(logs))
 
-    async def _install(self, loaded: LoadedTransactions) -> None:
-        """Hold the transactional ids of a partition, some in a turn."""
+    async def _install(self, partition: int, loaded: LoadedTransactions) -> None:
+        """Hold the transactional ids of a partition, some in a turn; no more of them once it is lost."""
         for piece in _pieces(list(loaded.transactions)):
+            if self._partitions.is_lost(partition):
+                return
             for transactional_id in piece:
                 self._set(transactional_id, Entry(loaded.transactions[transactional_id]))
                 self._send(transactional_id, Recover())  # mutant: prepared-recovered

@@ -314,11 +314,23 @@ async def test_a_partition_of_very_many_ids_is_held_in_turns(host: Host) -> None
     assert transaction is not None
     loaded = LoadedTransactions({f"t{number}": transaction for number in range(1000)})
     counts: list[int] = []
-    holding = asyncio.create_task(host.coordinator._install(loaded))
+    holding = asyncio.create_task(host.coordinator._install(0, loaded))
     while not holding.done():
         counts.append(len(host.coordinator.entries) - 1)
         await asyncio.sleep(0)
     assert counts[:6] == [0, 200, 400, 600, 800, 1000]
+
+
+async def test_no_ids_are_held_of_a_partition_that_is_lost_while_it_loads(host: Host) -> None:
+    await host.begin()
+    _, transaction = host.coordinator.find("t")
+    assert transaction is not None
+    loaded = LoadedTransactions({f"t{number}": transaction for number in range(1000)})
+    holding = asyncio.create_task(host.coordinator._install(0, loaded))
+    await asyncio.sleep(0)
+    host.coordinator._partitions.lost(0, "test")
+    await holding
+    assert len(host.coordinator.entries) == 1 + 200
 
 
 async def test_a_name_is_hashed_only_while_partitions_are_not_served(
