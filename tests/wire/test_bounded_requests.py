@@ -20,9 +20,13 @@ from typing import Any, Final
 import pytest
 from gateway_svc.handlers import HANDLERS
 from gateway_svc.requests.handler import OLD_ELEMENTS_MAX
-from protocol_lib.api import APIS
+from protocol_lib.api import APIS, ApiKey
 from protocol_lib.codec import decode, encode
 from protocol_lib.headers import RequestHeader, decode_response_header, encode_request_header
+from protocol_lib.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
+from protocol_lib.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from protocol_lib.messages.delete_topics import DeleteTopicsRequest
+from protocol_lib.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from protocol_lib.messages.find_coordinator import FindCoordinatorRequest
 from protocol_lib.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from protocol_lib.messages.metadata import MetadataRequest, MetadataRequestTopic
@@ -42,6 +46,8 @@ MEMORY_MB_MAX: Final = 64
 #: Objects that only a collection frees: those of one call or task, not of an element of the request.
 UNREACHABLE_MAX: Final = 200
 ANSWER_TIMEOUT_S: Final = 60.0
+MANY_TOPICS: Final = 400
+MANY_TOPICS_STEP_MS_MAX: Final = 20.0
 
 
 @dataclass
@@ -188,6 +194,43 @@ def _check(broker: MeasuredBroker, topic_id: bytes, handler: Any, size: int, *, 
     for row in worst.values():
         print(row.row)
     assert all(row.is_bounded for row in rows)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="memory is measured by /proc")
+def test_no_step_is_long_for_many_topics(measured_broker: tuple[MeasuredBroker, bytes]) -> None:
+    """The topics are really made: the shapes name one topic, or topics that are not there."""
+    broker, _ = measured_broker
+    names = [f"one-of-many-{number}" for number in range(MANY_TOPICS)]
+    requests: list[tuple[ApiKey, int, Any]] = [
+        (ApiKey.CREATE_TOPICS, 7, CreateTopicsRequest(topics=tuple(map(_creatable, names)), timeout_ms=60_000)),
+        (ApiKey.METADATA, 12, MetadataRequest(topics=None)),
+        (ApiKey.DESCRIBE_CONFIGS, 4, DescribeConfigsRequest(resources=tuple(map(_described, names)))),
+        (
+            ApiKey.CREATE_PARTITIONS,
+            3,
+            CreatePartitionsRequest(topics=tuple(map(_grown, names)), timeout_ms=60_000, validate_only=False),
+        ),
+        (ApiKey.DELETE_TOPICS, 5, DeleteTopicsRequest(topic_names=tuple(names), timeout_ms=60_000)),
+    ]
+    rows = [
+        broker.measure(Shape(api_key, version, "of many topics", encode(request, version), MANY_TOPICS))
+        for api_key, version, request in requests
+    ]
+    print(*(row.row for row in rows), sep="\n")
+    assert all(row.answer_bytes > 10 * MANY_TOPICS for row in rows)
+    assert all(row.step_ms <= MANY_TOPICS_STEP_MS_MAX for row in rows)
+
+
+def _creatable(name: str) -> CreatableTopic:
+    return CreatableTopic(name=name, num_partitions=1, replication_factor=1, assignments=(), configs=())
+
+
+def _described(name: str) -> DescribeConfigsResource:
+    return DescribeConfigsResource(resource_type=2, resource_name=name, configuration_keys=None)
+
+
+def _grown(name: str) -> CreatePartitionsTopic:
+    return CreatePartitionsTopic(name=name, count=2, assignments=None)
 
 
 by_api = pytest.mark.parametrize("handler", HANDLERS, ids=lambda handler: handler.api_key.name.lower())

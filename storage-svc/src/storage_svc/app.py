@@ -14,7 +14,6 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Iterator, Mapping
-from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
@@ -28,9 +27,9 @@ from service_chassis.health import Health
 
 from storage_svc.applied_settings import (
     AppliedSettings,
+    LogConfigs,
     broker_settings,
     coordinator_settings,
-    log_config,
     log_settings,
     transaction_settings,
 )
@@ -96,7 +95,7 @@ class Storage:
         self._catalog = catalog
         catalog.use_reserve = logs.checkpoints.reserve.give_up
         self.topic_registry: TopicRegistry[LogConfig] = TopicRegistry(
-            catalog, logs, partial(log_config, broker), settings.partitions_max
+            catalog, logs, LogConfigs(broker), settings.partitions_max
         )
         offsets_log = OffsetsLog(self.topic_registry, logs, settings.offsets_topic_num_partitions)
         self.producers = ProducersService(
@@ -192,7 +191,8 @@ class Storage:
                 catalog = undo.enter_context(contextlib.closing(Catalog.open(settings.data_dir)))
                 broker = broker_settings(settings, catalog)
                 opened.append((catalog, broker))
-                return {topic.name: log_config(broker, topic.configs) for topic in catalog.topics()}
+                log_configs = LogConfigs(broker)
+                return {topic.name: log_configs(topic.configs) for topic in catalog.topics()}
 
             # Recovery reads whole segments: the event loop stays free for signals and health checks.
             logs = await asyncio.to_thread(  # default threads: before anything is served

@@ -29,6 +29,8 @@ from storage_svc.topics.registry import TopicRegistry
 
 #: Partitions that get other settings without a turn for others: 1 ms.
 _STEP: Final = 200
+#: Different settings of logs that are kept: 1 MB.
+_LOG_CONFIGS_MAX: Final = 1000
 #: Rates from here on are no limit, such as Kafka's default, the largest double.
 _UNLIMITED_FROM: Final = 2.0**63
 
@@ -60,9 +62,24 @@ def _text(value: object) -> str | None:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def log_config(broker: BrokerSettings, own: Mapping[str, str]) -> LogConfig:
-    """Return the settings of a topic's logs; `own`: the topic's configs."""
-    return LogConfig.from_properties(effective(own, broker.topic_defaults()))
+class LogConfigs:
+    """The settings of topics' logs; topics with the same configs share one object. Owned by the event loop."""
+
+    def __init__(self, broker: BrokerSettings) -> None:
+        self._broker = broker
+        #: The settings by the configs of a topic, of the version of the broker's settings.
+        self._made: dict[frozenset[tuple[str, str]], LogConfig] = {}
+        self._version = broker.version
+
+    def __call__(self, own: Mapping[str, str]) -> LogConfig:
+        """Return the settings of a topic's logs; `own`: the topic's configs."""
+        if self._version != self._broker.version or len(self._made) >= _LOG_CONFIGS_MAX:
+            self._version, self._made = self._broker.version, {}  # mutant: log-configs-renewed
+        key = frozenset(own.items())
+        found = self._made.get(key)
+        if found is None:
+            found = self._made[key] = LogConfig.from_properties(effective(own, self._broker.topic_defaults()))
+        return found
 
 
 def log_settings(settings: StorageSettings) -> LogSettings:

@@ -8,6 +8,7 @@ by storage, INVALID_REQUEST.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Final
 
 from broker_contract import topics_pb2
@@ -23,6 +24,7 @@ from protocol_lib.messages.describe_configs import (
 
 from gateway_svc.handlers.broker_loggers import BROKER_LOGGER, describe_loggers
 from gateway_svc.requests.call import Call
+from gateway_svc.requests.config_rows import ConfigRows
 from gateway_svc.requests.error_codes import first_error
 from gateway_svc.requests.handler import Handler
 from gateway_svc.requests.resources import Operation, Resource, configured
@@ -39,17 +41,7 @@ async def handle(
     call: Call, request: DescribeConfigsRequest, services: Services
 ) -> tuple[DescribeConfigsResponse, int]:
     memory = AnswerMemory(call.size)
-    rows: dict[bytes, DescribeConfigsResourceResult] = {}
-
-    def row(config: topics_pb2.Config) -> DescribeConfigsResourceResult:
-        """Return the row of a config. Topics have most of them in common, and share their rows."""
-        key = config.SerializeToString()
-        found = rows.get(key)
-        if found is None:
-            found = rows[key] = _config(config, request)
-            memory.take(_ROW_BYTES)
-        return found
-
+    rows = ConfigRows(partial(_config, request=request), made=partial(memory.take, _ROW_BYTES))
     results = []
     async for piece in in_turns(_resources(request), _PIECE):
         answers = await _described(call, piece, services)
@@ -60,7 +52,7 @@ async def handle(
                 error_message=found.error_message,
                 resource_type=asked.resource_type,
                 resource_name=asked.resource_name,
-                configs=tuple([row(config) for config in found.configs]),
+                configs=rows.of(found.configs),
             )
             for asked, found in zip(piece, answers, strict=True)
         ]

@@ -13,7 +13,7 @@ from protocol_lib.errors import ErrorCode
 from storage_svc.topics.broker_configs import BROKER_CONFIGS
 from storage_svc.topics.broker_settings import DEFAULT, DYNAMIC_DEFAULT, EVERY_BROKER, BrokerSettings, Synonym
 from storage_svc.topics.client_metrics import CLIENT_METRICS_CONFIGS
-from storage_svc.topics.configs import TOPIC_CONFIGS, ConfigType
+from storage_svc.topics.configs import TOPIC_CONFIGS, ConfigType, TopicConfig
 from storage_svc.topics.group_configs import GROUP_CONFIGS
 
 TOPIC_RESOURCE: Final = 2
@@ -67,6 +67,8 @@ class ConfigDescriptions:
         self._is_broker = is_broker
         #: Broker config -> its synonyms, of the version of the settings.
         self._synonyms: dict[str, list[pb.Synonym]] = {}
+        #: Each config of a topic that does not set it, of the same version.
+        self._defaults: dict[str, pb.Config] = {}
         self._version = -1
 
     def describe(self, resource: pb.ConfigResource, asking_broker: int = 0) -> pb.ResourceConfigs:
@@ -111,11 +113,20 @@ class ConfigDescriptions:
         return answer
 
     def of_topic(self, own: Mapping[str, str]) -> list[pb.Config]:
-        defaults = self._broker.topic_defaults()
+        """Return the configs of a topic. Those that it does not set are messages shared by all topics."""
+        self._renew()
+        if not self._defaults:
+            self._defaults = {name: self._of_topic(each, {}) for name, each in TOPIC_CONFIGS.items()}
+        if not own:
+            return list(self._defaults.values())
         return [
-            self._config(each, own, _TOPIC_SOURCE, defaults.get(each.name), is_read_only=each.check is None)
-            for each in TOPIC_CONFIGS.values()
+            self._of_topic(TOPIC_CONFIGS[name], own) if name in own else default
+            for name, default in self._defaults.items()
         ]
+
+    def _of_topic(self, config: TopicConfig, own: Mapping[str, str]) -> pb.Config:
+        default = self._broker.topic_defaults().get(config.name)
+        return self._config(config, own, _TOPIC_SOURCE, default, is_read_only=config.check is None)
 
     def _config(
         self,
@@ -147,9 +158,13 @@ class ConfigDescriptions:
             synonyms=synonyms,
         )
 
-    def _broker_synonyms(self, name: str) -> list[pb.Synonym]:
+    def _renew(self) -> None:
+        """Forget what was made of older settings."""
         if self._version != self._broker.version:
-            self._version, self._synonyms = self._broker.version, {}
+            self._version, self._synonyms, self._defaults = self._broker.version, {}, {}  # mutant: descriptions-renewed
+
+    def _broker_synonyms(self, name: str) -> list[pb.Synonym]:
+        self._renew()
         found = self._synonyms.get(name)
         if found is None:
             found = self._synonyms[name] = [_synonym(each) for each in self._broker.synonyms(name)]

@@ -125,8 +125,8 @@ class TopicPlans:
                 return Fault(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"Broker {each.broker_ids[0]} does not exist.")
         return len(new.assignments)
 
-    def growth_fault(self, topic: Topic, wanted: pb.GrowingTopic) -> Fault | None:
-        """Return the reason not to give a topic more partitions."""
+    def growth_fault(self, topic: Topic, wanted: pb.GrowingTopic, planned: int) -> Fault | None:
+        """Return the reason not to give a topic more partitions, after the number planned for others."""
         name, held, count = topic.name, topic.partition_count, wanted.partition_count
         if count == held:
             return Fault(ErrorCode.INVALID_PARTITIONS, f"Topic already has {held} partition(s).")
@@ -141,7 +141,7 @@ class TopicPlans:
             return Fault(ErrorCode.REASSIGNMENT_IN_PROGRESS, f"Partitions are being added to topic '{name}'.")
         if wanted.is_assigned and (fault := self._added_fault(wanted, count - held)) is not None:
             return fault
-        return self.count_fault(count - held)
+        return self.count_fault(planned + count - held)
 
     def _added_fault(self, wanted: pb.GrowingTopic, added: int) -> Fault | None:
         """Return the fault of the replicas of added partitions."""

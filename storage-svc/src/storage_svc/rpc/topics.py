@@ -43,7 +43,7 @@ _NO_ID: Final = bytes(16)
 _DESCRIBED_PIECE: Final = 1000
 #: Topics of one transaction of the catalog, which takes 15 ms then.
 DELETED_TOGETHER_MAX: Final = 1000
-#: Deleted topics that are logged without a turn for others.
+#: Topics that are created or deleted and whose answer is built without a turn for others.
 _TURN: Final = 100
 #: Most topics that one description creates. A client names the topics that it uses, seldom more, and asks again for
 #: those that are answered UNKNOWN_TOPIC_OR_PARTITION. Without a bound one request could make as many topics as the
@@ -171,7 +171,10 @@ class TopicsService:
         finally:
             self._registry.renounce(announced.values())
         answer = pb.CreateTopicsResponse()
-        for new, plan in zip(request.topics, planned, strict=True):
+        turns = shared_turns(asyncio.get_running_loop())
+        for number, (new, plan) in enumerate(zip(request.topics, planned, strict=True), 1):
+            if not number % _TURN:
+                await turns.next()
             result = faults.get(new.name, plan) if isinstance(plan, Plan) else plan
             if isinstance(result, Fault):
                 answer.topics.append(_refused(new.name, result))
@@ -205,37 +208,48 @@ class TopicsService:
             failed = await self._registry.create_announced(topics)
         except CatalogError as error:
             return {topic.name: _not_stored(topic.name, error) for topic in topics}
-        for name, fault in failed.items():
-            if not isinstance(fault, LogError):
-                log.error("cannot create a topic", topic=name, exc_info=fault)
-        return {name: _not_stored(name, fault) for name, fault in failed.items()}
+        return _not_made(failed)
 
     # --- grow -----------------------------------------------------------------------------------------------------
 
     async def create_partitions(self, request: pb.CreatePartitionsRequest) -> pb.CreatePartitionsResponse:
-        """Give topics more partitions, by the rules and with the messages of Kafka's ReplicationControlManager."""
+        """Give topics more partitions together, by the rules and with the messages of ReplicationControlManager."""
+        named = Counter(each.name for each in request.topics)
+        faults: dict[str, Fault] = {}
+        growths: dict[str, int] = {}
+        added = 0
+        for each in request.topics:
+            topic = self._registry.get(each.name)
+            if topic is None:
+                faults[each.name] = Fault(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "")
+            elif named[each.name] > 1:
+                faults[each.name] = Fault(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+            elif (fault := self._plans.growth_fault(topic, each, added)) is not None:
+                faults[each.name] = fault
+            else:
+                growths[each.name] = each.partition_count
+                added += each.partition_count - topic.partition_count
+        if growths and not request.validate_only:
+            faults |= await self._grow(growths)
         response = pb.CreatePartitionsResponse()
         for each in request.topics:
-            fault = await self._grow(each, request.validate_only)
-            if fault is None:
+            if (fault := faults.get(each.name)) is None:
                 response.topics.add(name=each.name)
             else:
                 message = fault.message[:MESSAGE_LENGTH_MAX]
                 response.topics.add(name=each.name, error_code=fault.code, error_message=message)
         return response
 
-    async def _grow(self, wanted: pb.GrowingTopic, validate_only: bool) -> Fault | None:
-        topic = self._registry.get(wanted.name)
-        if topic is None:
-            return Fault(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "")
-        if (fault := self._plans.growth_fault(topic, wanted)) is not None or validate_only:
-            return fault
+    async def _grow(self, growths: Mapping[str, int]) -> dict[str, Fault]:
+        """Give topics these numbers of partitions; return the reasons for those that could not grow."""
         try:
-            await self._registry.grow(topic, wanted.partition_count)
-        except (CatalogError, LogError) as error:
-            return _not_stored(topic.name, error)
-        log.info("added partitions", topic=topic.name, partitions=wanted.partition_count)
-        return None
+            failed = await self._registry.grow(growths)
+        except CatalogError as error:
+            return {name: _not_stored(name, error) for name in growths}
+        for name, count in growths.items():
+            if name not in failed:
+                log.info("added partitions", topic=name, partitions=count)
+        return _not_made(failed)
 
     # --- delete ---------------------------------------------------------------------------------------------------
 
@@ -321,6 +335,14 @@ def _deletable(ref: pb.TopicRef, topic: Topic | None, *, is_duplicate: bool) -> 
 def _unknown(ref: pb.TopicRef) -> Fault:
     code = ErrorCode.UNKNOWN_TOPIC_ID if ref.id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     return Fault(code, "This server does not host this topic.")
+
+
+def _not_made(failed: Mapping[str, Exception]) -> dict[str, Fault]:
+    """Return the reasons for topics whose logs could not be made."""
+    for name, fault in failed.items():
+        if not isinstance(fault, LogError):
+            log.error("cannot create a topic", topic=name, exc_info=fault)
+    return {name: _not_stored(name, fault) for name, fault in failed.items()}
 
 
 def _not_stored(name: str, error: Exception) -> Fault:

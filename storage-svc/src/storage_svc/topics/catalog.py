@@ -155,10 +155,11 @@ class Catalog:
                 [(topic.name, name, value) for topic in topics for name, value in topic.configs.items()],
             )
 
-    def set_partition_count(self, name: str, partition_count: int) -> None:
-        """Set the number of the topic's partitions."""
+    def set_partition_counts(self, counts: Mapping[str, int]) -> None:
+        """Set the numbers of partitions of these topics, all or none."""
         with self._transaction() as connection:
-            connection.execute("UPDATE topics SET partition_count = ? WHERE name = ?", (partition_count, name))
+            rows = [(count, name) for name, count in counts.items()]
+            connection.executemany("UPDATE topics SET partition_count = ? WHERE name = ?", rows)
 
     def set_topic_configs(self, name: str, configs: Mapping[str, str]) -> None:
         """Set these configs and no others for the topic."""

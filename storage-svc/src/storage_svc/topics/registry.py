@@ -59,8 +59,10 @@ class TopicRegistry(Generic[ConfigT]):
         self._by_id: dict[bytes, Topic] = {}
         #: Topics that were announced and are not made yet: no client finds them yet, but their names are in use.
         self._coming: dict[str, Topic] = {}
-        #: Topics that get partitions, by name: the number of all partitions, and the end of it.
-        self._growing: dict[str, tuple[int, asyncio.Event]] = {}
+        #: Topics that get partitions, by name, and the end of it.
+        self._growing: dict[str, asyncio.Event] = {}
+        #: The number of partitions that are being made, of either.
+        self._reserved = 0
         #: Topics whose deletion waits until they have grown.
         self._ending: Counter[str] = Counter()
         #: The deletions that are under way, by name.
@@ -99,12 +101,7 @@ class TopicRegistry(Generic[ConfigT]):
 
     def partition_count(self) -> int:
         """Return the number of partitions of all topics, and of those that are being made."""
-        coming = sum(topic.partition_count for topic in self._coming.values() if topic.name not in self._by_name)
-        return (
-            self._held
-            + coming
-            + sum(count - self._by_name[name].partition_count for name, (count, _) in self._growing.items())
-        )
+        return self._held + self._reserved
 
     def leader_epochs(self, topic: Topic) -> list[int]:
         """Return each partition's leader epoch."""
@@ -143,14 +140,17 @@ class TopicRegistry(Generic[ConfigT]):
         Until that is over no client finds it, but `is_changing` is true of its name, and its partitions count.
         """
         topic = self._coming[name] = Topic(name, new_topic_id(), partition_count, dict(configs))
+        self._reserved += partition_count
         self.taken_names.add(name)
         return topic
 
     def renounce(self, topics: Iterable[Topic]) -> None:
         """Free the names of topics that were announced and will not be created."""
         for topic in topics:
-            if self._coming.pop(topic.name, None) is not None and topic.name not in self._by_name:
-                self.taken_names.discard(topic.name)
+            if self._coming.pop(topic.name, None) is not None:
+                self._reserved -= topic.partition_count
+                if topic.name not in self._by_name:
+                    self.taken_names.discard(topic.name)
 
     async def create_announced(self, topics: Sequence[Topic]) -> dict[str, Exception]:
         """Create topics together, while the event loop goes on in between.
@@ -202,30 +202,51 @@ class TopicRegistry(Generic[ConfigT]):
             first = last
         return config
 
-    async def grow(self, topic: Topic, partition_count: int) -> None:
-        """Give a topic more partitions while the event loop goes on in between; the caller has checked the number.
+    async def grow(self, growths: Mapping[str, int]) -> dict[str, Exception]:
+        """Give topics more partitions, together, while the event loop goes on in between; the caller has checked the
+        numbers, by name.
 
-        Until it is over `is_changing` is true of the topic's name, and a deletion waits.
+        Return the errors of the logs by the name of a topic that could not grow; it is as it was. Until it is over
+        `is_changing` is true of the topics' names, and their deletion waits.
 
         Raises:
-            CatalogError: the catalog cannot be written. Errors of the logs pass through; either leaves the topic as it
-                was.
+            CatalogError: the catalog cannot be written, and all topics are as they were.
         """
-        added = range(topic.partition_count, partition_count)
+        topics = [self._by_name[name] for name in growths]
+        added = {topic.name: range(topic.partition_count, growths[topic.name]) for topic in topics}
         over = asyncio.Event()
-        self._growing[topic.name] = partition_count, over
+        reserved = sum(map(len, added.values()))
+        self._reserved += reserved
+        self._growing |= dict.fromkeys(growths, over)
+        used: dict[str, ConfigT] = {}
+        failed: dict[str, Exception] = {}
         try:
-            await self._make_logs(topic, added, _Steps())
-            self._catalog.set_partition_count(topic.name, partition_count)
+            steps = _Steps()
+            for topic in topics:
+                try:
+                    used[topic.name] = await self._make_logs(topic, added[topic.name], steps)
+                except Exception as error:
+                    failed[topic.name] = error
+            if used:
+                self._catalog.set_partition_counts({name: growths[name] for name in used})
         except BaseException:
-            self._logs.delete_at_once([(topic.name, index) for index in added])
+            used = {}
             raise
         finally:
-            del self._growing[topic.name]
+            self._reserved -= reserved
+            for name in growths:
+                del self._growing[name]
             over.set()
-        self._admit(replace(self._by_name[topic.name], partition_count=partition_count))
-        self._raise_version()
-        self.apply_defaults(topic.name, added)  # configs may have changed in between
+            if undone := [(name, index) for name in growths if name not in used for index in added[name]]:
+                self._logs.delete_at_once(undone)
+        for name, config in used.items():
+            grown = replace(self._by_name[name], partition_count=growths[name])
+            self._admit(grown)
+            if config != self._log_config(grown.configs):  # configs or defaults were altered in between
+                self.apply_defaults(name, added[name])
+        if used:
+            self._raise_version()
+        return failed
 
     def _begin(self, topics: Sequence[Topic]) -> None:
         self._catalog.begin_topics({topic.id: topic.name for topic in topics})  # mutant: topic-begun-first
@@ -295,7 +316,7 @@ class TopicRegistry(Generic[ConfigT]):
         """Wait until none of these topics is getting partitions. None of them begins to."""
         self._ending.update(names)
         try:
-            while growing := [over for name, (_, over) in self._growing.items() if name in names]:
+            while growing := [over for name, over in self._growing.items() if name in names]:
                 await growing[0].wait()
         finally:
             self._ending -= Counter(names)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
+from typing import Any
 
 import pytest
 from protocol_lib.records.batch import build_batch
@@ -23,7 +25,7 @@ async def test_a_topic_grows_in_steps(folder: Folder) -> None:
     registry = folder.registry
     made = registry.create("orders", 2, {"segment.ms": "5"})
     version = registry.version
-    growth = asyncio.create_task(registry.grow(made, 40))
+    growth = asyncio.create_task(registry.grow({"orders": 40}))
     turns = 0
     while not growth.done():
         await asyncio.sleep(0)
@@ -45,7 +47,7 @@ async def test_a_topic_grows_in_steps(folder: Folder) -> None:
 async def test_configs_that_change_during_the_growth_count_for_new_partitions(folder: Folder) -> None:
     registry = folder.registry
     made = registry.create("orders", 1, {})
-    growth = asyncio.create_task(registry.grow(made, 30))
+    growth = asyncio.create_task(registry.grow({"orders": 30}))
     await asyncio.sleep(0)
     assert len(indexes(folder)) == 11
     registry.configure(made, {"segment.ms": "7"})
@@ -62,28 +64,60 @@ async def test_a_refused_growth_leaves_the_topic_as_it_was(
 ) -> None:
     registry = folder.registry
     made = registry.create("orders", 2, {})
-    growth = asyncio.create_task(registry.grow(made, 25))
+    growth = asyncio.create_task(registry.grow({"orders": 25}))
     await asyncio.sleep(0)
     assert len(indexes(folder)) == 12
     error: type[BaseException] = asyncio.CancelledError
     if step == "folder":
-        error = StorageFailure
         monkeypatch.setattr(folder.logs, "create_many", lambda *_: (_ for _ in ()).throw(StorageFailure("full")))
     elif step == "catalog":
         error = CatalogError
         refused = lambda *_: (_ for _ in ()).throw(CatalogError("full"))  # noqa: E731
-        monkeypatch.setattr(folder.catalog, "set_partition_count", refused)
+        monkeypatch.setattr(folder.catalog, "set_partition_counts", refused)
     else:
         growth.cancel()
-    with pytest.raises(error):
-        await growth
+    if step == "folder":
+        assert isinstance((await growth)["orders"], StorageFailure)
+    else:
+        with pytest.raises(error):
+            await growth
     monkeypatch.undo()
     assert (registry.get("orders"), registry.is_changing("orders")) == (made, False)
     assert (indexes(folder), registry.partition_count()) == ([0, 1], 2)
     await folder.restart()
     assert (folder.registry.get("orders"), indexes(folder)) == (made, [0, 1])
-    await folder.registry.grow(made, 3)
+    await folder.registry.grow({"orders": 3})
     assert indexes(folder) == [0, 1, 2]
+
+
+async def test_topics_that_grow_together_are_one_transaction_and_one_version(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    registry = folder.registry
+    names = [f"t{number}" for number in range(30)]
+    for name in names:
+        registry.create(name, 1, {})
+    stored: list[Mapping[str, int]] = []
+    store, make = folder.catalog.set_partition_counts, folder.logs.create_many
+    monkeypatch.setattr(folder.catalog, "set_partition_counts", lambda counts: (stored.append(counts), store(counts)))
+
+    def made(topic: str, *rest: Any) -> Any:
+        if topic == "t7":
+            raise StorageFailure("full")
+        return make(topic, *rest)
+
+    monkeypatch.setattr(folder.logs, "create_many", made)
+    version = registry.version
+    growth = asyncio.create_task(registry.grow(dict.fromkeys(names, 2)))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert 0 < sum(index for _, index in folder.logs.logs) <= 20  # as many as two turns may make
+    assert registry.partition_count() == 60
+    assert list(await growth) == ["t7"]
+    assert (len(stored), registry.version, registry.partition_count()) == (1, version + 1, 59)
+    counts = {topic.name: topic.partition_count for topic in folder.catalog.topics()}
+    assert counts == {**dict.fromkeys(names, 2), "t7": 1}
+    assert ("t7", 1) not in folder.logs.logs
 
 
 async def test_a_start_removes_what_a_crash_left_of_a_growth(folder: Folder) -> None:
@@ -98,7 +132,7 @@ async def test_a_start_removes_what_a_crash_left_of_a_growth(folder: Folder) -> 
 
 async def test_a_start_makes_the_partitions_of_a_growth_whose_folders_a_power_cut_lost(folder: Folder) -> None:
     made = folder.registry.create("orders", 1, {})
-    folder.catalog.set_partition_count("orders", 3)
+    folder.catalog.set_partition_counts({"orders": 3})
     await folder.restart()
     assert indexes(folder) == [0, 1, 2]
     assert {folder.logs.logs["orders", index].topic_id for index in range(3)} == {made.id}
@@ -107,7 +141,7 @@ async def test_a_start_makes_the_partitions_of_a_growth_whose_folders_a_power_cu
 async def test_a_deletion_waits_for_the_growth_and_takes_all_partitions(folder: Folder) -> None:
     registry = folder.registry
     made = registry.create("orders", 1, {})
-    growth = asyncio.create_task(registry.grow(made, 30))
+    growth = asyncio.create_task(registry.grow({"orders": 30}))
     await asyncio.sleep(0)
     await asyncio.gather(registry.delete([made]), registry.delete([made]))
     assert growth.done()

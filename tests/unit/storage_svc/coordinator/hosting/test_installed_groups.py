@@ -30,6 +30,11 @@ def loaded_groups(count: int) -> LoadedPartition:
     return LoadedPartition(offsets={f"g{value.offset}": {("orders", 0): value} for value in values})
 
 
+async def hosting_begins(node: Node) -> None:
+    while not node.coordinator.groups:  # noqa: ASYNC110 (the very next turn is looked at)
+        await asyncio.sleep(0)
+
+
 async def test_the_groups_of_a_partition_are_hosted_some_in_a_turn(node: Node) -> None:
     counts: list[int] = []
     groups = node.coordinator.groups
@@ -45,8 +50,7 @@ async def test_no_group_is_served_before_all_of_its_partition_are(node: Node) ->
     for number in range(SOME + 1):
         await node.commit(f"g{number}", ("orders", 0, 1))
     await node.restart(wait=False)
-    while not node.coordinator.groups:
-        await asyncio.sleep(0)
+    await hosting_begins(node)
     first = next(iter(node.coordinator.groups))
     assert len(node.coordinator.groups) == SOME
     assert node.coordinator.offsets.fetch(first, None) == (E.COORDINATOR_LOAD_IN_PROGRESS, [])
@@ -60,8 +64,7 @@ async def test_no_group_is_hosted_of_a_partition_that_is_lost_while_it_loads(nod
     for number in range(SOME + 1):
         await node.commit(f"g{number}", ("orders", 0, 1))
     await node.restart(wait=False)
-    while not node.coordinator.groups:
-        await asyncio.sleep(0)
+    await hosting_begins(node)
     assert node.offsets_log.on_offline is not None
     node.offsets_log.on_offline(partition_of("g0", 1), "a test")
     await node.loading
