@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
+import json
 import threading
 import time
 from collections.abc import AsyncIterator, Iterator
@@ -116,6 +118,34 @@ async def test_each_batch_that_cannot_be_read_ends_a_long_turn(reader: Any, monk
             for _ in range(2):
                 await anext(events)
     assert (len(seen), len(set(seen))) == (BATCHES, BATCHES)
+
+
+async def test_readers_share_the_turns_of_long_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One of twenty readers goes on in a turn of the event loop when the time of all is over."""
+    monkeypatch.setattr(limits, "_TURN_S", 0.0)
+    went_on: list[int] = []
+    async with _turns() as turns:
+
+        async def read() -> None:
+            await Work().pause()
+            went_on.append(turns[0])
+
+        await asyncio.gather(*(read() for _ in range(20)))
+    assert len(set(went_on)) >= 19  # the first one found no other, and the second one came in its turn
+
+
+async def test_a_large_record_of_a_download_is_made_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "_TURN_S", 0.0)
+    log = ScriptedLog({0: [_batch(0, bytes(2_000_000))]})
+    seen: set[int] = set()
+    text = bytearray()
+    async with client_of(log) as client, _turns() as turns:
+        rest = Filter(), Formats(whole=True)
+        async for piece in downloading.lines(client, "t", [Left(0, 0, 1)], *rest, read_committed=False):
+            seen.add(turns[0])
+            text += piece
+    assert len(seen) >= 40  # of 41 parts
+    assert json.loads(text)["value"] == base64.b64encode(bytes(2_000_000)).decode()
 
 
 @pytest.mark.parametrize(("newest_first", "rest"), [(True, Range(0, 0, 68)), (False, Range(0, 40, 100))])

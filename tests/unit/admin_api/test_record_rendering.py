@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from admin_api.records.rendering import SHOWN_BYTES_MAX, Format, Formats, render
+from admin_api.records.rendering import SHOWN_BYTES_MAX, TEXT_BYTES_MAX, Format, Formats, render, render_in_parts
 from hypothesis import given
 from hypothesis import strategies as st
 from protocol_lib.records.record import Record
@@ -91,3 +91,19 @@ def test_any_bytes_are_json_on_one_line(data: bytes | None, wanted: Format) -> N
     assert shown["headers"][0]["name"] == "é\n"
     if shown["value_format"] == "hex":
         assert bytes.fromhex(shown["value"]) == data
+
+
+@pytest.mark.parametrize("wanted", ["auto", "hex"])
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_large_record_is_the_same_in_parts(wanted: Format, whole: bool) -> None:
+    large = bytes(range(256)) * (TEXT_BYTES_MAX // 256 + 3)
+    record = Record(7, 8, b"key", large, (("a", b"1"), ("b", large), ("c", None)))
+    formats = Formats(wanted, wanted, whole=whole)
+    parts = list(render_in_parts(3, record, formats))
+    assert "".join(parts) == render(3, record, formats)
+    assert max(map(len, parts)) <= 140_000
+
+
+def test_a_small_record_is_one_part() -> None:
+    record = Record(7, 8, b"key", b"value")
+    assert list(render_in_parts(3, record, Formats())) == [render(3, record, Formats())]

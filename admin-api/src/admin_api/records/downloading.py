@@ -20,7 +20,7 @@ from admin_api.records.conditions import Filter
 from admin_api.records.cursors import Left
 from admin_api.records.decoding import records_of
 from admin_api.records.limits import Work
-from admin_api.records.rendering import Formats, render
+from admin_api.records.rendering import Formats, render_in_parts
 
 #: Bytes of one fetch, and of lines that are sent together.
 _FETCH_BYTES = 1024 * 1024
@@ -56,10 +56,13 @@ async def lines(
                         for record in await records_of(batch) if is_visible else ():
                             await work.pause()
                             if before <= record.offset < end and wanted.admits(partition, record):
-                                piece += render(partition, record, formats).encode() + b"\n"
-                                if len(piece) >= _PIECE_BYTES:
-                                    yield bytes(piece)
-                                    piece.clear()
+                                for text in render_in_parts(partition, record, formats):
+                                    piece += text.encode()
+                                    if len(piece) >= _PIECE_BYTES:
+                                        yield bytes(piece)
+                                        piece.clear()
+                                        await work.pause()
+                                piece += b"\n"
                     except DecodeError as error:
                         piece += _fault(partition, max(before, batch.base_offset), min(position, end), str(error))
             if piece:

@@ -27,7 +27,7 @@ from admin_api.records.queries import (
     partitions_of,
     place_ranges,
 )
-from admin_api.records.rendering import Formats, render
+from admin_api.records.rendering import Formats, render, render_in_parts
 from admin_api.records.streams import LastingResponse
 from admin_api.routers.operations import Operations
 from admin_api.schemas.records import (
@@ -45,9 +45,8 @@ TAG = "Records (api/v1)"
 TOPIC = "/api/v1/topics/{topic_name}"
 RECORDS = f"{TOPIC}/records"
 LIMIT_MAX = 500
-#: Bytes of a record above which its answer is sent in parts, and characters of a part.
+#: Bytes of a record above which its answer is made and sent in parts.
 _LARGE_BYTES = 1024 * 1024
-_PART_LENGTH = 64 * 1024
 
 
 def add_operations(app: FastAPI) -> None:
@@ -146,11 +145,12 @@ async def _whole(request: Request, partition: int, record: Readable, formats: Fo
         return _json(render(partition, record, formats))
     held = AsyncExitStack()
     await held.enter_async_context(_clients(request).borrow(LARGE_RECORD))
-    text = render(partition, record, formats)
 
     async def parts() -> AsyncIterator[bytes]:
-        for at in range(0, len(text), _PART_LENGTH):
-            yield text[at : at + _PART_LENGTH].encode()
+        work = Work()
+        for text in render_in_parts(partition, record, formats):
+            yield text.encode()
+            await work.pause()
 
     return LastingResponse(parts(), held, media_type="application/json")
 

@@ -114,3 +114,14 @@ def test_a_malformed_batch_is_an_error_of_the_client():
     broken[57:61] = (9).to_bytes(4, "big")  # the count of records
     with pytest.raises(KafkaError, match="t-0: offset 0"):
         offsets(bytes(broken), check_crcs=False)
+
+
+def test_a_control_batch_that_decompresses_to_much_is_malformed():
+    attributes = slice(21, 23)
+    bomb = bytearray(build_batch([Record(0, 1000, b"k" * 5000, None)], codec=Codec.GZIP, producer_id=1))
+    bomb[attributes] = (0x30 | Codec.GZIP).to_bytes(2, "big")  # a control batch of a transaction
+    with pytest.raises(KafkaError, match="t-0: offset 0"):
+        offsets(bytes(bomb), check_crcs=False)
+    small = bytearray(build_batch([Record(0, 1000, b"k" * 4000, None)], codec=Codec.GZIP, producer_id=1))
+    small[attributes] = bomb[attributes]
+    assert offsets(bytes(small), check_crcs=False) == []

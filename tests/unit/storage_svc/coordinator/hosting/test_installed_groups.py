@@ -11,7 +11,6 @@ from protocol_lib.internal.offset_commit import OffsetCommitValue
 from storage_svc.coordinator.hosting.hosted_groups import INSTALLED_TOGETHER_MAX
 from storage_svc.coordinator.limits import CoordinatorSettings
 from storage_svc.coordinator.stored.offsets_log import LoadedPartition
-from storage_svc.coordinator.stored.records import partition_of
 
 from tests.unit.storage_svc.coordinator.conftest import E, Node
 
@@ -61,13 +60,14 @@ async def test_no_group_is_served_before_all_of_its_partition_are(node: Node) ->
 
 
 async def test_no_group_is_hosted_of_a_partition_that_is_lost_while_it_loads(node: Node) -> None:
-    for number in range(SOME + 1):
-        await node.commit(f"g{number}", ("orders", 0, 1))
-    await node.restart(wait=False)
+    partitions = node.coordinator._partitions
+    hosting = asyncio.create_task(
+        node.coordinator._hosted.install(0, loaded_groups(4 * SOME), lambda: partitions.is_lost(0))
+    )
     await hosting_begins(node)
     assert node.offsets_log.on_offline is not None
-    node.offsets_log.on_offline(partition_of("g0", 1), "a test")
-    await node.loading
+    node.offsets_log.on_offline(0, "a test")
+    await hosting
     await asyncio.sleep(0)
     assert node.coordinator.groups == {}
     assert node.coordinator.offsets.fetch("g0", None) == (E.NOT_COORDINATOR, [])
