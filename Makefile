@@ -27,13 +27,16 @@ export PYTHONDONTWRITEBYTECODE :=
 
 setup: .venv/ready
 
-.venv/ready: requirements/development.txt pyproject.toml
+WALKER := protocol-lib/src/protocol_lib/records/_walker
+
+.venv/ready: requirements/development.txt pyproject.toml hatch_build.py $(WALKER).py $(WALKER).pxd
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Millrace needs Python 3.11 or newer")'
 	@echo "Installing $$(grep -c '==' requirements/development.txt) packages into .venv. This takes a minute or two."
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --disable-pip-version-check -r requirements/development.txt
 	$(BIN)/pip install --quiet --no-deps --no-build-isolation -e .
 	@touch $@
+	@$(BIN)/python -c 'from protocol_lib.records import walker; print("Walker of records:", walker.FORM)'
 	@echo "Ready. Start the broker with .venv/bin/millrace up --data-dir data"
 
 demo: setup
@@ -125,4 +128,4 @@ generate: setup
 	$(BIN)/python -m admin_api.openapi > build/openapi.json && mv build/openapi.json admin-api/openapi.json
 
 clean:
-	rm -rf .venv build .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv build .mypy_cache .ruff_cache .pytest_cache .hypothesis $(WALKER).*.so

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -38,7 +39,8 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
         folder=folder,
     )
     (wheel,) = wheels.iterdir()
-    assert wheel.name == "millrace_broker-0.1.0-py3-none-any.whl"
+    has_compiler = shutil.which("gcc") is not None
+    assert wheel.name.startswith("millrace_broker-0.1.0-" + ("cp" if has_compiler else "py3-none-any"))
     run(sys.executable, "-m", "venv", "venv", folder=folder)
     pins = [
         line.removesuffix(" \\")
@@ -58,6 +60,21 @@ def test_only_ours_is_named_after_us(environment: Path, tmp_path: Path) -> None:
     listed = run(environment / "pip", "list", "--format=freeze", "--disable-pip-version-check", folder=tmp_path)
     assert re.findall("^millrace[a-z-]*", listed, flags=re.M) == ["millrace-broker"]
     assert not re.search("^(pyspark|pandas|matplotlib)=", listed, flags=re.M)
+
+
+def test_the_wheel_says_whether_its_walker_is_compiled(environment: Path, tmp_path: Path) -> None:
+    said = run(environment / "millrace", "version", folder=tmp_path)
+    form = "compiled" if shutil.which("gcc") else "interpreted"
+    assert said == f"millrace 0.1.0 (walker of records: {form})\n"
+
+
+def test_a_wheel_is_built_without_a_compiler_too(tmp_path: Path) -> None:
+    run(
+        *("env", "CC=false", sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation"),
+        *("--wheel-dir", tmp_path, ROOT),
+        folder=tmp_path,
+    )
+    assert [each.name for each in tmp_path.iterdir()] == ["millrace_broker-0.1.0-py3-none-any.whl"]
 
 
 def test_the_readmes_example_and_the_fixture(environment: Path, tmp_path: Path) -> None:

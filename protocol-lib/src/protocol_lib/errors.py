@@ -5,6 +5,8 @@ for wrong use of this package:
 
     ProtocolError
     ├── DecodeError          the peer sent malformed bytes
+    │   ├── MalformedRecord  a record of a batch is malformed
+    │   │   └── TimestampOverflow  its timestamp does not fit into 64 bits
     │   ├── TooManyElements  a message has more elements than its reader allows
     │   ├── UnknownApiKey    a request names an API that is not declared here
     │   └── UnsupportedVersion  a request names a version that is not declared here
@@ -21,6 +23,18 @@ class ProtocolError(Exception):
 
 class DecodeError(ProtocolError):
     """The peer's bytes are malformed; the connection they came from is not worth keeping."""
+
+
+class MalformedRecord(DecodeError):  # noqa: N818
+    """A record of a batch is malformed: the one of this index, or bytes after the last, whose index is the count."""
+
+    def __init__(self, text: str, index: int) -> None:
+        super().__init__(text)
+        self.index = index
+
+
+class TimestampOverflow(MalformedRecord):
+    """A record's timestamp does not fit into 64 bits: Kafka's INVALID_TIMESTAMP, where others are INVALID_RECORD."""
 
 
 class TooManyElements(DecodeError):  # noqa: N818

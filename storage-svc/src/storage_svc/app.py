@@ -21,6 +21,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
+from protocol_lib.records.walker import FORM as WALKER_FORM
 from service_chassis import logs as service_logs
 from service_chassis import metrics
 from service_chassis.health import Health
@@ -230,6 +231,7 @@ class Storage:
             cluster_id=self.logs.cluster_id,
             topics=len(self.topic_registry),
             partitions=self.topic_registry.partition_count(),
+            record_walker=WALKER_FORM,
         )
 
     async def answer_parked(self) -> None:

@@ -18,6 +18,7 @@ from millrace.cli.options import Format, pairs
 from millrace.cli.output import show, table
 from millrace.cli.record_format import NewRecord, compiled, from_json, from_line, to_json
 from millrace.cli_page import all_commands
+from protocol_lib.records.walker import FORM
 
 MILLRACE = (sys.executable, "-m", "millrace")
 TREE = all_commands()
@@ -43,7 +44,7 @@ def test_the_help_lists_every_command(arguments, capsys):
 def test_version(capsys):
     assert run("--version") == 0
     assert run("version") == 0
-    assert capsys.readouterr().out == "millrace 0.1.0\nmillrace 0.1.0\n"
+    assert capsys.readouterr().out == f"millrace 0.1.0 (walker of records: {FORM})\n" * 2
 
 
 @pytest.mark.parametrize("path", [each.path for each in TREE[1:] if each.path[1] not in commands.PROGRAMS])

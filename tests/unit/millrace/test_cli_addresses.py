@@ -11,6 +11,7 @@ import pytest
 from millrace.cli import commands, rest
 from millrace.cli.addresses import RestAddress
 from millrace.cli.errors import CliError
+from protocol_lib.records.walker import FORM
 
 pytestmark = pytest.mark.usefixtures("home")
 
@@ -171,7 +172,7 @@ def test_outcomes_of_profiles_for_programs(capsys, home):
     made = {"profile": "p", "rest": "localhost:8082", "kafka": "localhost:9092", "token_file": "/t"}
     assert outcomes == [made, {"profile": "p", "current": True}, {"profile": "p", "deleted": True}]
     assert commands.run(["version", "-o", "json"]) == 0
-    assert json.loads(capsys.readouterr().out) == {"version": "0.1.0"}
+    assert json.loads(capsys.readouterr().out) == {"version": "0.1.0", "record_walker": FORM}
 
 
 @pytest.fixture

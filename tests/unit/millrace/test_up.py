@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from millrace.cli import main
+from protocol_lib.records.walker import FORM
 from support.late import confluent
 from up_process import RunningUp, UpFailedError
 
@@ -215,6 +216,6 @@ def test_asked_again_at_its_end_it_still_ends_well():
 def test_version_and_help():
     command = [os.path.join(os.path.dirname(os.sys.executable), "millrace")]
     version = subprocess.run([*command, "version"], capture_output=True, text=True, timeout=60)
-    assert (version.returncode, version.stdout) == (0, "millrace 0.1.0\n")
+    assert (version.returncode, version.stdout) == (0, f"millrace 0.1.0 (walker of records: {FORM})\n")
     help_text = subprocess.run([*command, "up", "--help"], capture_output=True, text=True, timeout=60).stdout
     assert "--gateways N" in help_text

@@ -16,19 +16,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from protocol_lib.errors import DecodeError
+from protocol_lib.errors import DecodeError, MalformedRecord, TimestampOverflow
 from protocol_lib.records.compression import DECOMPRESSED_BYTES_MAX, decompress
 from protocol_lib.records.header import HEADER_SIZE, read_batch_header
-from protocol_lib.varint import (
-    SIGNED_MAX,
-    SIGNED_MIN,
-    UNSIGNED_MAX,
-    Buffer,
-    read_on,
-    read_signed,
-    unzigzag,
-    write_signed,
-)
+from protocol_lib.records.walker import RecordWalker
+from protocol_lib.varint import Buffer, write_signed
+
+__all__ = [
+    "KEY_ERRORS", "Header", "Record", "TimestampOverflow", "read_records", "walk_records", "write_record", "write_tail",
+]  # fmt: skip
 
 Header = tuple[str, bytes | None]
 
@@ -37,11 +33,11 @@ KEY_ERRORS: Final = "surrogateescape"
 
 #: A record of no key, no value and no headers: seven fields of a byte each.
 _RECORD_SIZE_MIN: Final = 7
-_HEADER_SIZE_MIN: Final = 2
 _NULL: Final = write_signed(-1)
 _ATTRIBUTES: Final = b"\0"
 _NO_HEADERS: Final = write_signed(0)
-_NULL_LENGTH: Final = 1  # -1 before zig-zag is undone
+#: Records that are read at once, or headers.
+_STEPS: Final = 64
 
 
 @dataclass(slots=True)
@@ -53,10 +49,6 @@ class Record:
     key: bytes | None
     value: bytes | None
     headers: tuple[Header, ...] = ()
-
-
-class TimestampOverflow(DecodeError):  # noqa: N818 (it names the value, as Kafka's error code does)
-    """A record's timestamp does not fit into 64 bits: Kafka's INVALID_TIMESTAMP, where others are INVALID_RECORD."""
 
 
 def read_records(batch: Buffer, *, limit: int = DECOMPRESSED_BYTES_MAX) -> Iterator[Record]:
@@ -75,116 +67,19 @@ def read_records(batch: Buffer, *, limit: int = DECOMPRESSED_BYTES_MAX) -> Itera
 
 
 def walk_records(
-    body: bytes,
-    count: int,
-    base_offset: int,
-    base_timestamp: int,
-    append_time: int | None = None,
-    *,
-    with_values: bool = True,
+    body: Buffer, count: int, base_offset: int, base_timestamp: int, append_time: int | None = None
 ) -> Iterator[Record]:
-    """Yield the records of uncompressed bytes, which hold nothing else; raise DecodeError at a malformed one.
-
-    Each has the timestamp `append_time` if there is one. Without values, a value is checked and yielded as b"".
-
-    Calls cost most here, so that varints of one byte are read in place. A length only moves the position, and a record
-    must end where its length says: then all of its fields were inside.
-    """
-    new, size, position = object.__new__, len(body), 0
-    try:
-        for _ in range(count):
-            length = body[position]
-            position += 1
-            if length > 0x7F:
-                length, position = read_on(body, position, length)
-            end = position + (length >> 1)
-            if length & 1 or end > size:
-                raise DecodeError(f"a record of {unzigzag(length)} bytes where {size - position} are left")
-            delta = body[position + 1]
-            position += 2
-            if delta > 0x7F:
-                delta, position = read_on(body, position, delta)
-            record = new(Record)
-            record.timestamp = base_timestamp + ((delta >> 1) ^ -(delta & 1)) if append_time is None else append_time
-            delta = body[position]
-            position += 1
-            if delta > 0x7F:
-                delta, position = read_on(body, position, delta)
-                if delta > UNSIGNED_MAX:
-                    raise DecodeError("an offset delta of more than 32 bits")
-            record.offset = base_offset + ((delta >> 1) ^ -(delta & 1))
-            if not SIGNED_MIN <= record.offset <= SIGNED_MAX:
-                raise DecodeError(f"a record of offset {record.offset}")
-            if not SIGNED_MIN <= record.timestamp <= SIGNED_MAX:
-                raise TimestampOverflow(f"a record of timestamp {record.timestamp}")
-            length = body[position]
-            position += 1
-            if length > 0x7F:
-                length, position = read_on(body, position, length)
-            if length & 1:
-                _expect_null(length)
-                record.key = None
-            else:
-                after = position + (length >> 1)
-                record.key = body[position:after]
-                position = after
-            length = body[position]
-            position += 1
-            if length > 0x7F:
-                length, position = read_on(body, position, length)
-            if length & 1:
-                _expect_null(length)
-                record.value = None
-            else:
-                after = position + (length >> 1)
-                record.value = body[position:after] if with_values else b""
-                position = after
-            if body[position]:
-                record.headers, position = _read_headers(body, position, end)
-            else:
-                record.headers = ()
-                position += 1
-            if position != end:
-                raise DecodeError("a record is not as long as it says")
-            yield record
-    except IndexError as fault:
-        raise DecodeError(f"record: {fault}") from fault
-    if position != size:
-        raise DecodeError(f"{size - position} bytes after the last record")
-
-
-def _expect_null(length: int) -> None:
-    """Accept -1, the one negative length that has a meaning; DecodeError for others."""
-    if length != _NULL_LENGTH:
-        raise DecodeError(f"a field of {unzigzag(length)} bytes")
-
-
-def _read_headers(body: bytes, position: int, end: int) -> tuple[tuple[Header, ...], int]:
-    count, position = read_signed(body, position)
-    if not 0 <= count <= max(0, end - position) // _HEADER_SIZE_MIN:
-        raise DecodeError(f"{count} record headers in {end - position} bytes")
-    headers: list[Header] = []
-    for _ in range(count):
-        length = body[position]
-        position += 1
-        if length > 0x7F:
-            length, position = read_on(body, position, length)
-        if length & 1:
-            raise DecodeError("a record header without a key")
-        after = position + (length >> 1)
-        name = body[position:after].decode(errors=KEY_ERRORS)
-        length = body[after]
-        position = after + 1
-        if length > 0x7F:
-            length, position = read_on(body, position, length)
-        if length & 1:
-            _expect_null(length)
-            headers.append((name, None))
-        else:
-            after = position + (length >> 1)
-            headers.append((name, body[position:after]))
-            position = after
-    return tuple(headers), position
+    """Yield the records of uncompressed bytes, which hold nothing else; raise MalformedRecord at a malformed one."""
+    walker = RecordWalker(body, count, base_offset, base_timestamp, append_time)
+    is_left = True
+    while is_left:
+        records: list[Record] = []
+        try:
+            is_left = walker.read(Record, records, _STEPS)
+        except MalformedRecord:
+            yield from records
+            raise
+        yield from records
 
 
 def write_record(record: Record, base_offset: int, base_timestamp: int, pieces: list[bytes]) -> None:

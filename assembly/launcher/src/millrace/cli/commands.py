@@ -94,8 +94,10 @@ def settings() -> None:
 
 
 def version(output: Output = Format.TABLE) -> None:
-    """Print the version."""
-    done(f"millrace {VERSION}", {"version": VERSION}, output)
+    """Print the version, and whether records are walked by compiled code."""
+    from protocol_lib.records.walker import FORM
+
+    done(f"millrace {VERSION} (walker of records: {FORM})", {"version": VERSION, "record_walker": FORM}, output)
 
 
 def _program_of_its_own() -> None:

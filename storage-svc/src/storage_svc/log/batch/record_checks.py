@@ -128,7 +128,7 @@ def _walk(body: bytes, header: RawHeader, rules: Rules, now_ms: int, slices: Tim
     max_timestamp, in_order = _NO_TIMESTAMP, True
     index = 0
     try:
-        for record in walk_records(body, count, 0, base_timestamp, with_values=False):
+        for record in walk_records(body, count, 0, base_timestamp):
             timestamp = record.timestamp
             if timestamp > max_timestamp:
                 max_timestamp = timestamp

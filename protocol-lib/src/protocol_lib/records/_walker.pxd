@@ -1,0 +1,72 @@
+# The types of `_walker.py` when it is compiled. Numbers of the wire are unsigned until zig-zag is undone.
+cimport cython
+
+cdef long long _MIN, _MAX
+cdef int _CHECK, _READ, _SCAN
+cdef int _BETWEEN, _NO_TIMESTAMP
+
+
+@cython.locals(byte=cython.ulonglong, value=cython.ulonglong, shift=cython.int)
+cdef (unsigned long long, Py_ssize_t) _read_on(
+    const unsigned char[::1] view, Py_ssize_t position, unsigned long long first
+) except *
+
+
+cdef class RecordWalker:
+    cdef bytes _bytes
+    cdef const unsigned char[::1] _view
+    cdef Py_ssize_t _size
+    cdef long long _count
+    cdef long long _base_offset
+    cdef long long _base_timestamp
+    cdef bint _has_append_time
+    cdef long long _append_time
+    cdef long long _earliest
+    cdef long long _latest
+    cdef bint _keys_required
+    cdef long long _faults_max
+    cdef readonly long long index
+    cdef readonly Py_ssize_t position
+    cdef readonly long long max_timestamp
+    cdef readonly long long max_timestamp_offset
+    cdef readonly bint in_order
+    cdef readonly bint is_over
+    cdef readonly list keyless
+    cdef readonly list mistimed
+    cdef tuple _begun
+    cdef long long _headers_left
+    cdef list _headers
+
+    cpdef bint check(self, long long steps) except? -1
+    cpdef bint read(self, kind, list records, long long steps) except? -1
+    cpdef bint scan(self, tuple columns, long long steps) except? -1
+    @cython.locals(
+        view="const unsigned char[::1]",
+        data=cython.p_uchar,
+        size=cython.Py_ssize_t,
+        count=cython.longlong,
+        index=cython.longlong,
+        position=cython.Py_ssize_t,
+        left=cython.longlong,
+        start=cython.Py_ssize_t,
+        end=cython.Py_ssize_t,
+        offset=cython.longlong,
+        timestamp=cython.longlong,
+        key_at=cython.Py_ssize_t,
+        key_size=cython.Py_ssize_t,
+        value_at=cython.Py_ssize_t,
+        value_size=cython.Py_ssize_t,
+        name_at=cython.Py_ssize_t,
+        name_end=cython.Py_ssize_t,
+        content_at=cython.Py_ssize_t,
+        number=cython.ulonglong,
+        room=cython.ulonglong,
+        delta=cython.longlong,
+        offset_delta=cython.longlong,
+        starts=list,
+        timestamps=list,
+        offsets=list,
+        keys=list,
+        tombstones=list,
+    )
+    cdef int _walk(self, long long steps, int mode, kind, list records, tuple columns) except -1

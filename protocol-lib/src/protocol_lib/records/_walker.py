@@ -1,0 +1,296 @@
+# cython: language_level=3, annotation_typing=False, boundscheck=True, wraparound=False
+"""The walker's source, for both of its forms. `protocol_lib.records.walker` chooses the form: import that.
+
+It is written in Cython's pure Python mode: it runs as it is, and compiled with the types of `_walker.pxd`, where
+numbers have 64 bits. So that both forms compute the same, no sum is made before it is known to fit, and a length is
+compared with the bytes that are left before it moves the position. Every byte is read through a view that checks its
+bounds. Bytes are cut out only between positions that were compared with the size.
+"""
+
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from protocol_lib.errors import DecodeError, MalformedRecord, TimestampOverflow
+from protocol_lib.varint import Buffer, unzigzag
+
+if TYPE_CHECKING:
+    from protocol_lib.records.record import Header, Record
+
+_MIN = -(2**63)
+_MAX = 2**63 - 1
+#: Kinds of walks: a summary of the records, an object for each, an entry for each in the columns.
+_CHECK, _READ, _SCAN = 0, 1, 2
+#: The number of headers that are left, between two records.
+_BETWEEN = -1
+_NO_TIMESTAMP = -1
+
+
+class RecordWalker:
+    """Walks the records of an uncompressed body, in slices: see `protocol_lib.records.walker`."""
+
+    def __init__(
+        self,
+        body: Buffer,
+        count: int,
+        base_offset: int,
+        base_timestamp: int,
+        append_time: int | None = None,
+        *,
+        earliest: int = _MIN,
+        latest: int = _MAX,
+        keys_required: bool = False,
+        faults_max: int = 1000,
+    ) -> None:
+        for number in (base_offset, base_timestamp, append_time or 0):
+            if not _MIN <= number <= _MAX:
+                raise OverflowError(f"{number} does not fit into 64 bits")
+        if not 0 <= count < 2**31:
+            raise DecodeError(f"{count} records")
+        self._bytes = body if type(body) is bytes else None
+        self._view = body if type(body) is bytes else memoryview(body).cast("B")
+        self._size = len(self._view)
+        self._count = count
+        self._base_offset = base_offset
+        self._base_timestamp = base_timestamp
+        self._has_append_time = append_time is not None
+        self._append_time = append_time or 0
+        self._earliest = min(max(earliest, _MIN), _MAX)
+        self._latest = min(max(latest, _MIN), _MAX)
+        self._keys_required = keys_required
+        self._faults_max = faults_max
+        self.index = 0
+        self.position = 0
+        self.max_timestamp = _NO_TIMESTAMP
+        self.max_timestamp_offset = -1
+        self.in_order = True
+        self.is_over = False
+        self.keyless: list[int] = []
+        self.mistimed: list[tuple[int, int]] = []
+        self._begun: tuple[int, ...] = ()
+        self._headers_left = _BETWEEN
+        self._headers: list[Header] = []
+
+    def check(self, steps: int) -> bool:
+        self._walk(steps, _CHECK, None, None, None)
+        return not self.is_over
+
+    def read(self, kind: "type[Record]", records: "list[Record]", steps: int) -> bool:
+        self._walk(steps, _READ, kind, records, None)
+        return not self.is_over
+
+    def scan(
+        self, columns: "tuple[list[int], list[int], list[int], list[bytes | None], list[int]]", steps: int
+    ) -> bool:
+        self._walk(steps, _SCAN, None, None, columns)
+        return not self.is_over
+
+    def _walk(self, steps: int, mode: int, kind: Any, records: Any, columns: Any) -> int:
+        """Take so many steps, and keep the state."""
+        if self.is_over:
+            return 0
+        if mode != _CHECK and self._bytes is None:
+            self._bytes = bytes(self._view)
+        view = self._view
+        data = b"" if self._bytes is None else self._bytes
+        size, count = self._size, self._count
+        index, position, left = self.index, self.position, self._headers_left
+        start = end = offset = timestamp = key_at = key_size = value_at = value_size = 0
+        if left != _BETWEEN:
+            start, end, offset, timestamp, key_at, key_size, value_at, value_size = self._begun
+        if columns is not None:
+            starts, timestamps, offsets, keys, tombstones = columns
+        try:
+            while True:
+                if left == _BETWEEN:
+                    if index == count:
+                        if position != size:
+                            raise MalformedRecord(f"{size - position} bytes after the last record", index)
+                        self.is_over = True
+                        break
+                    if steps <= 0:
+                        break
+                    steps -= 1
+                    start = position
+                    number = view[position]
+                    position += 1
+                    if number > 0x7F:
+                        number, position = _read_on(view, position, number)
+                    room = size - position
+                    if number & 1 or number >> 1 > room:
+                        _refuse(f"a record of {unzigzag(number)} bytes where {room} are left", index)
+                    end = position + (number >> 1)
+                    number = view[position + 1]
+                    position += 2
+                    if number > 0x7F:
+                        number, position = _read_on(view, position, number)
+                    delta = (number >> 1) ^ -(number & 1)
+                    number = view[position]
+                    position += 1
+                    if number > 0x7F:
+                        number, position = _read_on(view, position, number)
+                        if number > 0xFFFFFFFF:
+                            _refuse("an offset delta of more than 32 bits", index)
+                    offset_delta = (number >> 1) ^ -(number & 1)
+                    offset = self._base_offset
+                    if offset > _MAX - offset_delta if offset_delta > 0 else offset < _MIN - offset_delta:
+                        _refuse_sum("offset", offset, offset_delta, index)
+                    offset += offset_delta
+                    if self._has_append_time:
+                        timestamp = self._append_time
+                    else:
+                        timestamp = self._base_timestamp
+                        if timestamp > _MAX - delta if delta > 0 else timestamp < _MIN - delta:
+                            _refuse_sum("timestamp", timestamp, delta, index)
+                        timestamp += delta
+                    if offset_delta != index:
+                        self.in_order = False
+                    number = view[position]
+                    position += 1
+                    if number > 0x7F:
+                        number, position = _read_on(view, position, number)
+                    if number & 1:
+                        if number != 1:
+                            _refuse(f"a field of {unzigzag(number)} bytes", index)
+                        key_size = -1
+                    else:
+                        if number >> 1 > size - position:
+                            _refuse_field(number, index)
+                        key_at = position
+                        key_size = number >> 1
+                        position += key_size
+                    number = view[position]
+                    position += 1
+                    if number > 0x7F:
+                        number, position = _read_on(view, position, number)
+                    if number & 1:
+                        if number != 1:
+                            _refuse(f"a field of {unzigzag(number)} bytes", index)
+                        value_size = -1
+                    else:
+                        if number >> 1 > size - position:
+                            _refuse_field(number, index)
+                        value_at = position
+                        value_size = number >> 1
+                        position += value_size
+                    number = view[position]
+                    position += 1
+                    if number:
+                        if number > 0x7F:
+                            number, position = _read_on(view, position, number)
+                        room = end - position if end > position else 0
+                        if number & 1 or number >> 1 > room >> 1:
+                            _refuse(f"{unzigzag(number)} record headers in {room} bytes", index)
+                    left = number >> 1
+                while left > 0:
+                    if steps <= 0:
+                        break
+                    steps -= 1
+                    number = view[position]
+                    position += 1
+                    if number > 0x7F:
+                        number, position = _read_on(view, position, number)
+                    if number & 1:
+                        _refuse("a record header without a key", index)
+                    if number >> 1 > size - position:
+                        _refuse_field(number, index)
+                    name_at = position
+                    position += number >> 1
+                    name_end = position
+                    number = view[position]
+                    position += 1
+                    if number > 0x7F:
+                        number, position = _read_on(view, position, number)
+                    if number & 1:
+                        if number != 1:
+                            _refuse(f"a field of {unzigzag(number)} bytes", index)
+                        if mode == _READ:
+                            self._headers.append((data[name_at:name_end].decode("utf-8", "surrogateescape"), None))
+                    else:
+                        if number >> 1 > size - position:
+                            _refuse_field(number, index)
+                        content_at = position
+                        position += number >> 1
+                        if mode == _READ:
+                            name = data[name_at:name_end].decode("utf-8", "surrogateescape")
+                            self._headers.append((name, data[content_at:position]))
+                    left -= 1
+                if left > 0:
+                    self._begun = (start, end, offset, timestamp, key_at, key_size, value_at, value_size)
+                    break
+                left = _BETWEEN
+                if position != end:
+                    _refuse("a record is not as long as it says", index)
+                if mode == _READ:
+                    record = object.__new__(kind)
+                    record.offset = offset
+                    record.timestamp = timestamp
+                    record.key = None if key_size < 0 else data[key_at : key_at + key_size]
+                    record.value = None if value_size < 0 else data[value_at : value_at + value_size]
+                    if self._headers:
+                        record.headers = tuple(self._headers)
+                        self._headers = []
+                    else:
+                        record.headers = ()
+                    records.append(record)
+                elif mode == _SCAN:
+                    starts.append(start)
+                    timestamps.append(timestamp)
+                    offsets.append(offset)
+                    keys.append(None if key_size < 0 else data[key_at : key_at + key_size])
+                    if value_size < 0:
+                        tombstones.append(index)
+                else:
+                    if timestamp > self.max_timestamp:
+                        self.max_timestamp = timestamp
+                        self.max_timestamp_offset = offset
+                    if key_size < 0 and self._keys_required:
+                        self.keyless.append(index)
+                        self._faults_max -= 1
+                    elif timestamp != _NO_TIMESTAMP and (timestamp < self._earliest or timestamp > self._latest):
+                        self.mistimed.append((index, timestamp))
+                        self._faults_max -= 1
+                    if self._faults_max <= 0:
+                        self.is_over = True
+                        index += 1
+                        break
+                index += 1
+        except IndexError:
+            _refuse("the bytes end inside of it", index)
+        except MalformedRecord:
+            raise
+        except DecodeError as fault:
+            _refuse(str(fault), index)
+        self.index = index
+        self.position = position
+        self._headers_left = left
+        return 0
+
+
+def _read_on(view: Any, position: int, first: int) -> tuple[int, int]:
+    """Read the rest of a varint whose first byte says that more follows: `read_on` of protocol_lib.varint."""
+    byte = view[position]
+    if byte < 0x80:
+        return first & 0x7F | byte << 7, position + 1
+    value = first & 0x7F | (byte & 0x7F) << 7
+    shift = 14
+    while True:
+        position += 1
+        byte = view[position]
+        if shift == 63 and byte > 1:
+            raise DecodeError("a varint of more than 64 bits, or of more than 10 bytes")
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, position + 1
+        shift += 7
+
+
+def _refuse(text: str, index: int) -> NoReturn:
+    raise MalformedRecord(f"record {index}: {text}", index)
+
+
+def _refuse_field(number: int, index: int) -> NoReturn:
+    _refuse(f"a field of {unzigzag(number)} bytes, which end inside of it", index)
+
+
+def _refuse_sum(name: str, base: int, delta: int, index: int) -> NoReturn:
+    error = TimestampOverflow if name == "timestamp" else MalformedRecord
+    raise error(f"a record of {name} {base + delta}", index)

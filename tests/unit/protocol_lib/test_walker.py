@@ -1,0 +1,220 @@
+"""The walker of records: its interpreted and its compiled form are one, with any bytes, in slices of any size."""
+
+import importlib.util
+import mmap
+import random
+import sys
+from importlib.machinery import SourceFileLoader
+from pathlib import Path
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from protocol_lib.errors import DecodeError, MalformedRecord, TimestampOverflow
+from protocol_lib.records import walker
+from protocol_lib.records.record import Record, write_record
+from protocol_lib.varint import write_signed
+
+NOW = 1_700_000_000_000
+SOURCE = Path(walker.__file__).with_name("_walker.py")
+ALL = 10**9
+
+
+def interpreted_form():
+    loader = SourceFileLoader("interpreted_walker", str(SOURCE))
+    module = importlib.util.module_from_spec(importlib.util.spec_from_loader(loader.name, loader))
+    loader.exec_module(module)
+    return module.RecordWalker
+
+
+FORMS = {"interpreted": interpreted_form(), "in use": walker.RecordWalker}
+FORM = pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
+
+
+def body_of(records):
+    pieces: list[bytes] = []
+    for record in records:
+        write_record(record, 0, 0, pieces)
+    return b"".join(pieces)
+
+
+def outcome(form, body, count, steps=ALL, base_offset=0, base_timestamp=0, append_time=None, **rules):
+    """Return all that a walker says of bytes."""
+    said = []
+    checking = reading = scanning = None
+    records: list[Record] = []
+    columns = ([], [], [], [], [])
+    try:
+        checking = form(body, count, base_offset, base_timestamp, append_time, **rules)
+        reading = form(body, count, base_offset, base_timestamp, append_time)
+        scanning = form(body, count, base_offset, base_timestamp, append_time)
+    except (DecodeError, OverflowError) as fault:
+        return [type(fault), str(fault)]
+    for each, call in (
+        (checking, lambda: checking.check(steps)),
+        (reading, lambda: reading.read(Record, records, steps)),
+        (scanning, lambda: scanning.scan(columns, steps)),
+    ):
+        try:
+            while call():
+                pass
+            said += each.index, each.position, each.in_order, each.is_over
+        except MalformedRecord as fault:
+            said += type(fault), str(fault), fault.index
+    said += checking.max_timestamp, checking.max_timestamp_offset, checking.keyless, checking.mistimed
+    return [*said, records, columns]
+
+
+texts = st.one_of(st.none(), st.binary(max_size=5), st.integers(60, 200).map(bytes))
+records = st.builds(
+    Record,
+    st.integers(0, 3) | st.integers(-(2**31), 2**31 - 1),
+    st.integers(-2, 200) | st.integers(-(2**63), 2**63 - 1),
+    texts,
+    texts,
+    st.lists(st.tuples(st.sampled_from(["", "trace", "größe", "\udcff"]), texts), max_size=3).map(tuple),
+)
+
+
+@settings(max_examples=150)
+@given(
+    st.lists(records, max_size=4),
+    st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 255)), max_size=2),
+    st.integers(-1, 5),
+    st.integers(1, 4),
+    st.sampled_from([0, 1, -1, 2**63 - 1, -(2**63), 2**63]),
+    st.sampled_from([0, 1, NOW, 2**63 - 1, -(2**63)]),
+    st.sampled_from([None, 7]),
+    st.booleans(),
+)
+@example([Record(0, 5, None, None)], [], 0, 1, 0, 0, None, False)
+def test_both_forms_say_the_same_of_any_bytes(written, changes, more, steps, offset, timestamp, append_time, keys):
+    body = bytearray(body_of(written))
+    for at, byte in changes:
+        if body:
+            body[at % len(body)] = byte
+    rules = {"keys_required": keys, "earliest": NOW - 100, "latest": NOW + 2**64, "faults_max": 2}
+    count = len(written) + (more if more < 2 else 0)
+    said = [
+        outcome(form, kind(body), count, size, offset, timestamp, append_time, **rules)
+        for form in FORMS.values()
+        for kind in (bytes, memoryview)
+        for size in (steps, ALL)
+    ]
+    assert all(each == said[0] for each in said)
+
+
+@FORM
+@given(st.lists(records, max_size=4))
+def test_records_come_back_as_they_were_written(form, written):
+    said = outcome(form, body_of(written), len(written), 1)
+    assert said[-2] == written
+    assert said[-1][2:] == (
+        [each.offset for each in written],
+        [each.key for each in written],
+        [index for index, each in enumerate(written) if each.value is None],
+    )
+
+
+@FORM
+def test_a_summary_of_records(form):
+    written = [(0, 5, None), (1, -1, b"k"), (2, 9, b"k"), (4, 9, None), (5, 3, b"k"), (6, 1, b"k")]
+    body = body_of(Record(offset, time, key, b"") for offset, time, key in written)
+    walk = form(body, 6, 100, 0, earliest=4, latest=8, keys_required=True)
+    assert [walk.check(4), walk.index, walk.in_order, walk.is_over] == [True, 4, False, False]
+    assert [walk.check(3), walk.index, walk.position, walk.is_over] == [False, 6, len(body), True]
+    assert (walk.max_timestamp, walk.max_timestamp_offset) == (9, 102)
+    assert (walk.keyless, walk.mistimed) == ([0, 3], [(2, 9), (4, 3), (5, 1)])
+    few = form(body, 6, 100, 0, earliest=4, latest=8, keys_required=True, faults_max=3)
+    assert [few.check(ALL), few.index, few.keyless, few.mistimed] == [False, 4, [0, 3], [(2, 9)]]
+    assert few.check(ALL) is False
+
+
+@FORM
+def test_a_record_of_many_headers_is_walked_in_slices(form):
+    body = body_of([Record(0, 0, None, None, (("a", b"x"),) * 1000), Record(1, 0, None, None)])
+    walk = form(body, 2, 0, 0)
+    calls = 1
+    while walk.check(100):
+        assert walk.index == 0
+        calls += 1
+    assert (calls, walk.index) == (11, 2)
+
+
+@FORM
+def test_any_contiguous_buffer_is_walked(form):
+    body = body_of([Record(0, 5, b"key", b"value")])
+    with mmap.mmap(-1, len(body)) as mapped:
+        mapped[:] = body
+        for buffer in (body, bytearray(body), memoryview(b"x" + body)[1:], mapped):
+            assert outcome(form, buffer, 1) == outcome(form, body, 1)
+    with pytest.raises((TypeError, ValueError, BufferError)):
+        form(memoryview(body)[::2], 1, 0, 0)
+
+
+@FORM
+def test_nothing_beyond_the_bytes_is_read_or_believed(form):
+    """Each cut of a body, and each length in it as large as it can be written."""
+    body = body_of([Record(0, 1, b"key", b"value", (("name", b"content"), ("none", None)))])
+    for end in range(len(body)):
+        with pytest.raises(MalformedRecord):
+            form(body[:end], 1, 0, 0).check(ALL)
+    inner = body[1:]
+    for at in (3, 7, 13, 14, 19, 27):
+        for length in (2**63 - 1, 2**62, 2**31, len(body)):
+            rest = inner[:at] + write_signed(length) + inner[at + 1 :]
+            with pytest.raises(MalformedRecord):
+                form(write_signed(len(rest)) + rest, 1, 0, 0).check(ALL)
+    with pytest.raises(MalformedRecord):
+        form(write_signed(2**63 - 1) + inner, 1, 0, 0).check(ALL)
+    with pytest.raises(MalformedRecord, match="1 bytes after the last record") as fault:
+        form(body + b"\0", 1, 0, 0).check(ALL)
+    assert fault.value.index == 1
+
+
+@FORM
+@pytest.mark.parametrize("delta", [1, -1])
+def test_sums_of_more_than_64_bits_are_refused(form, delta):
+    base = 2**63 - 1 if delta > 0 else -(2**63)
+    body = body_of([Record(0, 0, None, None), Record(0, delta, None, None)])
+    with pytest.raises(TimestampOverflow, match=f"of timestamp {base + delta}$") as fault:
+        form(body, 2, 0, base).check(ALL)
+    assert fault.value.index == 1
+    body = body_of([Record(0, 0, None, None), Record(delta, 0, None, None)])
+    with pytest.raises(MalformedRecord, match=f"of offset {base + delta}$"):
+        form(body, 2, base, 0).check(ALL)
+
+
+def test_a_compiled_form_of_another_source_is_not_used(tmp_path):
+    """A developer may change the source, and mutants are made of it."""
+    copy = tmp_path / "protocol_lib" / "records"
+    copy.mkdir(parents=True)
+    for each in SOURCE.parent.glob("*walker.*"):
+        (copy / each.name).write_bytes(each.read_bytes())
+    (copy / "_walker.py").write_bytes(SOURCE.read_bytes() + b"\nIS_CHANGED = True\n")
+    assert walker.source_digest(copy / "_walker.py") != walker.source_digest()
+    spec = importlib.util.spec_from_file_location("changed_walker", copy / "walker.py")
+    changed = importlib.util.module_from_spec(spec)
+    in_use = sys.modules["protocol_lib.records._walker"]
+    try:
+        spec.loader.exec_module(changed)
+        chosen = sys.modules["protocol_lib.records._walker"]
+    finally:
+        sys.modules["protocol_lib.records._walker"] = in_use
+    if walker.FORM == "compiled":
+        assert changed.FORM == "interpreted (the compiled form is of another source)"
+        assert chosen.IS_CHANGED
+        assert changed.RecordWalker is chosen.RecordWalker is not in_use.RecordWalker
+    else:
+        assert changed.FORM == walker.FORM
+
+
+@FORM
+def test_tampered_bytes_are_records_or_malformed(form):
+    draw = random.Random(7)
+    body = body_of([Record(index, index, b"key", bytes(70), (("h", b"x"),)) for index in range(5)])
+    for _ in range(500):
+        broken = bytearray(body)
+        for _ in range(draw.randrange(1, 4)):
+            broken[draw.randrange(len(broken))] = draw.randrange(256)
+        assert outcome(form, broken, 5)
