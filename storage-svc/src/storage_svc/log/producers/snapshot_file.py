@@ -10,7 +10,6 @@ where the producer's open transaction began (-1: none is open).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from struct import Struct
 from struct import error as StructError  # noqa: N812 (an exception class)
 from typing import Final, NamedTuple
@@ -25,6 +24,7 @@ _VERSION: Final = 1
 _HEAD: Final = Struct(">hIi")
 _ENTRY: Final = Struct(">qhiqiqiq")
 _CRC_END: Final = 6
+ENTRY_SIZE: Final = _ENTRY.size
 #: A function that returns the bytes of an entry's fields, in the order of SnapshotEntry.
 pack_entry: Final = _ENTRY.pack
 
@@ -46,10 +46,16 @@ class SnapshotEntry(NamedTuple):
     transaction_first_offset: int
 
 
-def encode_snapshot(packed: Sequence[bytes]) -> bytes:
-    """Return the content of a snapshot file; each entry is the output of `pack_entry`."""
-    body = len(packed).to_bytes(4, "big") + b"".join(packed)
-    return _HEAD.pack(_VERSION, crc32c(body), len(packed)) + body[4:]
+def producer_id_of(entry: bytes | bytearray) -> int:
+    """Return the producer of an entry that `pack_entry` returned."""
+    return int.from_bytes(entry[:8], "big", signed=True)
+
+
+def encode_snapshot(entries: bytes | bytearray) -> bytes:
+    """Return the content of a snapshot file with these entries, one after the other, as `pack_entry` returns them."""
+    count = len(entries) // ENTRY_SIZE
+    crc = crc32c(entries, crc32c(count.to_bytes(4, "big")))
+    return _HEAD.pack(_VERSION, crc, count) + entries
 
 
 def decode_snapshot(data: bytes) -> list[SnapshotEntry]:

@@ -30,7 +30,13 @@ from protocol_lib.records.header import TRANSACTIONAL
 
 from storage_svc.log.batch.header import Header
 from storage_svc.log.producers.open_transactions import OpenTransactions
-from storage_svc.log.producers.snapshot_file import decode_snapshot, encode_snapshot, pack_entry
+from storage_svc.log.producers.snapshot_file import (
+    ENTRY_SIZE,
+    decode_snapshot,
+    encode_snapshot,
+    pack_entry,
+    producer_id_of,
+)
 
 _WINDOW: Final = 5
 _SEQUENCE_MASK: Final = 0x7FFFFFFF
@@ -38,6 +44,9 @@ _NOTHING: Final = -1
 #: The first transaction.version that raises the producer's epoch with each marker, and the epoch that is never raised.
 _NEWER_EPOCH_VERSION: Final = 2
 _EPOCH_MAX: Final = 0x7FFF
+
+#: Producers that are packed for a snapshot in one step: 1 ms.
+_PACKED_TOGETHER: Final = 1000
 
 #: `check`'s result for a batch whose transaction is not verified.
 UNVERIFIED: Final = -2
@@ -76,8 +85,6 @@ class Producer:
     transaction_first_offset: int = _NOTHING
     #: Whether `batches` is all there is to remember, even if it is short.
     complete: bool = True
-    #: The producer's entry of a snapshot file; empty until it is packed, and after each change.
-    packed: bytes = field(default=b"", compare=False, repr=False)
 
     @property
     def lacks_batches(self) -> bool:
@@ -97,9 +104,9 @@ class Producer:
         )
 
     def pack(self, producer_id: int) -> bytes:
-        """Pack the entry of a snapshot file, and keep it until the producer changes."""
+        """Return the producer's entry of a snapshot file."""
         last_sequence, last_offset, delta, _ = self.batches[-1] if self.batches else _NO_BATCH
-        self.packed = pack_entry(
+        return pack_entry(
             producer_id,
             self.epoch,
             last_sequence,
@@ -109,7 +116,6 @@ class Producer:
             self.coordinator_epoch,
             self.transaction_first_offset,
         )
-        return self.packed
 
     def enter_epoch(self, epoch: int) -> None:
         """Enter this epoch; under a new one no batch is known."""
@@ -128,6 +134,11 @@ class ProducerState:
     #: Batches below this offset were not replayed: a snapshot stood for them.
     replayed_from: int = 0
     _before: dict[int, Producer | None] = field(default_factory=dict)
+    #: The entries of a snapshot file, one after the other, and the place of each producer's among them.
+    _entries: bytearray = field(default_factory=bytearray, compare=False, repr=False)
+    _places: dict[int, int] = field(default_factory=dict, compare=False, repr=False)
+    #: The producers that came, changed or went since their entries were written.
+    _changed: set[int] = field(default_factory=set, compare=False, repr=False)
 
     def __len__(self) -> int:
         return len(self.producers)
@@ -204,7 +215,7 @@ class ProducerState:
             del batches[0]
         producer.seen_ms = now_ms
         producer.timestamp = timestamp
-        producer.packed = b""  # mutant: changed-producer-packed
+        self._changed.add(producer_id)  # mutant: changed-producer-packed
         if transactional and producer.transaction_first_offset < 0:
             producer.transaction_first_offset = last_offset - delta
             self.transactions.begin(producer_id, last_offset - delta)
@@ -214,9 +225,12 @@ class ProducerState:
         if self._before:
             self._before.clear()
             self.transactions.keep()
+            if len(self._changed) >= _PACKED_TOGETHER:  # mutant: many-producers-packed-early
+                self._pack()
 
     def take_back(self) -> None:
         """Forget the batches that were added since the last `keep`: they were not written."""
+        self._changed.update(self._before)
         for producer_id, before in self._before.items():
             if before is None:
                 del self.producers[producer_id]
@@ -259,7 +273,7 @@ class ProducerState:
         producer.transaction_first_offset = _NOTHING
         producer.timestamp = timestamp
         producer.seen_ms = now_ms
-        producer.packed = b""  # mutant: ended-producer-packed
+        self._changed.add(producer_id)  # mutant: ended-producer-packed
         self.transactions.end(producer_id, marker_offset)
 
     # -- recovery
@@ -315,6 +329,7 @@ class ProducerState:
                 producer = self.producers.get(producer_id)
                 if producer and producer.seen_ms < before_ms and producer.transaction_first_offset < 0:
                     del self.producers[producer_id]
+                    self._changed.add(producer_id)  # mutant: expired-producer-left-out
             yield
 
     # -- snapshots ----------------------------------------------------------------------------------------------------
@@ -322,10 +337,32 @@ class ProducerState:
     def encode(self) -> bytes:
         """Return the content of a snapshot file.
 
-        A roll does this on the event loop, perhaps for a hundred thousand producers. Those that have not changed since
-        the last snapshot are not packed again.
+        A roll does this on the event loop, perhaps for a hundred thousand producers. Only those that have changed
+        since they were packed last are packed, and `keep` lets no more than _PACKED_TOGETHER gather.
         """
-        return encode_snapshot([each.packed or each.pack(key) for key, each in self.producers.items()])
+        self._pack()
+        return encode_snapshot(self._entries)
+
+    def _pack(self) -> None:
+        entries, places = self._entries, self._places
+        for producer_id in self._changed:
+            producer = self.producers.get(producer_id)
+            if producer is None:
+                self._leave_out(producer_id)
+                continue
+            begin = places.setdefault(producer_id, len(entries))
+            entries[begin : begin + ENTRY_SIZE] = producer.pack(producer_id)
+        self._changed.clear()
+
+    def _leave_out(self, producer_id: int) -> None:
+        """Put the last entry into the place of this producer's, if it has one."""
+        begin = self._places.pop(producer_id, None)
+        if begin is not None:
+            last = self._entries[-ENTRY_SIZE:]
+            del self._entries[-ENTRY_SIZE:]
+            if begin < len(self._entries):
+                self._entries[begin : begin + ENTRY_SIZE] = last
+                self._places[producer_id_of(last)] = begin
 
     def load(self, data: bytes, offset: int, now_ms: int) -> None:
         """Take the state, which must be empty, from the content of the snapshot file of this offset.
@@ -344,6 +381,8 @@ class ProducerState:
                 max(_NOTHING, entry.transaction_first_offset),
                 complete=not batches,
             )
+        self._changed.update(self.producers)
+        self._pack()  # in the thread of a start, not at the first batch
         firsts = {key: producer.transaction_first_offset for key, producer in self.producers.items()}
         self.transactions.restore({key: first for key, first in firsts.items() if first >= 0})
         self.replayed_from = offset

@@ -6,8 +6,11 @@ import struct
 
 import pytest
 from crc32c import crc32c
+from hypothesis import given
+from hypothesis import strategies as st
 from storage_svc.log.config import LogConfig
 from storage_svc.log.folder.maintenance import Maintenance
+from storage_svc.log.producers import state as producer_state
 from storage_svc.log.producers.snapshot_file import SnapshotEntry, UnreadableSnapshot, decode_snapshot
 from storage_svc.log.producers.state import Producer, ProducerState
 
@@ -142,6 +145,38 @@ def test_a_snapshot_packs_the_producers_that_have_changed(monkeypatch):
     assert snapshot() == ([2], SnapshotEntry(2, 0, 1, 3, 0, 5, -1, 3))
     state.end(2, 1, 7, 4, 6, 0)
     assert snapshot() == ([2], SnapshotEntry(2, 1, -1, -1, 0, 6, 7, -1))
+
+
+def test_many_producers_are_packed_as_they_change(monkeypatch):
+    """A roll is one step of the event loop, and packing 100,000 producers takes 80 ms."""
+    monkeypatch.setattr(producer_state, "_PACKED_TOGETHER", 3)
+    state = ProducerState()
+    for producer_id in range(5):
+        state.add(producer_id, 0, 0, producer_id, 0, 5, False, 0)
+        state.keep()
+    assert (len(state._places), state._changed) == (3, {3, 4})
+
+
+@given(st.lists(st.tuples(st.integers(0, 4), st.sampled_from(["add", "take back", "end", "expire", "encode"]))))
+def test_a_snapshot_has_the_producers_that_are_known(steps):
+    state = ProducerState()
+    for offset, (producer_id, step) in enumerate(steps):
+        if step == "expire":
+            if producer_id in state.producers:
+                state.producers[producer_id].seen_ms = 0
+            list(state.expire(5))
+        elif step == "encode":
+            state.encode()
+        elif step == "end":
+            state.end(producer_id, 0, 0, offset, 5, 10)
+        else:
+            state.add(producer_id, 0, 0, offset, 0, 5, False, 10)
+            state.keep() if step == "add" else state.take_back()
+    entries = decode_snapshot(state.encode())
+    assert {each.producer_id: each for each in entries} == {
+        key: SnapshotEntry(*struct.unpack(">qhiqiqiq", each.pack(key))) for key, each in state.producers.items()
+    }
+    assert len(entries) == len(state.producers)
 
 
 @pytest.mark.parametrize("damage", [lambda d: d[:-1], lambda d: b"", lambda d: d + b"x", lambda d: b"\0\2" + d[2:]])
