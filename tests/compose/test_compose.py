@@ -166,6 +166,12 @@ def test_an_image_carries_few_distributions(stack: Stack, service: str, limit: i
     assert len([name for name in names if not name.startswith("millrace")]) <= limit
 
 
+@pytest.mark.parametrize("service", SERVICES)
+def test_an_image_has_the_compiled_walker_of_records(stack: Stack, service: str) -> None:
+    form = "from protocol_lib.records import walker; print(walker.FORM)"
+    assert stack.execute(service, "python", "-P", "-c", form).stdout.strip() == "compiled"
+
+
 def test_a_topic_made_over_rest_is_there_and_a_second_time_refused(stack: Stack) -> None:
     topics = topics_url(stack)
     body = {"topic_name": TOPIC, "partitions_count": PARTITIONS}
