@@ -24,12 +24,14 @@ _PIP = ("sh", "-c", '"$0" -m venv .venv && .venv/bin/pip install --quiet -r requ
 
 #: Commands that build all programs of a folder.
 _COMMANDS = {"java": _MAVEN, "streams": _MAVEN, "franz-go": _GO, "sarama": _GO, "kafkajs": _NPM, "old-python": _PIP}
+_COMMANDS["sarama-1.43"] = _GO
 #: Tools of a folder's programs, to be built and to be run.
 TOOLS = {
     "java": ("java", "javac", "mvn"),
     "streams": ("java", "javac", "mvn"),
     "franz-go": ("go",),
     "sarama": ("go",),
+    "sarama-1.43": ("go",),
     "kafkajs": ("node", "npm"),
 }
 

@@ -36,6 +36,11 @@ class StorageSettings(ServiceSettings):
     message_max_bytes: int = Field(
         1_048_588, ge=0, le=_INT_MAX, description="Largest record batch (topic: max.message.bytes)."
     )
+    record_validation: Literal["full", "header"] = Field(
+        "full",
+        description="full: every record of a produced batch is checked. header: a sound header is believed (topic: "
+        "millrace.record.validation).",
+    )
     log_segment_bytes: int = Field(
         1 << 30, ge=1 << 20, le=_INT_MAX, description="Size at which a segment is closed (topic: segment.bytes)."
     )

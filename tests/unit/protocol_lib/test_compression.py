@@ -140,7 +140,21 @@ def test_codecs_that_do_not_exist(codec):
         decompress(codec, b"x")
 
 
-@pytest.mark.parametrize("blocks", ["00", "00000000", "ffffffff", "7fffffff00", "00000002 00"])
+def test_bytes_behind_a_stream_that_java_ignores():
+    data = b"records" * 20
+    block = bytes(cramjam.snappy.compress_raw(data))
+    header = b"\x82SNAPPY\x00" + struct.pack(">ii", 1, 1)
+    xerial = header + struct.pack(">i", len(block)) + block
+    for codec in (Codec.GZIP, Codec.LZ4):
+        for behind in (b"\0", bytes(40), b"garbage" * 10):
+            assert bytes(decompress(codec, compress(codec, data) + behind)) == data, (codec, behind)
+    assert [decompress(Codec.SNAPPY, xerial + behind) for behind in (b"\0", b"\0\0\0", header)] == [data] * 3
+    assert decompress(Codec.SNAPPY, xerial + xerial) == data + data
+    with pytest.raises(DecodeError, match="snappy framing is cut short"):
+        decompress(Codec.SNAPPY, header[:-1])
+
+
+@pytest.mark.parametrize("blocks", ["00000000", "ffffffff", "7fffffff00", "00000002 00"])
 def test_broken_xerial_framing(blocks):
     with pytest.raises(DecodeError, match="snappy"):
         decompress(Codec.SNAPPY, b"\x82SNAPPY\x00" + struct.pack(">ii", 1, 1) + bytes.fromhex(blocks))

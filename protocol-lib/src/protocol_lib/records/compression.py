@@ -2,10 +2,12 @@
 
 The codecs on the wire:
 
-    gzip    one or more gzip members
+    gzip    one or more gzip members; what follows and is none is ignored, as Java's GZIPInputStream does
     snappy  either one raw block (librdkafka) or xerial's framing (Java): 82 'SNAPPY' 00, version i32, compatible i32,
-            then blocks of length i32 and that many bytes of raw snappy; we write the latter, in blocks of 32 KiB
-    lz4     one LZ4 frame; we write independent blocks, the only ones that Java reads
+            then blocks of length i32 and that many bytes of raw snappy; we write the latter, in blocks of 32 KiB.
+            Another header may follow a block, and fewer than four bytes at the end are ignored (SnappyInputStream)
+    lz4     one LZ4 frame; we write independent blocks, the only ones that Java reads. Bytes behind it are ignored, as
+            Kafka's Lz4BlockInputStream does
     zstd    one or more zstd frames
 
 A few kilobytes can claim to be gigabytes, so decompression takes a limit and never holds much more than that: gzip
@@ -20,6 +22,7 @@ from enum import IntEnum
 from typing import Any, Final
 
 from protocol_lib.errors import DecodeError
+from protocol_lib.records.lz4_frame import frame_size
 from protocol_lib.varint import Buffer
 
 #: The default limit of a batch's decompressed bytes: the size of Kafka's largest request (socket.request.max.bytes).
@@ -27,6 +30,7 @@ DECOMPRESSED_BYTES_MAX: Final = 104_857_600
 
 #: Members of one gzip stream. Writers make one.
 _GZIP_MEMBERS_MAX: Final = 100
+_GZIP_MAGIC: Final = b"\x1f\x8b\x08"
 _GZIP_WINDOW: Final = 31  # zlib's way to say "gzip, the largest window"
 #: Bytes that zlib gets at once, and the most that it returns at once.
 _GZIP_STEP: Final = 256 * 1024
@@ -35,6 +39,8 @@ _XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
 _XERIAL_HEADER: Final = struct.Struct(">8sii")
 _XERIAL_BLOCK: Final = 32 * 1024
 _LENGTH: Final = struct.Struct(">i")
+#: The first bytes of a header where a block's length would be.
+_XERIAL_AGAIN: Final = _LENGTH.unpack_from(_XERIAL_MAGIC)[0]
 _FIRST_GUESS: Final = 64 * 1024
 _TOO_SMALL: Final = "whole buffer"  # in cramjam's message when the output buffer is full
 
@@ -103,7 +109,7 @@ def _gunzip(data: Buffer, limit: int) -> bytes:
                     raise DecodeError("gzip data is cut short")
                 room = _inflate(reader, given, room, limit, pieces)
                 position += len(given) - len(reader.unused_data)
-            if position == len(view):
+            if bytes(view[position : position + len(_GZIP_MAGIC)]) != _GZIP_MAGIC:
                 return b"".join(pieces)
     except zlib.error as fault:
         raise DecodeError(f"gzip: {fault}") from fault
@@ -141,13 +147,16 @@ def _unsnap(data: Buffer, limit: int) -> bytes:
     if bytes(data[: len(_XERIAL_MAGIC)]) != _XERIAL_MAGIC:
         return _unsnap_block(data, limit, limit)
     position, size = _XERIAL_HEADER.size, len(data)
+    if size < position:
+        raise DecodeError("snappy framing is cut short")
     pieces: list[bytes] = []
     room = limit
-    while position < size:
-        if position + 4 > size:
-            raise DecodeError("snappy framing is cut short")
+    while position + _LENGTH.size <= size:
         (length,) = _LENGTH.unpack_from(data, position)
-        position += 4
+        if length == _XERIAL_AGAIN and size - position >= _XERIAL_HEADER.size:
+            position += _XERIAL_HEADER.size
+            continue
+        position += _LENGTH.size
         if not 0 < length <= size - position:
             raise DecodeError(f"a snappy block of {length} bytes where {size - position} are left")
         piece = _unsnap_block(data[position : position + length], room, limit)
@@ -179,7 +188,14 @@ def _lz4(data: Buffer, level: int | None) -> bytes:
 def _unlz4(data: Buffer, limit: int) -> memoryview:
     from cramjam import lz4
 
-    return _into_growing_buffer("lz4", lz4.decompress_into, data, limit)
+    try:
+        return _into_growing_buffer("lz4", lz4.decompress_into, data, limit)
+    except DecompressedTooLarge:
+        raise
+    except DecodeError:
+        if (size := frame_size(data)) == len(data):
+            raise
+        return _into_growing_buffer("lz4", lz4.decompress_into, data[:size], limit)
 
 
 def _zstd(data: Buffer, level: int | None) -> bytes:

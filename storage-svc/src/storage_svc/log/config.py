@@ -48,6 +48,8 @@ class LogConfig:
     message_timestamp_after_max_ms: int = 3_600_000
     message_timestamp_before_max_ms: int = FOREVER
     message_timestamp_type: str = "CreateTime"
+    #: Whether every record of a produced batch is checked, or its header alone.
+    millrace_record_validation: str = "full"
     min_cleanable_dirty_ratio: float = 0.5
     min_compaction_lag_ms: int = 0
     retention_bytes: int = -1
@@ -70,6 +72,11 @@ class LogConfig:
             "lz4": self.compression_lz4_level,
             "zstd": self.compression_zstd_level,
         }.get(self.compression_type)
+
+    @property
+    def validates_records(self) -> bool:
+        """Whether every record of a produced batch is checked."""
+        return self.millrace_record_validation == "full"
 
     @property
     def log_append_time(self) -> bool:
@@ -111,6 +118,7 @@ _READERS: Final[Mapping[str, Callable[[str], object]]] = {
     "message.timestamp.after.max.ms": int,
     "message.timestamp.before.max.ms": int,
     "message.timestamp.type": str,
+    "millrace.record.validation": str,
     "min.cleanable.dirty.ratio": float,
     "min.compaction.lag.ms": int,
     "retention.bytes": int,

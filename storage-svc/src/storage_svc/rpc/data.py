@@ -130,7 +130,7 @@ class DataService:
         self._transactional = TransactionalAppends(
             self._loop, transactions, self._log_of, self._append, verifies=verifies
         )
-        self._slow = SlowAppends(self._loop, logs.clock, self._transactional.stage)
+        self._slow = SlowAppends(self._loop, logs.clock, logs.room, self._transactional.stage)
         self._closed = False
         #: Batches that were not appended, by error code.
         self.refused: Counter[int] = Counter()
@@ -192,6 +192,7 @@ class DataService:
     def _append(self, calls: list[tuple[Append, AppendDone]]) -> None:
         # wall clock: timestamps of batches, checked or set
         now_ms, started = self._directory.clock(), time.perf_counter()
+        self._directory.room.renew()
         touched: dict[PartitionLog, None] = {}
         staged: list[tuple[Append, AppendDone, Logs, list[Appended]]] = []
         for request, done in calls:

@@ -23,6 +23,7 @@ from broker_contract.data import Append
 from protocol_lib.errors import ErrorCode
 from service_chassis import logs as service_logs
 
+from storage_svc.log.batch.room import Room
 from storage_svc.log.batch.rules import Refusal
 from storage_svc.log.disk.threads import Threads
 from storage_svc.log.errors import NotNow, StorageFailure
@@ -62,11 +63,13 @@ class SlowAppends:
         self,
         loop: asyncio.AbstractEventLoop,
         clock: Callable[[], int],
+        room: Room,
         stage_verified: Callable[[Append, PartitionLog, memoryview, int, Admitted | None], Appended | Retry],
     ) -> None:
         """Stage the batches of requests with a transactional id by `stage_verified`."""
         self._loop = loop
         self._clock = clock
+        self._room = room
         self._stage_verified = stage_verified
         #: Waiting batches in order. The first of each queue waits for a thread or for a sync.
         self.queues: dict[PartitionLog, deque[_Slow]] = {}
@@ -126,6 +129,7 @@ class SlowAppends:
         """Append the queue's batches from the first on, up to one that has to wait."""
         queue, now_ms = self.queues[log], self._clock()  # wall clock: timestamps of batches, checked or set
         retry = Retry.AFTER_CHECK
+        self._room.renew()
         staged: list[tuple[_Slow, Appended]] = []
         while queue and not queue[0].needs_check:
             appended = self._stage(queue[0], now_ms)

@@ -121,6 +121,7 @@ _TABLE: Final = (
     BrokerConfig("log.segment.bytes", _T.INT, at_least(1 << 20)),
     BrokerConfig("log.segment.delete.delay.ms", _T.LONG, at_least(0)),
     BrokerConfig("message.max.bytes", _T.INT, at_least(0)),
+    BrokerConfig("millrace.record.validation", _T.STRING, one_of("full", "header"), field="record_validation"),
     BrokerConfig("min.insync.replicas", _T.INT, at_least(1)),
     BrokerConfig("num.partitions", _T.INT),
     BrokerConfig("offset.metadata.max.bytes", _T.INT),

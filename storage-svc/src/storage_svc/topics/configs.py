@@ -235,6 +235,15 @@ _TABLE: Final[tuple[TopicConfig, ...]] = (
         "Whose clock record timestamps come from: the producer's or the broker's.",
     ),
     TopicConfig(
+        "millrace.record.validation",
+        _T.STRING,
+        "full",
+        _one_of("full", "header"),
+        "millrace.record.validation",
+        "full: every record of a produced batch is checked, as in Apache Kafka, which does not have this config. "
+        "header: a batch is believed if its header is sound, unless other configs ask for its records.",
+    ),
+    TopicConfig(
         "min.cleanable.dirty.ratio",
         _T.DOUBLE,
         "0.5",

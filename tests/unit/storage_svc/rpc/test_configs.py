@@ -16,7 +16,7 @@ E = ErrorCode
 async def test_topic_configs_with_source_and_synonyms(peer: Peer) -> None:
     await peer.create(new("orders", segment_ms="77", retention_ms="5"))
     answer = await peer.configs(2, "orders")
-    assert (answer.error_code, len(answer.configs)) == (0, 34)
+    assert (answer.error_code, len(answer.configs)) == (0, 35)
     by_name = {config.name: config for config in answer.configs}
     retention = by_name["retention.ms"]
     assert (retention.value, retention.source, retention.is_default, retention.is_read_only) == ("5", 1, False, False)

@@ -11,11 +11,13 @@ from protocol_lib.records.batch import build_batch
 from protocol_lib.records.compression import Codec
 from protocol_lib.records.record import Record
 from storage_svc.log.batch.header import unpack_header
-from storage_svc.log.batch.record_checks import SLOW_BYTES, SLOW_BYTES_RECOMPRESSED, SLOW_RECORDS, is_slow
+from storage_svc.log.batch.record_checks import TOO_SLOW, checked
+from storage_svc.log.batch.room import BATCH_BYTES, RECOMPRESSED_BATCH_BYTES, STEPS, TINY_BYTES, Room
 from storage_svc.log.batch.rules import Rules
 from storage_svc.log.config import FlushPolicy, LogConfig, LogSettings
 from storage_svc.log.folder.data_folder import DataFolder
 from storage_svc.rpc.data import DataService
+from support.crafted_batches import edited
 from support.scripted_transactions import NoTransactions
 
 NOW_MS = 1_700_000_000_000
@@ -26,7 +28,7 @@ async def directory(tmp_path):
     directory = DataFolder.open(tmp_path, LogSettings(flush_policy=FlushPolicy.GROUP), clock=lambda: NOW_MS)
     compacted = LogConfig.from_properties({"cleanup.policy": "compact"})
     directory.create_many("compacted", range(2), bytes(16), compacted)
-    directory.create("plain", 0, bytes(16), LogConfig())
+    directory.create("believed", 0, bytes(16), LogConfig(millrace_record_validation="header"))
     directory.start(asyncio.get_running_loop())
     yield directory
     directory.check_invariants()
@@ -68,7 +70,7 @@ async def test_a_partition_keeps_its_order_and_others_go_on(service, acks, slow_
     answers = {
         "slow": send(service, ("compacted", 0, slow_batch), acks=acks),
         "behind": send(service, ("compacted", 0, batch(2)), ("compacted", 1, batch(1)), acks=acks),
-        "beside": send(service, ("compacted", 1, batch(1)), ("plain", 0, slow_batch), acks=acks),
+        "beside": send(service, ("compacted", 1, batch(1)), ("believed", 0, slow_batch), acks=acks),
         "slow again": send(service, ("compacted", 0, slow_batch), acks=acks),
         "last": send(service, ("compacted", 0, batch(3)), acks=acks),
     }
@@ -84,12 +86,11 @@ async def test_a_partition_keeps_its_order_and_others_go_on(service, acks, slow_
 
 async def test_sequences_go_on_across_a_slow_batch(service):
     sent = []
-    for number, count in enumerate((1, 1000, 1, 1000)):
-        sequence = (0, 1, 1001, 1002)[number]
-        records = batch(count, producer_id=5, producer_epoch=0, base_sequence=sequence)
+    for sequence, count in ((0, 1), (1, 20_000), (20_001, 1), (20_002, 20_000)):
+        records = batch(count, codec=Codec.GZIP, producer_id=5, producer_epoch=0, base_sequence=sequence)
         sent += [(records, send(service, ("compacted", 0, records))) for _ in range(2)]
     assert [codes(await answer) for _, answer in sent] == [
-        [(0, offset)] for offset in (0, 0, 1, 1, 1001, 1001, 1002, 1002)
+        [(0, offset)] for offset in (0, 0, 1, 1, 20_001, 20_001, 20_002, 20_002)
     ]
 
 
@@ -132,9 +133,10 @@ async def test_closing_waits_for_batches_that_are_looked_at(directory, slow_batc
     assert [codes(await answer) for answer in answers] == [[(0, 0)], [(0, 20_000)]]
 
 
-def slow(records: bytes, **properties: str) -> bool:
+def slow(records: bytes, room: Room | None = None, **properties: str) -> bool:
     rules = Rules(LogConfig.from_properties(properties))
-    return is_slow(memoryview(records), unpack_header(memoryview(records)), rules)
+    view = memoryview(records)
+    return checked(view, unpack_header(view), rules, NOW_MS, None, room or Room()) is TOO_SLOW
 
 
 def value(size: int, codec: Codec) -> bytes:
@@ -142,12 +144,32 @@ def value(size: int, codec: Codec) -> bytes:
 
 
 def test_slow_batches() -> None:
-    assert slow(batch(SLOW_RECORDS + 1))
-    assert not slow(batch(SLOW_RECORDS))
+    large = value(TINY_BYTES, Codec.NONE)
+    assert slow(edited(large, 57, ">i", STEPS + 1))
+    assert not slow(edited(large, 57, ">i", STEPS))
+    assert not slow(value(10 * BATCH_BYTES, Codec.NONE))
+    for codec in list(Codec)[1:]:
+        assert slow(value(BATCH_BYTES, codec)), codec
+        assert not slow(value(BATCH_BYTES - 200, codec)), codec
     for codec in Codec:
-        assert slow(value(SLOW_BYTES, codec)), codec
-        assert not slow(value(SLOW_BYTES - 200, codec)), codec
         name = "gzip" if codec is not Codec.GZIP else "lz4"
-        assert slow(value(SLOW_BYTES_RECOMPRESSED, codec), **{"compression.type": name}), codec
-        assert not slow(value(SLOW_BYTES_RECOMPRESSED - 200, codec), **{"compression.type": name}), codec
+        assert slow(value(RECOMPRESSED_BATCH_BYTES, codec), **{"compression.type": name}), codec
+        assert not slow(value(RECOMPRESSED_BATCH_BYTES - 200, codec), **{"compression.type": name}), codec
     assert not slow(value(100_000, Codec.ZSTD)[:-9])
+
+
+def test_headers_of_a_record_count_as_records_do() -> None:
+    many = [Record(0, NOW_MS, b"k", b"v", (("", None),) * STEPS), Record(1, NOW_MS, b"k", b"v")]
+    assert slow(build_batch(many))
+    assert not slow(build_batch(many[1:], base_offset=1))
+
+
+def test_a_turn_checks_for_so_long_and_no_longer() -> None:
+    room, small = Room(), value(TINY_BYTES, Codec.NONE)
+    whole = room.seconds
+    assert not slow(small, room)
+    assert 0 < room.seconds < whole
+    room.seconds = 0.0
+    assert slow(small, room)
+    room.renew()
+    assert not slow(small, room)

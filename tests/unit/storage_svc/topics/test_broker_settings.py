@@ -140,7 +140,11 @@ def test_configs_of_a_gateway(start: Callable[..., BrokerSettings]) -> None:
 def test_every_topic_config_follows_its_broker_config(start: Callable[..., BrokerSettings]) -> None:
     """Altered, with a value that is not the default; read-only ones cannot be."""
     others = {"LIST": "compact", "STRING": "", "DOUBLE": "0.25"}
-    strings = {"compression.type": "zstd", "log.message.timestamp.type": "LogAppendTime"}
+    strings = {
+        "compression.type": "zstd",
+        "log.message.timestamp.type": "LogAppendTime",
+        "millrace.record.validation": "header",
+    }
     broker = start()
     followed = set()
     for name, config in TOPIC_CONFIGS.items():
@@ -153,7 +157,7 @@ def test_every_topic_config_follows_its_broker_config(start: Callable[..., Broke
         alter(broker, EVERY_BROKER, (config.broker_key, SET, value))
         assert broker.topic_defaults()[name] == value
         followed.add(name)
-    assert len(followed) == 24
+    assert len(followed) == 25
     assert start().topic_defaults()["compression.type"] == "zstd"
 
 

@@ -20,8 +20,8 @@ KAFKAS = {
 }  # fmt: skip
 
 
-def test_all_of_kafkas_keys_are_known_and_one_of_our_own() -> None:
-    assert set(TOPIC_CONFIGS) == KAFKAS | {"flush.policy"}
+def test_all_of_kafkas_keys_are_known_and_two_of_our_own() -> None:
+    assert set(TOPIC_CONFIGS) == KAFKAS | {"flush.policy", "millrace.record.validation"}
 
 
 def test_every_default_is_a_legal_value() -> None:
@@ -79,6 +79,7 @@ def test_honoured_values_are_kept(name: str, value: str) -> None:
         ("compression.type", "brotli", "not one of"),
         ("remote.storage.enable", "true", "no effect in this broker: only its default 'false'"),
         ("flush.policy", "always", "not one of group, os"),
+        ("millrace.record.validation", "none", "not one of full, header"),
         ("min.compaction.lag.ms", "-1", "it is not in 0..9223372036854775807"),
         ("min.cleanable.dirty.ratio", "1.1", "it is not in 0..1"),
         ("min.cleanable.dirty.ratio", "nan", "it is not in 0..1"),

@@ -1,19 +1,9 @@
 """The checks before a batch is appended: Kafka's, in Kafka's order (ProduceRequest, UnifiedLog, LogValidator).
 
 `shape_refusal` has the checks of Kafka's request layer, which come first; `admit` has those of its log on a header.
-Both read the 61 bytes and the CRC only. The records of a batch, if they must be opened, are checked by
-record_checks.py.
+Both read the 61 bytes and the CRC only. The records are checked by record_checks.py.
 
-Differences from Apache Kafka 4.3.0, on purpose:
-
-    bytes after the batch that are no batch    87; Kafka drops them silently and acknowledges the request
-    codec 5 to 7                               76; Kafka -1
-    broken compressed stream                   2; Kafka -1
-    shorter than a header                      2; Kafka -1 (below 27 bytes)
-    LogAppendTime set on a CreateTime topic    32; Kafka accepts it where the timestamp is in bounds
-    records of a batch that nothing asks to open, its header being sound: not walked, but their number must fit into
-      its bytes, or into the largest size after decompression; Kafka walks them all
-    a doubtful header of many records where nothing else asks to open it: judged by itself, no record is named
+docs/guarantees.md has the differences from Apache Kafka 4.3.0, with their reasons.
 """
 
 from __future__ import annotations
@@ -37,7 +27,8 @@ from protocol_lib.records.header import (
 from service_chassis.time_slices import TimeSlices
 
 from storage_svc.log.batch.header import CRC_START, RawHeader, unpack_header
-from storage_svc.log.batch.record_checks import decompressed_bytes_max, is_slow, opened
+from storage_svc.log.batch.record_checks import checked, decompressed_bytes_max
+from storage_svc.log.batch.room import Room
 from storage_svc.log.batch.rules import RECORD_ERRORS_MAX, Refusal, Rules
 
 #: The smallest batch length field of any format.
@@ -45,9 +36,9 @@ _LENGTH_MIN: Final = 14
 _CODEC_MAX: Final = 4
 #: Length, attributes, two deltas, two lengths and a count, of a byte each.
 _RECORD_BYTES_MIN: Final = 7
+#: The attributes that a header keeps when it is written anew.
+_MEANINGFUL: Final = 0x7F
 _SPECIAL: Final = LOG_APPEND_TIME | CONTROL
-#: A doubtful header of more records is believed, as opening the batch would hold up the event loop.
-_DOUBTFUL_RECORDS_MAX: Final = 500
 #: The first Produce version that may carry zstd (KIP-110).
 ZSTD_SINCE_VERSION: Final = 7
 
@@ -91,23 +82,19 @@ def _frame_fault(view: memoryview) -> Refusal | None:
     return None
 
 
-#: The result for a batch that would hold up the event loop if it were opened: no refusal of it.
-TOO_SLOW: Final = Refusal(ErrorCode.UNKNOWN_SERVER_ERROR, "the batch was not opened")
-
-
 def admit(
-    view: memoryview, rules: Rules, now_ms: int, slices: TimeSlices | None = None, *, quickly: bool = False
+    view: memoryview, rules: Rules, now_ms: int, slices: TimeSlices | None = None, *, room: Room | None = None
 ) -> tuple[memoryview, RawHeader] | Refusal:
     """Return a client's batch as it is to be stored, with its header, or its refusal.
 
-    In a thread, `slices` gives the event loop its turns. On the event loop, `quickly` allows the result TOO_SLOW: the
-    caller then calls it again in a thread.
+    In a thread, `slices` gives the event loop its turns. On the event loop, `room` is what may still be checked there.
+    A batch that is more has the result TOO_SLOW: the caller then calls it again in a thread.
     """
     size = len(view)
     if size < HEADER_SIZE:
         return shape_refusal(view, ZSTD_SINCE_VERSION) or _short(view, rules)
     header: RawHeader = unpack_header(view)
-    base, length, _, magic, crc, attributes, last_delta, first_ts, max_ts, producer_id, _, sequence, count = header
+    base, length, _, magic, crc, attributes, last_delta, _, _, producer_id, _, sequence, count = header
     if length + LOG_OVERHEAD != size or magic != MAGIC:
         refusal = shape_refusal(view, ZSTD_SINCE_VERSION)
         assert refusal is not None
@@ -126,14 +113,11 @@ def admit(
         return Refusal(ErrorCode.INVALID_RECORD, f"producer id {producer_id} without a sequence")
     if attributes & _SPECIAL:
         return _special(attributes, count)
-    doubtful = (
-        max_ts > now_ms + rules.timestamp_after_max_ms or max_ts < first_ts or (count == 1 and max_ts != first_ts)
-    ) and not rules.log_append_time
-    if doubtful or rules.opens:
-        checked = _opened_if_needed(view, header, rules, now_ms, slices, doubtful=doubtful, quickly=quickly)
-        if isinstance(checked, Refusal):
-            return checked
-        view, header = checked
+    if rules.opens_every or not rules.believes(header, now_ms):  # mutant: records-checked
+        outcome = checked(view, header, rules, now_ms, slices, room)
+        if isinstance(outcome, Refusal):
+            return outcome
+        view, header = outcome
         size = len(view)
     elif count * _RECORD_BYTES_MIN > size - HEADER_SIZE and (overcount := _overcount(header, rules)) is not None:
         return overcount
@@ -142,30 +126,6 @@ def admit(
             ErrorCode.RECORD_LIST_TOO_LARGE, f"batch of {size} bytes, segment.bytes is {rules.segment_bytes}"
         )
     return view, header
-
-
-def _opened_if_needed(
-    view: memoryview,
-    header: RawHeader,
-    rules: Rules,
-    now_ms: int,
-    slices: TimeSlices | None,
-    *,
-    doubtful: bool,
-    quickly: bool,
-) -> tuple[memoryview, RawHeader] | Refusal:
-    """Return the batch as it is to be stored, opened if its header is doubtful or the rules demand it."""
-    max_timestamp, count = header[8], header[12]
-    if doubtful and count > _DOUBTFUL_RECORDS_MAX and not rules.opens:
-        if max_timestamp > now_ms + rules.timestamp_after_max_ms:
-            return Refusal(
-                ErrorCode.INVALID_TIMESTAMP, f"the largest timestamp, {max_timestamp}, lies too far in the future"
-            )
-    elif doubtful or rules.opens_codec(header[5] & CODEC_MASK):
-        if quickly and is_slow(view, header, rules):
-            return TOO_SLOW
-        return opened(view, header, rules, now_ms, slices or TimeSlices())
-    return _overcount(header, rules) or (view, header)
 
 
 def _overcount(header: RawHeader, rules: Rules) -> Refusal | None:
@@ -202,7 +162,7 @@ def stamped(view: memoryview, header: RawHeader, now_ms: int) -> tuple[bytes, me
     """Return the batch (header, records) with all its records appended at `now_ms`: attributes, maxTimestamp, CRC."""
     _, _, _, _, _, attributes, *rest = header
     last_delta, first_ts, _, *tail = rest
-    fields = [attributes | LOG_APPEND_TIME, last_delta, first_ts, now_ms, *tail]
+    fields = [attributes & _MEANINGFUL | LOG_APPEND_TIME, last_delta, first_ts, now_ms, *tail]
     head = bytearray(HEADER_SIZE)
     HEADER.pack_into(head, 0, *header[:4], 0, *fields)
     records = view[HEADER_SIZE:]

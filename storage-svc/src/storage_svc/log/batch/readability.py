@@ -13,16 +13,16 @@ from typing import Final, NamedTuple
 from protocol_lib.errors import DecodeError
 from protocol_lib.records.compression import Codec, decompress
 from protocol_lib.records.header import CODEC_MASK, HEADER_SIZE, LOG_APPEND_TIME, MAGIC
-from protocol_lib.records.record import walk_records
+from protocol_lib.records.lz4_frame import for_java
+from protocol_lib.records.walker import RecordWalker
 
 from storage_svc.log.batch.header import Header, records_of
 
 #: Batches of one segment that are named; the others are counted.
 NAMED_MAX: Final = 100
 _RECORD_BYTES_MIN: Final = 7
-#: Position and bit of an LZ4 frame's flag of independent blocks.
-_LZ4_FLAGS_AT: Final = 4
-_LZ4_INDEPENDENT: Final = 0x20
+#: Records and headers of a call of the walker.
+_STEPS: Final = 10_000
 
 
 class Unreadable(NamedTuple):
@@ -59,14 +59,14 @@ def unreadable_reason(header: Header, batch: memoryview) -> str | None:
             return None
         codec = header.attributes & CODEC_MASK
         block, count = batch[HEADER_SIZE:], header.records_count
-        body = bytes(decompress(codec, block))
-        if codec == Codec.LZ4 and not block[_LZ4_FLAGS_AT] & _LZ4_INDEPENDENT:  # mutant: linked-blocks-named
-            return "an LZ4 frame of linked blocks, which Kafka's consumers do not read"
+        # mutant: linked-blocks-named
+        body = decompress(codec, for_java(block) if codec == Codec.LZ4 else block)
         if not 0 <= count <= len(body) // _RECORD_BYTES_MIN:
             return f"{count} records announced in {len(body)} bytes"
         append_time = header.max_timestamp if header.attributes & LOG_APPEND_TIME else None
-        records = walk_records(body, count, header.base_offset, header.base_timestamp, append_time, with_values=False)
-        deque(records, maxlen=0)
+        walker = RecordWalker(body, count, header.base_offset, header.base_timestamp, append_time)
+        while walker.check(_STEPS):
+            pass
     except DecodeError as error:
         return str(error)
     return None

@@ -1,9 +1,8 @@
-"""The second check of a produced batch, if its records must be opened: one by one, and rewritten where Kafka would.
+"""The second check of a produced batch: its records, one by one, as Kafka's LogValidator and DefaultRecord do it.
 
-Two kinds of batches are opened. First those of topics whose settings speak of records: keys under compaction, a bound
-on how old records may be, a `compression.type` that differs from the batch's. Second those whose header cannot be right
-or is out of bounds. They get Kafka's checks of records (LogValidator, DefaultRecord). The header of every other batch
-is believed, since walking the records costs a hundred times as much as the rest of an append.
+By default every batch is opened. With `millrace.record.validation=header` a batch is if its header cannot be right or
+is out of bounds, or if its topic's settings speak of records. These are keys under compaction, a bound on how old
+records may be, and a `compression.type` that differs from the batch's. Plain records are walked where they lie.
 
 As little as possible is rewritten: a wrong maxTimestamp in the header, or the compressed block when the codec differs.
 Records are rewritten one by one only where inner offsets are not 0, 1, 2, … under compression, as old clients wrote
@@ -12,46 +11,34 @@ them.
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+import time
+from typing import Final
 
 from crc32c import crc32c
-from protocol_lib.errors import DecodeError, ErrorCode
+from protocol_lib.errors import DecodeError, ErrorCode, MalformedRecord, TimestampOverflow
 from protocol_lib.records.batch import build_batch
 from protocol_lib.records.compression import Codec, DecompressedTooLarge, compress, decompress
-from protocol_lib.records.header import CODEC_MASK, HEADER, HEADER_SIZE, LOG_OVERHEAD, TRANSACTIONAL
-from protocol_lib.records.record import Record, TimestampOverflow, read_records, walk_records
+from protocol_lib.records.header import CODEC_MASK, DELETE_HORIZON, HEADER, HEADER_SIZE, LOG_OVERHEAD, TRANSACTIONAL
+from protocol_lib.records.lz4_frame import for_java
+from protocol_lib.records.record import Record, read_records
+from protocol_lib.records.walker import RecordWalker
+from protocol_lib.varint import Buffer
 from service_chassis.time_slices import TimeSlices
 
 from storage_svc.log.batch.header import CRC_START, RawHeader, unpack_header
-from storage_svc.log.batch.rules import RECORD_ERRORS_MAX, Refusal, Rules
+from storage_svc.log.batch.room import BATCH_BYTES, RECOMPRESSED_BATCH_BYTES, STEPS, STEPS_A_SLICE, TINY_BYTES, Room
+from storage_svc.log.batch.rules import Refusal, Rules
 from storage_svc.log.config import FOREVER
+
+#: The result for a batch that would hold up the event loop if it were opened: no refusal of it.
+TOO_SLOW: Final = Refusal(ErrorCode.UNKNOWN_SERVER_ERROR, "the batch was not opened")
 
 #: A batch may decompress to ten times `max.message.bytes`, or to this, whichever is more.
 _DECOMPRESSED_BYTES_MIN: Final = 16 << 20
-_NO_TIMESTAMP: Final = -1
-
-
-#: A batch of more records, or of more bytes once it is decompressed, is opened in a thread.
-SLOW_RECORDS: Final = 500
-SLOW_BYTES: Final = 128 << 10
-#: The same for a batch that is compressed again, which takes ten times as long.
-SLOW_BYTES_RECOMPRESSED: Final = 8 << 10
-#: Records between two readings of the clock.
-_RECORDS_A_TURN: Final = 64
-
-
-class _Walked(NamedTuple):
-    """A summary of a batch's records."""
-
-    max_timestamp: int
-    #: Whether the records' offsets are 0, 1, 2, …
-    in_order: bool
-
-
-class _MalformedRecordError(Exception):
-    def __init__(self, index: int, fault: str) -> None:
-        super().__init__(fault)
-        self.index = index
+_TIME_MIN: Final = -(2**63)
+_TIME_MAX: Final = 2**63 - 1
+#: Attributes that a rewritten header keeps, beside the codec.
+_ATTRIBUTES: Final = TRANSACTIONAL | DELETE_HORIZON
 
 
 def decompressed_bytes_max(rules: Rules) -> int:
@@ -59,49 +46,88 @@ def decompressed_bytes_max(rules: Rules) -> int:
     return max(_DECOMPRESSED_BYTES_MIN, 10 * rules.bytes_max)
 
 
-def is_slow(view: memoryview, header: RawHeader, rules: Rules) -> bool:
-    """Return whether opening a batch would hold up the event loop, at the cost of decompressing SLOW_BYTES at most."""
-    if header[12] > SLOW_RECORDS or len(view) > SLOW_BYTES:
-        return True
-    codec = header[5] & CODEC_MASK
-    most = SLOW_BYTES if rules.codec in (None, codec) else SLOW_BYTES_RECOMPRESSED
-    if codec == Codec.NONE:
-        return len(view) > most
-    try:
-        decompress(codec, view[HEADER_SIZE:], most)
-    except DecompressedTooLarge:
-        return True  # mutant: slow-to-open
-    except DecodeError:  # opening it ends there as well
-        return False
-    return False
-
-
-def opened(
-    view: memoryview, header: RawHeader, rules: Rules, now_ms: int, slices: TimeSlices
+def checked(
+    view: memoryview, header: RawHeader, rules: Rules, now_ms: int, slices: TimeSlices | None, room: Room | None
 ) -> tuple[memoryview, RawHeader] | Refusal:
-    """Return the batch as it is to be stored, after checking its records, or its refusal."""
-    codec = Codec(header[5] & CODEC_MASK)
-    limit = decompressed_bytes_max(rules)
-    try:
-        body = bytes(decompress(codec, view[HEADER_SIZE:], limit))
-    except DecompressedTooLarge as error:
-        return Refusal(ErrorCode.INVALID_RECORD, str(error))
-    except DecodeError as error:
-        return Refusal(ErrorCode.CORRUPT_MESSAGE, f"the records cannot be decompressed: {error}")
-    try:
-        walked = _walk(body, header, rules, now_ms, slices)
-    except _MalformedRecordError as error:
-        fault = f"malformed record: {error}"
-        return Refusal(ErrorCode.INVALID_RECORD, fault, [(error.index, fault)] if error.index < header[12] else None)
+    """Return the batch as it is to be stored, after checking its records, or its refusal.
+
+    With a `room`, which is the event loop's, it may be TOO_SLOW.
+    """
+    codec = header[5] & CODEC_MASK
+    target = codec if rules.codec is None else rules.codec
+    if codec or target:
+        return _checked_stream(view, header, rules, now_ms, target, slices, room)
+    size, body = len(view), view[HEADER_SIZE:]
+    if room is None:
+        walked = _walked(body, header, rules, now_ms, slices or TimeSlices())
+    elif size <= TINY_BYTES:
+        walked = _walked(body, header, rules, now_ms, None)
+    elif room.seconds <= 0 or header[12] > STEPS:
+        return TOO_SLOW
+    else:
+        started = time.perf_counter()
+        walked = _walked(body, header, rules, now_ms, None)
+        room.note(started)
     if isinstance(walked, Refusal):
         return walked
-    target = codec if rules.codec is None else rules.codec
+    if walked.max_timestamp == header[8] or rules.log_append_time:  # mutant: largest-timestamp-of-plain-batch
+        return view, header
+    rewritten = _with_records(header, codec, body, walked.max_timestamp)
+    return memoryview(rewritten), unpack_header(rewritten)
+
+
+def _checked_stream(
+    view: memoryview,
+    header: RawHeader,
+    rules: Rules,
+    now_ms: int,
+    target: int,
+    slices: TimeSlices | None,
+    room: Room | None,
+) -> tuple[memoryview, RawHeader] | Refusal:
+    """Return a batch that is compressed, or is to be stored in the codec `target`, or its refusal."""
+    if room is None:
+        return _opened(view, header, rules, now_ms, target, slices or TimeSlices(), None)
+    most = BATCH_BYTES if target == header[5] & CODEC_MASK else RECOMPRESSED_BATCH_BYTES
+    if room.seconds <= 0 or header[12] > STEPS or len(view) > most:
+        return TOO_SLOW
+    started = time.perf_counter()
+    outcome = _opened(view, header, rules, now_ms, target, None, most)
+    room.note(started)
+    return outcome
+
+
+def _opened(
+    view: memoryview,
+    header: RawHeader,
+    rules: Rules,
+    now_ms: int,
+    target: int,
+    slices: TimeSlices | None,
+    quick_bytes: int | None,
+) -> tuple[memoryview, RawHeader] | Refusal:
+    """Return such a batch after decompression.
+
+    Without `slices`, which a thread has, it is TOO_SLOW if it decompresses to more than `quick_bytes`.
+    """
+    codec = header[5] & CODEC_MASK
+    body: Buffer = view[HEADER_SIZE:]
+    if codec:
+        decompressed = _decompressed(codec, body, rules, quick_bytes)
+        if isinstance(decompressed, Refusal):
+            return decompressed
+        body = decompressed
+    walked = _walked(body, header, rules, now_ms, slices)
+    if isinstance(walked, Refusal):
+        return walked
     rewritten: bytes | bytearray
-    if (target or codec) and not walked.in_order:
-        rewritten = _renumbered(view, header, target, rules.level, limit)
+    if not walked.in_order:
+        limit = decompressed_bytes_max(rules)
+        rewritten = _renumbered(view, header, Codec(target), rules.level, limit)
     elif target != codec:
-        rewritten = _with_records(header, target, compress(target, body, rules.level), walked.max_timestamp)
-    elif walked.max_timestamp != header[8] and not rules.log_append_time:
+        block = compress(Codec(target), body, rules.level)
+        rewritten = _with_records(header, target, block, walked.max_timestamp)
+    elif walked.max_timestamp != header[8] and not rules.log_append_time:  # mutant: largest-timestamp-made-right
         rewritten = _with_records(header, codec, view[HEADER_SIZE:], walked.max_timestamp)
     else:
         return view, header
@@ -111,55 +137,70 @@ def opened(
     return memoryview(rewritten), unpack_header(rewritten)
 
 
-def _walk(body: bytes, header: RawHeader, rules: Rules, now_ms: int, slices: TimeSlices) -> _Walked | Refusal:
-    """Check every record's shape, key and timestamp; return a summary of them, or the refusal.
+def _decompressed(codec: int, block: Buffer, rules: Rules, quick_bytes: int | None) -> Buffer | Refusal:
+    """Return the records' bytes, or the refusal of a block that Kafka's readers do not take."""
+    limit = decompressed_bytes_max(rules)
+    most = limit if quick_bytes is None else min(limit, quick_bytes)  # mutant: slow-to-open
+    try:
+        if codec == Codec.LZ4:
+            block = for_java(block)  # mutant: lz4-for-java
+        return decompress(codec, block, most)
+    except DecompressedTooLarge as error:
+        return TOO_SLOW if most < limit else Refusal(ErrorCode.INVALID_RECORD, str(error))
+    except DecodeError as error:
+        # Not 2 (CORRUPT_MESSAGE), which clients send again until they time out.
+        # mutant: broken-stream
+        return Refusal(ErrorCode.UNKNOWN_SERVER_ERROR, f"the records cannot be decompressed: {error}")
 
-    Raises:
-        _MalformedRecordError: a record contradicts its lengths.
-    """
-    base_timestamp, count = header[7], header[12]
-    earliest, latest = -(2**63), 2**63
-    if not rules.log_append_time:
-        latest = now_ms + rules.timestamp_after_max_ms
+
+def _walked(
+    body: Buffer, header: RawHeader, rules: Rules, now_ms: int, slices: TimeSlices | None
+) -> RecordWalker | Refusal:
+    """Check every record's shape, key and timestamp; return the walker at their end, or the refusal."""
+    append_time, earliest, latest = None, _TIME_MIN, _TIME_MAX
+    if rules.log_append_time:
+        append_time = now_ms
+    else:
+        latest = min(_TIME_MAX, now_ms + rules.timestamp_after_max_ms)
         if rules.timestamp_before_max_ms != FOREVER:
             earliest = now_ms - rules.timestamp_before_max_ms
-    keyless: list[tuple[int, str | None]] = []
-    mistimed: list[tuple[int, str | None]] = []
-    max_timestamp, in_order = _NO_TIMESTAMP, True
-    index = 0
+    count, first_ms, keys = header[12], header[7], rules.keys_required
     try:
-        for record in walk_records(body, count, 0, base_timestamp):
-            timestamp = record.timestamp
-            if timestamp > max_timestamp:
-                max_timestamp = timestamp
-            if record.offset != index:
-                in_order = False
-            if rules.keys_required and record.key is None:
-                keyless.append((index, "a compacted topic takes no record without a key"))
-            elif timestamp != _NO_TIMESTAMP and not earliest <= timestamp <= latest:
-                mistimed.append((index, f"timestamp {timestamp} is not between {earliest} and {latest}"))
-            if len(keyless) + len(mistimed) >= RECORD_ERRORS_MAX:
-                break
-            index += 1
-            if index % _RECORDS_A_TURN == 0:
+        walker = RecordWalker(
+            body, count, 0, first_ms, append_time, earliest=earliest, latest=latest, keys_required=keys
+        )
+        if slices is None:
+            if walker.check(STEPS):
+                return TOO_SLOW
+        else:
+            while walker.check(STEPS_A_SLICE):
                 slices.turn()
     except TimestampOverflow as overflow:
-        mistimed.append((index, str(overflow)))
-    except DecodeError as error:
-        raise _MalformedRecordError(index, str(error)) from error
-    if mistimed:  # wins over records without a key, as in Kafka
-        errors = sorted(keyless + mistimed)
-        return Refusal(
-            ErrorCode.INVALID_TIMESTAMP, f"timestamps out of bounds, or keys missing, in {len(errors)} records", errors
-        )
-    if keyless:
-        return Refusal(ErrorCode.INVALID_RECORD, f"{len(keyless)} records without a key for a compacted topic", keyless)
-    return _Walked(max_timestamp, in_order)
+        return Refusal(ErrorCode.INVALID_TIMESTAMP, str(overflow), [(overflow.index, str(overflow))])
+    except MalformedRecord as error:
+        return Refusal(ErrorCode.INVALID_RECORD, f"malformed: {error}")
+    if walker.mistimed or walker.keyless:
+        return _refused(walker, earliest, latest)
+    return walker
 
 
-def _with_records(header: RawHeader, codec: Codec, records: bytes | memoryview, max_timestamp: int) -> bytearray:
+def _refused(walker: RecordWalker, earliest: int, latest: int) -> Refusal:
+    """Return the refusal of a batch with keys missing or timestamps out of bounds, which win, as in Kafka."""
+    no_key = "a compacted topic takes no record without a key"
+    errors: list[tuple[int, str | None]] = [(index, no_key) for index in walker.keyless]
+    errors += [
+        (index, f"timestamp {timestamp} is not between {earliest} and {latest}") for index, timestamp in walker.mistimed
+    ]
+    errors.sort()
+    if walker.mistimed:
+        message = f"timestamps out of bounds, or keys missing, in {len(errors)} records"
+        return Refusal(ErrorCode.INVALID_TIMESTAMP, message, errors)
+    return Refusal(ErrorCode.INVALID_RECORD, f"{len(errors)} records without a key for a compacted topic", errors)
+
+
+def _with_records(header: RawHeader, codec: int, records: Buffer, max_timestamp: int) -> bytearray:
     """Return the batch with these bytes as its records; the fields that describe their order stay."""
-    attributes = header[5] & ~CODEC_MASK | codec
+    attributes = codec | header[5] & (TRANSACTIONAL if codec != header[5] & CODEC_MASK else _ATTRIBUTES)
     batch = bytearray(HEADER_SIZE + len(records))
     batch[HEADER_SIZE:] = records
     length = len(batch) - LOG_OVERHEAD

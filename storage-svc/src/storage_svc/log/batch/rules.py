@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from protocol_lib.records.compression import Codec
+from protocol_lib.records.header import CODEC_MASK
 
+from storage_svc.log.batch.header import RawHeader
 from storage_svc.log.config import FOREVER, LogConfig
 
 #: The most bad records that one answer names. Kafka names all, so that its answer can be many times the request.
@@ -29,7 +31,7 @@ class Rules:
         "keys_required",
         "level",
         "log_append_time",
-        "opens",
+        "opens_every",
         "segment_bytes",
         "timestamp_after_max_ms",
         "timestamp_before_max_ms",
@@ -44,18 +46,21 @@ class Rules:
         self.timestamp_before_max_ms = config.message_timestamp_before_max_ms
         self.codec = None if config.compression_type == "producer" else _CODECS[config.compression_type]
         self.level = config.compression_level
-        #: Whether some or all batches must be opened, even if their timestamps are sound.
-        self.opens = (
-            self.codec is not None
+        #: Whether the records of every batch are checked.
+        self.opens_every = (
+            config.validates_records
             or self.keys_required
             or (not self.log_append_time and self.timestamp_before_max_ms != FOREVER)
         )
 
-    def opens_codec(self, codec: int) -> bool:
-        """Return whether a batch of this codec must be opened; only asked if some must."""
-        if self.keys_required or (self.codec is not None and codec != self.codec):
-            return True
-        return not self.log_append_time and self.timestamp_before_max_ms != FOREVER
+    def believes(self, header: RawHeader, now_ms: int) -> bool:
+        """Return whether a batch of this header is stored as it is; only asked if not every batch is opened."""
+        _, _, _, _, _, attributes, _, first_ms, max_ms, _, _, _, count = header
+        if self.codec is not None and self.codec != attributes & CODEC_MASK:
+            return False
+        return self.log_append_time or (  # mutant: doubtful-header-walked
+            first_ms <= max_ms <= now_ms + self.timestamp_after_max_ms and (count > 1 or max_ms == first_ms)
+        )
 
 
 class Refusal:

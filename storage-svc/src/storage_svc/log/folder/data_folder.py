@@ -30,6 +30,7 @@ from typing import Final
 from broker_contract.revisions import Revisions
 from service_chassis import logs
 
+from storage_svc.log.batch.room import Room
 from storage_svc.log.config import FlushPolicy, LogConfig, LogSettings
 from storage_svc.log.disk import checkpoints
 from storage_svc.log.disk.files import Files
@@ -83,6 +84,8 @@ class DataFolder:
         self.policy = settings.flush_policy
         self.open_segments = OpenSegments(settings.open_segments_max or open_segments_max())
         self.revisions = Revisions()
+        #: The records that the event loop may still check in this turn.
+        self.room = Room()
         self.flusher = Flusher(files)
         self.background = Flusher(files)
         #: The flusher of each log. It stays the same: only syncs that follow each other say how far a log is durable.

@@ -14,8 +14,10 @@ from protocol_lib.records.header import CONTROL, TRANSACTIONAL
 from service_chassis import logs
 from service_chassis.time_slices import TimeSlices
 
-from storage_svc.log.batch.admission import TOO_SLOW, ZSTD_SINCE_VERSION, admit, shape_refusal, stamped
+from storage_svc.log.batch.admission import ZSTD_SINCE_VERSION, admit, shape_refusal, stamped
 from storage_svc.log.batch.header import pack_prefix, unpack_header
+from storage_svc.log.batch.record_checks import TOO_SLOW
+from storage_svc.log.batch.room import Room
 from storage_svc.log.batch.rules import Refusal, Rules
 from storage_svc.log.config import INTERNAL_TOPICS, LogConfig
 from storage_svc.log.disk.files import Buffer
@@ -54,6 +56,7 @@ class BatchWriter:
         "_of_producers",
         "_parts",
         "_producers",
+        "_room",
         "_rules",
         "_staged",
         "_staged_records",
@@ -62,9 +65,10 @@ class BatchWriter:
         "_state",
     )
 
-    def __init__(self, state: LogState, actions: LogActions) -> None:
+    def __init__(self, state: LogState, actions: LogActions, room: Room) -> None:
         self._state = state
         self._actions = actions
+        self._room = room
         self._internal = state.topic in INTERNAL_TOPICS
         self._producers = state.producers
         self._look_back = ProducerLookBack(state.producers, state.segments, state.files)
@@ -119,7 +123,8 @@ class BatchWriter:
         if state.offline is not None or state.deleted:
             return Appended(state.unavailable, error_message=state.offline)
         rules, producers = self._rules, self._producers
-        prepared = prepare(view, rules, producers, origin, now_ms, admitted, quickly=may_wait, verified=verified)
+        room = self._room if may_wait else None
+        prepared = prepare(view, rules, producers, origin, now_ms, admitted, room=room, verified=verified)
         if isinstance(prepared, Refusal):
             if prepared is TOO_SLOW:
                 return Retry.AFTER_CHECK

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from broker_contract.revisions import Revisions
 
+from storage_svc.log.batch.room import Room
 from storage_svc.log.config import FlushPolicy
 from storage_svc.log.disk.files import Files
 from storage_svc.log.partition.pending_sync import Syncable
@@ -32,6 +33,7 @@ class LogEnvironment(Protocol):
     policy: FlushPolicy
     open_segments: OpenSegments
     revisions: Revisions
+    room: Room
 
     def clock(self) -> int:
         """Return the present time in milliseconds since 1970."""

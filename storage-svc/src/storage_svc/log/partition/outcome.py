@@ -16,6 +16,7 @@ from protocol_lib.records.header import CONTROL, TRANSACTIONAL
 
 from storage_svc.log.batch.admission import admit
 from storage_svc.log.batch.header import RawHeader, unpack_header
+from storage_svc.log.batch.room import Room
 from storage_svc.log.batch.rules import Refusal, Rules
 from storage_svc.log.producers.state import UNVERIFIED, ProducedBatch, ProducerState
 
@@ -92,7 +93,7 @@ def prepare(
     now_ms: int,
     admitted: Admitted | None = None,
     *,
-    quickly: bool = False,
+    room: Room | None = None,
     verified: bool = False,
 ) -> Prepared | ProducedBatch | Refusal:
     """Return the batch to write with its header, the batch that it repeats, or its refusal.
@@ -102,12 +103,12 @@ def prepare(
 
     Args:
         admitted: the result of `admit`, if the caller has it already.
-        quickly: refuse records that take long to check as TOO_SLOW.
+        room: the records that may be checked on the event loop; others are refused as TOO_SLOW. None: all may.
         verified: without it, a batch that would begin a transaction is refused as NOT_VERIFIED.
     """
     if origin is _CLIENT:
         if admitted is None:
-            admitted = admit(view, rules, now_ms, quickly=quickly)
+            admitted = admit(view, rules, now_ms, room=room)
         if isinstance(admitted, Refusal):
             return admitted
         header = admitted[1]

@@ -112,7 +112,7 @@ class PartitionLog(LogState):
         self.synced_bytes = 0
         # Each part gets this log twice: as its LogState, and as the LogActions that it may start.
         #: The appender of clients' and coordinators' batches.
-        self.writer = BatchWriter(self, self)
+        self.writer = BatchWriter(self, self, environment.room)
         #: The steps that begin and end transactions.
         self.transactions = LogTransactions(self, self.writer, self, environment.clock)
         #: The stored producer states.
