@@ -87,11 +87,11 @@ async def test_what_cannot_be_cleaned_is_reported_once_and_left_alone(
     assert maintenance.cleaner.totals.failures == 1
     assert log.offline is None
     assert sorted(entry.name for entry in (tmp_path / "t-0").iterdir()) == files
-    fault = "a record of -1 bytes where 8 are left"
+    fault = "record 0: a record of -1 bytes where 8 are left"
     place = {"topic": "t", "partition": 0}
     uncleanable, unreadable = lines.error.call_args_list
     assert uncleanable == call("log uncleanable", log=log.folder, **place, reason=ANY)
-    assert uncleanable.kwargs["reason"].startswith("the batch of offset 0 cannot be read: a record ")
+    assert uncleanable.kwargs["reason"].startswith("the batch of offset 0 cannot be read: record 0: a record ")
     assert unreadable == call("unreadable batch", **place, offset=0, last_offset=0, reason=fault)
     append(log, (b"k", b"1"), (b"k", b"2"))
     append(log, (b"k", b"3"))

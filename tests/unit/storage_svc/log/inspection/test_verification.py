@@ -116,7 +116,7 @@ def test_batches_that_clients_cannot_read_are_named(stopped):
     (finding,) = verify(str(stopped), totals)
     assert str(finding) == (
         f"fault  t-0/{0:020d}.log: clients cannot read the batch at position {position}, offsets 6 to 7: "
-        "a record is not as long as it says"
+        "record 0: a record is not as long as it says"
     )
     assert (totals.faults, totals.unreadable_batches) == (1, 1)
     checkpoint = stopped / "log-start-offset-checkpoint"

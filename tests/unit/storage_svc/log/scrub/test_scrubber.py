@@ -112,7 +112,7 @@ async def test_a_batch_that_clients_cannot_read_stays_and_is_named(tmp_path, fil
     for _ in range(2):
         assert await maintenance.scrubber.scrub([log])
         assert totals.unreadable_batches == 2
-    fault = "a record is not as long as it says"
+    fault = "record 0: a record is not as long as it says"
     assert (
         lines.error.call_args_list
         == [
