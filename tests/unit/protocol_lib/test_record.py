@@ -10,7 +10,7 @@ from protocol_lib.errors import DecodeError
 from protocol_lib.records.batch import build_batch
 from protocol_lib.records.compression import Codec, compress
 from protocol_lib.records.header import HEADER
-from protocol_lib.records.record import Record, TimestampOverflow, read_records, walk_records, write_record
+from protocol_lib.records.record import Record, TimestampOverflow, read_records, write_record
 from protocol_lib.varint import write_signed
 
 NOW = 1_700_000_000_000
@@ -65,7 +65,7 @@ def test_the_key_of_a_header_keeps_any_bytes(key):
     header = b"\2" + write_signed(len(key)) + key + b"\1"
     fields = b"\0\0\0\1\1" + header
     body = write_signed(len(fields)) + fields
-    (record,) = walk_records(body, 1, 0, 0)
+    (record,) = read_records(batch_of(body, 1, base_timestamp=0))
     ((name, content),) = record.headers
     assert (name, content) == (key.decode(errors="surrogateescape"), None)
     pieces: list[bytes] = []

@@ -23,7 +23,7 @@ from protocol_lib.records.walker import RecordWalker
 from protocol_lib.varint import Buffer, write_signed
 
 __all__ = [
-    "KEY_ERRORS", "Header", "Record", "TimestampOverflow", "read_records", "walk_records", "write_record", "write_tail",
+    "KEY_ERRORS", "Header", "Record", "TimestampOverflow", "read_records", "write_record", "write_tail",
 ]  # fmt: skip
 
 Header = tuple[str, bytes | None]
@@ -63,11 +63,11 @@ def read_records(batch: Buffer, *, limit: int = DECOMPRESSED_BYTES_MAX) -> Itera
     if not 0 <= header.records_count <= len(body) // _RECORD_SIZE_MIN:
         raise DecodeError(f"{header.records_count} records in {len(body)} bytes")
     append_time = header.max_timestamp if header.is_log_append_time else None
-    return walk_records(body, header.records_count, header.base_offset, header.base_timestamp, append_time)
+    return _records(body, header.records_count, header.base_offset, header.base_timestamp, append_time)
 
 
-def walk_records(
-    body: Buffer, count: int, base_offset: int, base_timestamp: int, append_time: int | None = None
+def _records(
+    body: bytes, count: int, base_offset: int, base_timestamp: int, append_time: int | None = None
 ) -> Iterator[Record]:
     """Yield the records of uncompressed bytes, which hold nothing else; raise MalformedRecord at a malformed one."""
     walker = RecordWalker(body, count, base_offset, base_timestamp, append_time)

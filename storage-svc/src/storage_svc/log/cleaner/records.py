@@ -1,21 +1,22 @@
 """The records of a batch as compaction sees them: where each begins, its key, and whether it is a tombstone.
 
-A record is parsed as far as its key and its value's length; records that stay are copied as bytes. This is the hot loop
-of compaction, so it is flat, and numbers of one byte and lengths of two are read in place. The layout is in
-protocol_lib/records/record.py.
+Records that stay are copied as bytes. The layout is in protocol_lib/records/record.py.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from operator import lt
 from typing import Final
 
 from protocol_lib.errors import DecodeError
+from protocol_lib.records.walker import RecordWalker
 from protocol_lib.varint import read_signed, write_signed
 
 #: A record of no key, no value and no headers: seven fields of a byte each.
 _RECORD_SIZE_MIN: Final = 7
-_NULL: Final = 1  # -1 as a signed varint
+#: Records, or headers, between which the interpreter may turn to another thread.
+_STEPS: Final = 4096
 
 
 @dataclass(slots=True)
@@ -40,67 +41,17 @@ def scan_records(body: bytes, count: int, last_offset_delta: int) -> ScannedReco
     Raises:
         DecodeError: they are malformed, or not as many.
     """
-    end_of_body = len(body)
-    if not 0 <= count <= end_of_body // _RECORD_SIZE_MIN:
-        raise DecodeError(f"{count} records in {end_of_body} bytes")
+    if not 0 <= count <= len(body) // _RECORD_SIZE_MIN:
+        raise DecodeError(f"{count} records in {len(body)} bytes")
     scanned = ScannedRecords()
-    add_start, add_stamp = scanned.starts.append, scanned.timestamp_deltas.append
-    add_offset, add_key = scanned.offset_deltas.append, scanned.keys.append
-    position, offset_min = 0, 0
-    try:
-        for index in range(count):
-            add_start(position)
-            number = body[position]
-            if number < 0x80:
-                position += 1
-                end = position + (number >> 1)
-            elif (high := body[position + 1]) < 0x80:
-                position += 2
-                end = position + ((number & 0x7F | high << 7) >> 1)
-            else:
-                length, position = read_signed(body, position)
-                end = position + length
-            position += 1  # attributes
-            number = body[position]
-            if number < 0x80:
-                position += 1
-                add_stamp((number >> 1) ^ -(number & 1))
-            else:
-                number, position = read_signed(body, position)
-                add_stamp(number)
-            number = body[position]
-            if number < 0x80:
-                position += 1
-                number >>= 1
-            else:
-                number, position = read_signed(body, position)
-            if number < offset_min or number > last_offset_delta:
-                raise DecodeError(f"offset delta {number} where {offset_min} to {last_offset_delta} can be")
-            offset_min = number + 1
-            add_offset(number)
-            number = body[position]
-            if number < 0x80:
-                position += 1
-                number = (number >> 1) ^ -(number & 1)
-            else:
-                number, position = read_signed(body, position)
-            if number < 0:
-                add_key(None)
-            else:
-                end_of_key = position + number
-                add_key(body[position:end_of_key])
-                position = end_of_key
-            # The value's length and the count of headers are still to come.
-            if position + 1 >= end or end > end_of_body:
-                raise DecodeError(f"a record to {end}, its value from {position} on, of {end_of_body} bytes")
-            if body[position] == _NULL:
-                scanned.tombstones.append(index)
-            position = end
-    except IndexError as fault:
-        raise DecodeError("the last record is cut short") from fault
-    if position != end_of_body:
-        raise DecodeError(f"{end_of_body - position} bytes after the last record")
-    add_start(position)
+    columns = scanned.starts, scanned.timestamp_deltas, scanned.offset_deltas, scanned.keys, scanned.tombstones
+    walker = RecordWalker(body, count, 0, 0)
+    while walker.scan(columns, _STEPS):
+        pass
+    scanned.starts.append(len(body))
+    deltas = scanned.offset_deltas
+    if deltas and (deltas[0] < 0 or deltas[-1] > last_offset_delta or not all(map(lt, deltas, deltas[1:]))):
+        raise DecodeError(f"offset deltas {min(deltas)} to {max(deltas)}, where 0 to {last_offset_delta} must ascend")
     return scanned
 
 

@@ -67,7 +67,12 @@ def test_malformed_records_are_an_error_and_nothing_else(records: list[Record], 
 
 @pytest.mark.parametrize(
     ("count", "last_offset_delta", "message"),
-    [(2, 5, "cut short"), (0, 5, "behind|after the last"), (-1, 5, "-1 records"), (1, 3, "offset delta 4")],
+    [
+        (2, 5, "record 1: the bytes end"),
+        (0, 5, "after the last"),
+        (-1, 5, "-1 records"),
+        (1, 3, "offset deltas 4 to 4"),
+    ],
 )
 def test_counts_and_offsets_that_do_not_fit_are_refused(count: int, last_offset_delta: int, message: str) -> None:
     body = build_batch([Record(4, 0, b"key", b"value-of-some-bytes")], base_offset=0)[HEADER_SIZE:]
@@ -75,7 +80,13 @@ def test_counts_and_offsets_that_do_not_fit_are_refused(count: int, last_offset_
         scan_records(body, count, last_offset_delta)
 
 
+def test_offsets_that_do_not_ascend_are_refused() -> None:
+    one = build_batch([Record(4, 0, b"key", b"value")], base_offset=0)[HEADER_SIZE:]
+    with pytest.raises(DecodeError, match="offset deltas 4 to 4, where 0 to 5 must ascend"):
+        scan_records(one + one, 2, 5)
+
+
 def test_a_length_of_many_bytes_is_followed_no_further_than_64_bits() -> None:
     with pytest.raises(DecodeError):
         scan_records(b"\xff" * 100_000, 1, 0)
-    assert scan_records(write_signed(7) + b"\0\0\0\1\1\0\0", 1, 0).keys == [None]
+    assert scan_records(write_signed(6) + b"\0\0\0\1\1\0", 1, 0).keys == [None]
