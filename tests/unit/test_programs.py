@@ -50,3 +50,10 @@ def test_no_program_of_the_product_runs_modules_of_the_current_folder() -> None:
     }
     assert len(starts) >= 4
     assert [path for path, found in starts.items() if not all(found)] == []
+
+
+def test_no_container_runs_modules_of_the_current_folder() -> None:
+    """The working folder of a container may be a volume."""
+    starts = [line for line in (ROOT / "assembly/Dockerfile").read_text().splitlines() if line.startswith("ENTRYPOINT")]
+    assert len(starts) >= 4
+    assert [line for line in starts if '"-m"' in line and '"-P"' not in line] == []

@@ -166,3 +166,19 @@ def _until(terminal, text):
         assert readable, seen
         seen += os.read(terminal, 4096).decode(errors="replace")
     return seen
+
+
+def test_names_that_come_too_late_are_not_waited_for():
+    """A name server that does not answer holds a thread in C, where no time-out of ours reaches it."""
+    program = (
+        "import threading, time\n"
+        "from millrace.cli import candidates\n"
+        "candidates.TAB_S = 0.05\n"
+        "def stuck(kind, words):\n"
+        "    other = threading.Thread(target=time.sleep, args=(60,)); other.start(); other.join()\n"
+        "candidates._names = stuck\n"
+        "candidates.print_names('topics', [])\n"
+        "print('went on')\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")

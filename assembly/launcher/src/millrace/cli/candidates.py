@@ -7,21 +7,37 @@ because nobody can read a message in the middle of a line.
 from __future__ import annotations
 
 import contextlib
+import os
+import sys
+import threading
 from collections.abc import Iterable
+from typing import Final
 
 from millrace.cli.errors import CliError
 from millrace.cli.rest import HURRIED_S, RestClient
 
+#: Seconds for the names, whatever they wait for: a person waits at the TAB key. The start of Python comes before them.
+TAB_S: Final = 0.8
 #: More names than a person reads; a shell would be busy with them.
 NAMES_MAX = 2_000
 
 
 def print_names(kind: str, words: list[str]) -> int:
-    """Print the names of a kind that fit on a line of their own, sorted."""
-    with contextlib.suppress(CliError, TimeoutError):
-        names = sorted(name for name in set(_names(kind, words)) if name.isprintable() and name)
-        for name in names[:NAMES_MAX]:
-            print(name)
+    """Print the names of a kind that fit on a line of their own, sorted. End the process where they come too late."""
+    found: list[str] = []
+
+    def look_up() -> None:
+        with contextlib.suppress(CliError, TimeoutError):
+            found.extend(sorted(name for name in set(_names(kind, words)) if name.isprintable() and name))
+
+    thread = threading.Thread(target=look_up, name="names", daemon=True)
+    thread.start()
+    thread.join(TAB_S)
+    if thread.is_alive():  # it resolves a name, or has read one of many pages: an end in order would wait for it
+        sys.stdout.flush()
+        os._exit(0)
+    for name in found[:NAMES_MAX]:
+        print(name)
     return 0
 
 
