@@ -82,7 +82,7 @@ def test_a_batch_without_a_table_is_not_judged_by_another_file(etl: Etl, monkeyp
             patch.setattr(*place, fails)
             with pytest.raises(RunError, match="not today"):
                 etl.run(sections=rule if mended else "", **given)
-    with pytest.raises(OutputError, match=r"^batch 0 is in an output as an earlier pipeline file judged it"):
+    with pytest.raises(OutputError, match=rf"^batch 0 is in kafka:{etl.letters} as an earlier pipeline file"):
         etl.run(**given)
     etl.run(sections=rule, **given)
     assert [key for key, _ in etl.read(topic)] == ["1"]

@@ -232,3 +232,21 @@ def test_a_dead_letter_topic_that_was_created_again(etl: Etl, monkeypatch: pytes
     assert replay(etl, "source")["letters"] == 1
     etl.run()
     assert etl.ids() == [1001, 1002]
+
+
+def test_a_letter_that_goes_to_the_source_replaces_no_later_row(etl: Etl) -> None:
+    """It was refused before its key changed again; a second replay of it has its first place."""
+    upsert = {"table": False, "sink": f"- {{type: delta, path: {etl.place}/table, mode: upsert, keys: [id]}}"}
+
+    def names() -> dict[int, str]:
+        rows = etl.spark.read.format("delta").load(f"{etl.place}/table").select("id", "kind").collect()
+        return {row["id"]: row["kind"] for row in rows}
+
+    records = [(1, "bad"), (1, "new"), (2, "bad")]
+    etl.produce(*(json.dumps({"id": number, "kind": kind}) for number, kind in records), partitions=1)
+    rule = "rules: [{name: kind, expr: \"kind <> 'bad'\"}]"
+    for sections in (rule, rule, ""):
+        etl.run(sections=sections, **upsert)
+        replay(etl, "source")
+    etl.run(**upsert)
+    assert names() == {1: "new", 2: "bad"}

@@ -182,7 +182,7 @@ def test_of_two_commits_of_a_batch_the_second_changes_nothing(case, monkeypatch)
     case.write(rows, 0)
     sink = case.sink(rows)
     sink.check()
-    monkeypatch.setattr(Postgres, "_holds", lambda *_: False)
+    monkeypatch.setattr(Postgres, "holds", lambda *_: False)
     sink.write(rows, case.place(0), None)
     assert case.stored() == [("1",), ("2",)]
 
@@ -258,3 +258,36 @@ def test_a_server_that_refuses_is_one_line_without_the_password(case):
     with pytest.raises(RunError, match=r"^PostgreSQL: Connection to 127.0.0.1:1 refused[^\n]*$"):
         case.sink(rows, url="jdbc:postgresql://127.0.0.1:1/x").check()
     assert PASSWORD not in repr(case.sink(rows)._config)
+
+
+def test_a_replayed_record_replaces_no_later_row(case):
+    """In one batch and over batches. A table without the places of its rows cannot tell: a dead letter."""
+    place = "named_struct('topic', 'orders', 'partition', 0, 'offset', at, 'timestamp', _timestamp)"
+    columns = ["id", "name", "_topic", "_partition", "_offset", "_timestamp"]
+
+    def batch(*rows):
+        """Return rows (id, name, offset before its replay)."""
+        frame = case.frame("id bigint, name string, at bigint", *rows)
+        return frame.withColumn("_replayed", F.expr(f"if(at is null, null, {place})")).drop("at")
+
+    upsert = {"mode": "upsert", "keys": ["id"]}
+    case.write(batch(*((i, "first", None) for i in range(4))), 0, columns=columns, **upsert)
+    replays = batch(
+        (0, "older", -1), (1, "newer", 7), (2, "b", None), (2, "before b", 1), (3, "same", 3), (4, "new", 0)
+    )
+    assert case.write(replays, 1, columns=columns, **upsert) == 0
+    expected = [("0", "first", "0"), ("1", "newer", "7"), ("2", "b", "2"), ("3", "first", "3"), ("4", "new", "0")]
+    assert case.stored("id, name, _offset") == expected
+    case.table += "_plain"
+    assert case.write(replays, 1, **upsert) == 5
+    assert case.stored("id, name") == [("2", "b")]
+    assert {rule for _, rule, _ in case.letters.written} == {"replayed"}
+
+
+def test_a_value_that_is_marked_as_unchanged_replaces_nothing(case):
+    upsert = {"mode": "upsert", "keys": ["id"]}
+    case.write(case.frame("id bigint, bio string", (1, "long")), 0, **upsert)
+    changed = case.frame("id bigint, bio string", (1, "__debezium_unavailable_value"), (2, "b"))
+    assert case.write(changed, 1, **upsert) == 1
+    assert case.stored() == [("1", "long"), ("2", "b")]
+    assert [rule for _, rule, _ in case.letters.written] == ["unchanged_value"]

@@ -16,7 +16,7 @@ judged by another one, records could be in the table and among the dead letters,
 
 import time
 from collections.abc import Callable, Iterable, Mapping, MutableMapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pyspark.sql import DataFrame, Observation
@@ -28,6 +28,7 @@ from spark_etl.judgement import Check, Counts, Judged
 from spark_etl.lake import LakeTable
 from spark_etl.letters import refusals
 from spark_etl.letters.refusals import Refusals
+from spark_etl.ranges import Ranges
 from spark_etl.run.batches import Batches, BatchPlace
 from spark_etl.run.identity import Identity
 from spark_etl.sinks import Outputs
@@ -97,25 +98,37 @@ class BatchWriter:
         if counts is None or counts.refused:
             self._outputs.letters.write(self._refused(batch, place, counts, end), begun_before)
         misfits: dict[Check, int] = {}
+        kept = replace(place, commit=self._position(place, end, self._check(end)))
         for sink in self._outputs.rows:
             good = rows if rows is not None else self._judged.good(batch, raw=self._config.keeps_raw)
-            number = sink.write(good, place, begun_before)
+            number = sink.write(good, kept, begun_before)
             if number:
                 check = ("sink", type(sink).__name__.lower())
                 misfits[check] = misfits.get(check, 0) + number
-        self._batches.finished(place)
+        self._batches.finished(place, self._outputs.numbered)
         return Written(place, self._unfinished.pop(place, None), end, time.monotonic() - began, misfits)
 
     def _check_file(self, place: BatchPlace) -> None:
         """Refuse a batch that outputs may have as another file judged it. Nothing is written before the table."""
         if self._batches.begun_by(place) in ("", self._judged.file):
             return
-        if self._table is None or self._table.holds(place.app_id, place.batch_id):
-            where = "an output" if self._table is None else "the table"
+        if self._table is None:
+            where = self._outputs.having(place, self._batches.begun_at(place), self._spans(place))
+        else:
+            where = "the table" if self._table.holds(place.app_id, place.batch_id) else None
+        if where is not None:
             raise OutputError(
                 f"batch {place.batch_id} is in {where} as an earlier pipeline file judged it, and others may lack it:"
                 " run with that file once before you change decode, join, derive, rules, dedupe or transform"
             )
+
+    def _spans(self, place: BatchPlace) -> Ranges:
+        """Return the offsets of a batch."""
+        start = self._checkpoint.start_offsets(place.batch_id) or {}
+        return {
+            topic: {number: (start.get(topic, {}).get(number, 0), last) for number, last in partitions.items()}
+            for topic, partitions in (self._checkpoint.end_offsets(place.batch_id) or {}).items()
+        }
 
     def _committed(self, batch: DataFrame, place: BatchPlace, end: Offsets) -> Counts | None:
         """Commit the batch to the table, if there is one; return its counts, None if the table holds it already."""
@@ -171,6 +184,16 @@ class BatchWriter:
         return counts, self._check(end)
 
     def _metadata(self, place: BatchPlace, counts: Counts, end: Offsets, identity: Identity) -> Mapping[str, Any]:
+        return {
+            **self._position(place, end, identity),
+            "rows_in": counts.rows,
+            "rows_out": counts.good,
+            "refused": labelled(counts.refused),
+            "dropped": labelled(counts.dropped),
+        }
+
+    def _position(self, place: BatchPlace, end: Offsets, identity: Identity) -> Mapping[str, Any]:
+        """Return what `recover` needs to know of a batch."""
         start = self._checkpoint.start_offsets(place.batch_id) or {}
         return {
             "pipeline": place.pipeline,
@@ -185,10 +208,6 @@ class BatchWriter:
             "topic_ids": {topic: identity.topics[topic] for topic in end if topic in identity.topics},
             "created_again": list(identity.again),
             "left": {topic: identity.topics[topic] for topic in identity.left},
-            "rows_in": counts.rows,
-            "rows_out": counts.good,
-            "refused": labelled(counts.refused),
-            "dropped": labelled(counts.dropped),
         }
 
 

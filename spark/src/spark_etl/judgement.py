@@ -3,6 +3,7 @@
 Columns of the frame:
 
 - the data columns; `_rescued` with decode.unknown_fields: rescue; `_deleted` with decode.null_value: delete;
+  `_replayed` with a sink of `mode: upsert` (replayed.py);
 - `_key _topic _partition _offset _timestamp`: the key as decode.key says, and the record's place;
 - `_raw_key _raw_value _raw_headers`: the record itself, null for good rows that no sink writes as they came;
 - `_error`: STRUCT<stage, rule, message>, null for good rows;
@@ -23,6 +24,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import ArrayType, BinaryType, MapType, StringType, StructType, TimestampType, VariantType
 
+from spark_etl import replayed
 from spark_etl.config import Pipeline, Rule
 from spark_etl.config.model import seconds
 from spark_etl.config.pipeline_file import Place
@@ -36,6 +38,7 @@ from spark_etl.transform import dedupe, folders, joins, statements
 
 Check = tuple[str, str]  # stage and rule
 NOT_UTF8 = ("transform", "text")  # the check of texts that expressions, statements and joins made
+MARKS = ("_deleted", replayed.COLUMN)  # of good rows, which no statement sees
 REFUSED_AT = "_refused_at"  # a refused row's `_timestamp`, which is null itself where it is the event time of dedupe
 
 
@@ -140,7 +143,7 @@ class _Planner:
             frame = frame.withColumn("_error", barrier(F.coalesce("_error", *self._partition_faults(unknown, frame))))
         made = data if config.transform else [name for name in data if name not in decoded.columns]
         frame = self._texts(frame, made)
-        columns = (*data, *(["_deleted"] if "_deleted" in decoded.marks else []), *SOURCE_COLUMNS)
+        columns = (*data, *(name for name in decoded.marks if name in MARKS), *SOURCE_COLUMNS)
         if "_deleted" in decoded.marks:
             frame = self._keyed(frame, columns)
         own = [name for name in ("_noted", REFUSED_AT) if name in frame.columns]
@@ -295,7 +298,7 @@ class _Planner:
 
     def _stated(self, frame: DataFrame, decoded: Decoded) -> tuple[DataFrame, list[str]]:
         """Apply the statements; return their frame and data columns."""
-        deleted = [name for name in decoded.marks if name == "_deleted"]
+        deleted = [name for name in decoded.marks if name in MARKS]
         kept = (*SOURCE_COLUMNS, *RAW, "_error", *deleted)
         kept += tuple(name for name in ("_noted", REFUSED_AT) if name in frame.columns)
         for number, statement in enumerate(self._config.transform):

@@ -6,6 +6,7 @@ import pytest
 import yaml
 from spark_etl.config import interpolate, load
 from spark_etl.errors import ConfigError
+from support.pipelines import pipeline
 
 FLIGHTS = Path(__file__).parents[3] / "spark" / "pipelines" / "flights.yaml"
 SCHEMA = '{"type": "object", "required": ["id"], "properties": {"id": {"type": "integer"}, "day": {"type": "string"}}}'
@@ -42,7 +43,7 @@ def test_the_flights_pipeline_with_an_empty_environment():
     assert config.source.topics == ["flights"]
     assert config.source.max_offsets_per_trigger == 2_000_000
     assert config.table.partition_by == ["flight_month"]
-    assert config.table.path == "build/etl/lake/flights"
+    assert config.table.path == str(FLIGHTS.parents[2] / "build/etl/lake/flights")
     assert [sink.topic for sink in config.summaries] == ["flights.delays"]
     assert config.dead_letter.topic == "flights.dlq"
     assert config.metrics.port == 0
@@ -141,7 +142,7 @@ def test_interpolation_names_the_variable_that_is_missing():
 def test_a_variable_cannot_add_keys(tmp_path):
     evil = {**document(), "checkpoint": "${WHERE}"}
     config = load(write(tmp_path, evil), {"WHERE": "x\ndead_letter: {topic: other}"}).config
-    assert config.checkpoint == "x\ndead_letter: {topic: other}"
+    assert config.checkpoint == f"{tmp_path}/x\ndead_letter: {{topic: other}}"
     assert config.dead_letter.topic == "orders.dlq"
 
 
@@ -217,3 +218,28 @@ def test_two_sinks_of_one_table_are_refused(tmp_path):
     sink = {"type": "postgres", "url": "jdbc:postgresql://db/shop", "table": "orders"}
     reason = refusal(tmp_path, {**document(), "sinks": [sink, {**sink, "columns": ["id"]}]})
     assert reason.endswith(": sinks.1.table: two sinks write the same table")
+
+
+def test_relative_places_count_from_the_file(tmp_path, monkeypatch):
+    """A checkpoint where an earlier build kept it, counted from the working folder, is not left behind."""
+    folder, work = tmp_path / "pipelines", tmp_path / "work"
+    folder.mkdir()
+    work.mkdir()
+    monkeypatch.chdir(work)
+    join = {"name": "j", "path": "../dim.parquet", "format": "parquet", "on": {"id": "id"}, "select": {"n": "n"}}
+    sinks = [{"type": "delta", "path": "lake"}]
+    document = {"checkpoint": "build/checkpoint", "join": [join], "sinks": sinks}
+    config = pipeline(folder, **document).config
+    places = [config.checkpoint, config.join[0].path, config.delta.path]
+    assert places == [f"{folder}/build/checkpoint", f"{tmp_path}/dim.parquet", f"{folder}/lake"]
+    for place, name in (("build/checkpoint", "checkpoint"), ("lake", "sinks.0.path")):
+        (work / place).mkdir(parents=True)
+        with pytest.raises(ConfigError) as refused:
+            pipeline(folder, **document)
+        text = str(refused.value)
+        assert f"{name}: relative places count from this file, and there is nothing at {folder}/{place}" in text
+        assert f"move {work}/{place} to that place" in text
+        (folder / place).mkdir(parents=True)
+    assert pipeline(folder, **document).config == config
+    hadoop = pipeline(folder, **{**document, "checkpoint": "hdfs://n/c"}).config
+    assert hadoop.checkpoint == "hdfs://n/c"

@@ -50,6 +50,51 @@ def test_the_cases_of_the_guide_pass(written, spark):
     assert [differences(case, outcome) for case, outcome in zip(cases, outcomes, strict=True)] == [[], []]
 
 
+@pytest.mark.etl
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("with_schemas", [False, True], ids=["payload only", "with schemas"])
+def test_the_example_reads_events_of_debezium(written, spark, tmp_path, with_schemas):
+    """Events that Debezium 3.3.1 wrote of a PostgreSQL table, the last one with an unchanged value."""
+    from spark_etl.judgement import plan
+    from spark_etl.lake import LakeTable
+    from support.kafka_frames import frame
+
+    lines = (Path(__file__).parent / "debezium_events.jsonl").read_text(encoding="utf-8").splitlines()
+    events = [(each["key"], each["value"]) for each in map(json.loads, lines)]
+    if with_schemas:
+        for name in ("customers.json", "customers.key.json"):
+            inner = json.loads((written / name).read_text())
+            outer = {"type": "object", "required": ["payload"], "properties": {"payload": inner}}
+            (written / name).write_text(json.dumps(outer))
+
+    def text(part: object) -> bytes | None:
+        whole = {"schema": {"type": "struct", "fields": []}, "payload": part} if with_schemas else part
+        return None if part is None else json.dumps(whole).encode()
+
+    expected = {}
+    for key, value in events:
+        if value is None or value["op"] == "d":
+            expected.pop(key["id"], None)
+        else:
+            row = value["after"]
+            kept = expected.get(row["id"], (None, None))[1]
+            data = kept if row["data"] == "__debezium_unavailable_value" else row["data"]
+            expected[row["id"]] = (row["name"], data)
+    assert expected[3] == ("toast", '{"a": 3}')
+    pipeline = load(written / "customers.yaml", {})
+    keys, values = ([text(part) for part in parts] for parts in zip(*events, strict=True))
+    plans = [
+        plan(spark, frame(spark, values[at], keys[at], first=at.start or 0), pipeline)
+        for at in (slice(0, 12), slice(12, None))
+    ]
+    with LakeTable.opened(spark, pipeline.config.delta, plans[0].good(plans[0].rows).schema) as table:
+        for number, judged in enumerate(plans):
+            assert judged.refused(judged.rows).count() == 0
+            table.write(judged.good(judged.rows), "app", number, lambda _: {})
+    stored = spark.read.format("delta").load(str(tmp_path / "build/etl/lake/customers")).collect()
+    assert {row["id"]: (row["name"], row["data"]) for row in stored} == expected
+
+
 def test_the_table_has_every_option_and_its_default():
     shown = {option: default for option, default, *_ in _ROW.findall(GUIDE)}
     assert list(shown) == list(options())

@@ -1,5 +1,6 @@
 """Mode upsert: the table holds the last state of each key, for changes in any order and number of batches."""
 
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -145,6 +146,36 @@ def test_what_debezium_marks_as_unchanged_stays(spark: SparkSession, tmp_path: P
         ("Anne", b"", None, [], 6),
         ("Bo", b"new", [], [7], 9),
     ]
+
+
+def test_a_replayed_record_replaces_no_later_row(spark: SparkSession, tmp_path: Path) -> None:
+    """In one batch and over batches; by time if its topic was created again, or the key was in another partition."""
+    before = "STRUCT<topic: STRING, partition: INT, offset: BIGINT, timestamp: TIMESTAMP>"
+    kind = f"id BIGINT, name STRING, _key STRING, {PLACE}, _replayed {before}"
+    path, time = tmp_path / "t", [datetime(2026, 1, 1, hour) for hour in range(24)]
+
+    def batch(*rows: tuple) -> DataFrame:
+        """Return rows (id, name, offset, time, place before its replay)."""
+        values = [(i, name, "k", "c", 0, offset, time[hour], place) for i, name, offset, hour, place in rows]
+        return spark.createDataFrame(values, kind)
+
+    first = batch((1, "new", 5, 5, None), (2, "old", 6, 6, None), (3, "a", 7, 7, None), (4, "a", 8, 8, None))
+    replays = [
+        (1, "older", 20, 20, ("c", 0, 4, time[4])),
+        (2, "newer", 21, 20, ("c", 0, 9, time[9])),
+        (3, "b", 10, 10, None),
+        (3, "before b", 22, 20, ("c", 0, 9, time[9])),
+        (4, "earlier, of another partition", 23, 20, ("c", 1, 900, time[7])),
+        (5, "first", 24, 20, ("c", 0, 1, time[1])),
+    ]
+    with LakeTable.opened(spark, config(path), first.schema) as table:
+        table.write(first, APP, 0, counted(4))
+        table.write(batch(*replays), APP, 1, counted(6))
+        rows = [(1, "new", 5), (2, "newer", 9), (3, "b", 10), (4, "a", 8), (5, "first", 1)]
+        assert found(spark, path, "id", "name", "_offset") == rows
+        again = batch((1, "of the topic before", 25, 21, ("c", 0, 900, time[3])))
+        table.write(again, APP, 2, lambda _: {"created_again": ["c"]})
+        assert found(spark, path, "id", "name", "_offset") == rows
 
 
 @pytest.mark.parametrize(

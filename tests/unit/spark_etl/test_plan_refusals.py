@@ -11,6 +11,7 @@ from py4j.protocol import Py4JJavaError  # noqa: E402
 from spark_etl import judgement  # noqa: E402
 from spark_etl.errors import ConfigError  # noqa: E402
 from spark_etl.judgement import Judged, plan  # noqa: E402
+from spark_etl.sinks.plans import check_plans  # noqa: E402
 from spark_etl.transform import statements  # noqa: E402
 from support.kafka_frames import frame  # noqa: E402
 from support.pipelines import pipeline  # noqa: E402
@@ -75,3 +76,16 @@ def test_an_exception_without_a_text_is_named(spark, tmp_path, monkeypatch):
 
     monkeypatch.setattr(judgement, "decode", decode)
     assert refusal(spark, tmp_path).endswith("StackOverflowError")
+
+
+@pytest.mark.parametrize(
+    ("derive", "kind"),
+    [("to_timestamp_ntz('2026-01-31 12:00:00')", "timestamp_ntz"), ("INTERVAL 1 DAY", "interval day")],
+)
+def test_a_type_that_postgres_cannot_take_is_refused_with_its_line(spark, tmp_path, derive, kind):
+    sink = {"type": "postgres", "url": "jdbc:postgresql://h/d", "table": "t"}
+    wanted = pipeline(tmp_path, sinks=[sink], derive={"made": derive})
+    with pytest.raises(ConfigError) as error:
+        check_plans(wanted, plan(spark, frame(spark, []), wanted))
+    reason = f"sinks.0: sink t: the column made is {kind}, which PostgreSQL cannot take: cast it"
+    assert str(error.value).startswith(f"{tmp_path}/pipeline.yaml:11: {reason}")

@@ -7,7 +7,8 @@
 to the checkpoint keep which letters have been replayed. A letter of the stage `sink` goes to the sinks that it names:
 the others have its row. It stays if the file has no such sink. A replay that was interrupted is finished first, with
 its own choice of letters, and the command ends. `--to sinks` needs the pipeline stopped and sinks of `mode: append`;
-windows and summaries get no replayed row directly. Prints one JSON object with the numbers of letters and rows.
+windows and summaries get no replayed row directly. A record that went back to its source
+replaces no row of a key that is later there (replayed.py). Prints one JSON object with the numbers of letters and rows.
 """
 
 import argparse
@@ -22,9 +23,9 @@ from pyspark.sql import Column, DataFrame, Observation, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.storagelevel import StorageLevel
 
-from spark_etl import sources
+from spark_etl import replayed, sources
 from spark_etl.cluster import Cluster
-from spark_etl.config import Pipeline
+from spark_etl.config import Pipeline, PostgresSinkConfig
 from spark_etl.errors import AccountingError, ConfigError, OutputError
 from spark_etl.judgement import REFUSED_AT, Judged, digest, plan
 from spark_etl.lake import LakeTable
@@ -85,7 +86,7 @@ class Command:
             ends = admin.end_offsets([self._topic])[self._topic]
             self._oldest = admin.start_offsets([self._topic])[self._topic]
         replays = self._replays = Replays(notes.at(notes.absolute(self._config.checkpoint), self._session), topic_id)
-        if replays.recovered:
+        if replays.recovered and self._config.table is not None:
             replays.finished(_ranges(self._returned(_chosen(options, ends, replays.next_number))), "sinks")
         replay = replays.resumed(self._topic)
         again = replay is not None
@@ -206,6 +207,11 @@ class Command:
     def _to_source(self, letters: DataFrame, replay: Replay, begun_before: datetime | None) -> dict[str, Any]:
         """Write the original records to their topics, with a header that names the letter."""
         source = self._config.source
+        for number, sink in enumerate(self._config.sinks):
+            if isinstance(sink, PostgresSinkConfig) and sink.mode == "upsert" and not sink.keeps_places:
+                names = ", ".join(replayed.PLACE)
+                reason = f"a replayed row may be older than the table's: add {names} to columns, which say so"
+                raise self._pipeline.fault(("sinks", number), reason)
         for row in letters.select("topic").distinct().collect():
             topic = row["topic"]
             if not source.reads(topic):
@@ -213,9 +219,8 @@ class Command:
             own = letters.where(F.col("topic") == topic)
             parts = (F.lit(self._topic), "letter_partition", "letter_offset", F.lit(replay.topic_id))
             place = F.concat_ws("/", *parts)
-            records = own.select(
-                "key", "value", F.array_append("headers", header(REPLAY_HEADER, place)).alias("headers")
-            )
+            marks = F.array(header(replayed.HEADER, replayed.source_text()), header(REPLAY_HEADER, place))
+            records = own.select("key", "value", F.concat("headers", marks).alias("headers"))
             writer = TopicWriter(self._session, self._cluster, topic, Identity((REPLAY_HEADER,)))
             writer.check()
             writer.write(records, begun_before)

@@ -9,7 +9,7 @@ import json
 
 from pyspark.sql import SparkSession
 
-from spark_etl import sources
+from spark_etl import replayed, sources
 from spark_etl.config import Pipeline
 from spark_etl.judgement import plan
 from spark_etl.logs import Log
@@ -35,4 +35,4 @@ def validate(session: SparkSession, pipeline: Pipeline) -> dict[str, str]:
     judged = plan(session, sources.no_records(session), pipeline)
     check_plans(pipeline, judged)
     good = judged.good(judged.rows)
-    return {field.name: field.dataType.simpleString() for field in good.schema}
+    return {field.name: field.dataType.simpleString() for field in good.schema if field.name != replayed.COLUMN}

@@ -3,7 +3,7 @@
 decode:
   format: json                      # avro, csv, raw
   schema: orders.json               # a JSON Schema for json and csv, an Avro schema for avro, none for raw
-  unknown_fields: reject            # rescue: keep them as JSON in the column _rescued
+  unknown_fields: reject            # rescue: as JSON in the column _rescued; ignore: of keys too
   key: utf8                         # binary, or json with key_schema
   null_value: dlq                   # drop, delete
   headers: {trace: trace-id}        # column: name of the header
@@ -27,7 +27,7 @@ class EventTime(Section):
 class Decode(Section):
     format: Literal["json", "avro", "csv", "raw"]
     schema_file: Location | None = Field(default=None, alias="schema")
-    unknown_fields: Literal["reject", "rescue"] = "reject"
+    unknown_fields: Literal["reject", "rescue", "ignore"] = "reject"
     delimiter: str = Field(default=",", min_length=1, max_length=1)
     key: Literal["utf8", "binary", "json"] = "utf8"
     key_schema: Location | None = None

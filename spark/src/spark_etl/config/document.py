@@ -55,6 +55,11 @@ class PipelineConfig(Section):
         return any(isinstance(sink, KafkaSinkConfig) and sink.value == "original" for sink in self.sinks)
 
     @property
+    def keeps_last_rows(self) -> bool:
+        """Whether a sink keeps the last row of each key only."""
+        return any(getattr(sink, "mode", None) == "upsert" for sink in self.sinks)
+
+    @property
     def delta(self) -> DeltaSinkConfig:
         """The Delta sink. ConfigError: the pipeline has none."""
         for sink in self.sinks:

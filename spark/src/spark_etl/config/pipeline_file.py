@@ -13,8 +13,8 @@
     dead_letter: {topic: orders.dlq}
 
 Every key does something; one that is not known here is an error with its line. Values are interpolated after the YAML
-is parsed, so a variable's content can never add keys. `$${` stands for a plain `${`. Paths of schemas are relative to
-the pipeline file, all others to the working directory.
+is parsed, so a variable's content can never add keys. `$${` stands for a plain `${`. Relative places count from the
+folder of the pipeline file (places.py).
 """
 
 import re
@@ -28,6 +28,7 @@ from pydantic import BaseModel, ConfigDict, PrivateAttr, ValidationError
 from spark_etl import yaml_text
 from spark_etl.avro_schema import AvroSchema
 from spark_etl.config.document import PipelineConfig, faults
+from spark_etl.config.places import resolved
 from spark_etl.config.sinks import KafkaSinkConfig
 from spark_etl.errors import ConfigError
 from spark_etl.schema import RecordSchema
@@ -118,6 +119,7 @@ def load(path: Path, environment: Mapping[str, str]) -> Pipeline:
     config = _validated(_interpolated(document, environment, lines, ()), lines)
     for place, reason in faults(config):
         raise lines.fault(place, reason)
+    config = resolved(config, path, lines.fault)
     pipeline = Pipeline(config=config, schema_=_schema(path, config), key_schema=_key_schema(path, config))
     pipeline._lines = lines
     _check_columns(pipeline, lines)

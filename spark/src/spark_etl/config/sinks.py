@@ -87,6 +87,11 @@ class PostgresSinkConfig(Section):
             raise ValueError("the password belongs in `password`, where it is never printed")
         return self
 
+    @property
+    def keeps_places(self) -> bool:
+        """Whether the table has the place of each row's record, which tells older rows from newer ones."""
+        return {"_topic", "_partition", "_offset", "_timestamp"} <= set(self.columns)
+
 
 class ConsoleSinkConfig(Section):
     """The first rows of each batch on standard error, for trying a pipeline."""

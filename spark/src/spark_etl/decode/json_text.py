@@ -16,6 +16,7 @@ the fields are SQL texts, since each part of a Column is a call to the JVM. Name
 """
 
 from collections.abc import Iterable
+from typing import Literal
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
@@ -39,13 +40,21 @@ class JsonText:
     """The columns that check one JSON text column; `prefix` begins the names of working columns."""
 
     def __init__(
-        self, schema: RecordSchema, prefix: str, noun: str, *, field_prefix: str = "", rescue: bool = False, nonce: str
+        self,
+        schema: RecordSchema,
+        prefix: str,
+        noun: str,
+        *,
+        nonce: str,
+        field_prefix: str = "",
+        unknown: Literal["reject", "rescue", "ignore"] = "reject",
     ) -> None:
         self._schema = schema
         self._prefix = prefix
         self._field_prefix = field_prefix  # begins the names of the typed fields
         self._noun = noun  # "value" or "key", for messages
-        self._rescue = rescue
+        self._rescue = unknown == "rescue"
+        self._rejects = unknown == "reject"
         self._nonce = nonce
         self._text = f"{prefix}text"
         self._doubtful = f"{prefix}doubtful"  # the text, null if it is canonical
@@ -91,7 +100,8 @@ class JsonText:
             (corrupt, "type", F.lit("a field has the wrong type")),
             (self._col("missing") != "", "required", listing("missing or null: ", self._col("missing"))),
         ]
-        return findings if self._rescue else [*findings, (has_unknown, "unknown_field", listing("unknown: ", unknown))]
+        unknown_field: Finding = (has_unknown, "unknown_field", listing("unknown: ", unknown))
+        return [*findings, unknown_field] if self._rejects else findings
 
     def _col(self, name: str) -> Column:
         return F.col(self._prefix + name)

@@ -5,10 +5,12 @@ The frame keeps every record. `_error` is the first fault; the data columns of a
 
 import secrets
 from dataclasses import dataclass
+from typing import Literal
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
+from spark_etl import replayed
 from spark_etl.avro_schema import AvroSchema
 from spark_etl.config import Decode, Pipeline
 from spark_etl.decode import avro, delimited, json_text
@@ -28,7 +30,7 @@ Reader = JsonText | Delimited | Avro
 class Decoded:
     rows: DataFrame  # columns, marks, SOURCE_COLUMNS, RAW, _error
     columns: tuple[str, ...]  # data columns
-    marks: tuple[str, ...]  # those of _rescued and _deleted that the pipeline has
+    marks: tuple[str, ...]  # those of _rescued, _deleted and _replayed that the pipeline has
     checks: tuple[tuple[str, str], ...]
 
 
@@ -56,6 +58,9 @@ def decode(records: DataFrame, pipeline: Pipeline) -> Decoded:
     if config.null_value == "delete":
         frame = frame.withColumn("_deleted", F.col("_raw_value").isNull())
         marks.append("_deleted")
+    if pipeline.config.keeps_last_rows:
+        frame = frame.withColumn(replayed.COLUMN, replayed.place(F.col("_raw_headers")))
+        marks.append(replayed.COLUMN)
     return Decoded(
         frame.select(*columns, *marks, *SOURCE_COLUMNS, *RAW, "_error"), columns, tuple(marks), _checks(config)
     )
@@ -77,7 +82,7 @@ def _reader(pipeline: Pipeline, nonce: str) -> Reader | None:
         return Avro(schema.document, schema.names, VALUE, nonce=nonce)
     if config.format == "csv":
         return Delimited(schema, config.delimiter, VALUE, nonce=nonce)
-    return JsonText(schema, VALUE, "value", rescue=config.unknown_fields == "rescue", nonce=nonce)
+    return JsonText(schema, VALUE, "value", unknown=config.unknown_fields, nonce=nonce)
 
 
 def _with_key(frame: DataFrame, pipeline: Pipeline, nonce: str) -> tuple[DataFrame, list[Finding]]:
@@ -91,7 +96,8 @@ def _with_key(frame: DataFrame, pipeline: Pipeline, nonce: str) -> tuple[DataFra
     findings: list[Finding] = [(there & F.col(text).isNull(), "utf8", F.lit("the key is not UTF-8"))]
     if pipeline.key_schema is None:
         return frame.withColumn("_key", F.col(text)), findings
-    reader = JsonText(pipeline.key_schema, KEY, "key", field_prefix=KEY_FIELD, nonce=nonce)
+    unknown: Literal["reject", "ignore"] = "ignore" if pipeline.config.decode.unknown_fields == "ignore" else "reject"
+    reader = JsonText(pipeline.key_schema, KEY, "key", field_prefix=KEY_FIELD, unknown=unknown, nonce=nonce)
     fields = [F.col(f"{KEY_FIELD}{name}").alias(name) for name in pipeline.key_schema.names]
     frame = reader.decoded(frame).withColumn("_key", F.when(there, F.struct(*fields)))
     for condition, rule, message in reader.findings():

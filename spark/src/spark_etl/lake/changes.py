@@ -13,7 +13,8 @@ A value that Debezium marks as unchanged (lake/unchanged.py) stays as the table 
 batch made it. It is null in a row that neither has.
 
 Order within a key: by offset. A row of the table that has a later offset of the same partition stays, unless the topic
-was created again: each of its records is newer than all of the topic before it.
+was created again: each of its records is newer than all of the topic before it. A replayed record counts at the place
+where it was refused (replayed.py).
 """
 
 from collections.abc import Iterator, Sequence
@@ -27,22 +28,26 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import DataType, IntegralType, StructField, StructType
 from pyspark.storagelevel import StorageLevel
 
+from spark_etl import replayed
 from spark_etl.config.sinks import DeltaSinkConfig
 from spark_etl.errors import ConfigError, OutputError
 from spark_etl.lake import columns, unchanged
 
 DELETED = "_deleted"
+REPLAYED = "_is_replayed"  # of each row of a collapsed batch
 KEPT = "_kept_"  # of each column of a collapsed batch: whether the table's value stays
+OWN = (DELETED, replayed.COLUMN)  # columns of rows that no table has
 RAW = "_raw_"  # columns of the record itself, for other sinks
 ENVELOPE_FIELDS = {"before", "after", "op", "source", "ts_ms", "ts_us", "ts_ns", "transaction", "payload", "schema"}
-_LATER = "t._topic = s._topic AND t._partition = s._partition AND t._offset >= s._offset"
+_SAME = "t._topic = s._topic AND t._partition = s._partition"
+_LATER = f"{_SAME} AND t._offset >= s._offset"
 
 
 def target_schema(config: DeltaSinkConfig, rows: StructType) -> StructType:
     """Return the columns of the table for such rows. Raise ConfigError if the mode cannot use them."""
     if config.mode != "upsert" and DELETED in rows.names:
         raise ConfigError("sinks.delta: null_value: delete needs mode: upsert")
-    kept = StructType([field for field in rows.fields if field.name != DELETED and not field.name.startswith(RAW)])
+    kept = StructType([field for field in rows.fields if field.name not in OWN and not field.name.startswith(RAW)])
     if config.envelope == "none":
         return columns.table_schema(kept)
     after = _objects(_envelope(kept))["after"]
@@ -79,11 +84,11 @@ def with_actions(builder: Any, schema: StructType, keys: Sequence[str], created_
     """Add to a MERGE: remove, change or insert the row of a key. `created_again`: topics whose offsets began again."""
     again = "".join(f" AND s._topic <> '{topic}'" for topic in created_again)
     newer = f"NOT coalesce({_LATER}{again}, false)"  # mutant: newer-topic-wins
+    order = f"IF({_SAME}{again}, t._offset < s._offset, t._timestamp < s._timestamp)"
+    newer = f"{newer} AND (NOT s.{REPLAYED} OR coalesce({order}, true))"  # mutant: replayed-row-is-older
     values = {f"`{name}`": f"s.`{name}`" for name in schema.names}
-    kept = {
-        f"`{name}`": f"IF(s.`{KEPT}{name}`, t.`{name}`, s.`{name}`)"  # mutant: unchanged-value-kept
-        for name in unchanged.columns(schema, keys)
-    }
+    # mutant: unchanged-value-kept
+    kept = {f"`{name}`": f"IF(s.`{KEPT}{name}`, t.`{name}`, s.`{name}`)" for name in unchanged.columns(schema, keys)}
     builder = builder.whenMatched(f"s.{DELETED} AND {newer}").delete()
     builder = builder.whenMatched(f"NOT s.{DELETED} AND {newer}").updateExpr({**values, **kept})
     return builder.whenNotMatched(f"NOT s.{DELETED}").insertExpr(values)
@@ -95,6 +100,7 @@ def collapsed(rows: DataFrame, config: DeltaSinkConfig, schema: StructType) -> I
 
     The changes are kept in memory and on disk until the block ends: a merge reads them twice.
     """
+    rows = _in_source_order(rows)
     changes = _opened_envelope(rows, config, schema) if config.envelope == "debezium" else _plain(rows, config, schema)
     seen = Observation()
     without_key = F.lit(False)
@@ -119,10 +125,19 @@ def collapsed(rows: DataFrame, config: DeltaSinkConfig, schema: StructType) -> I
         last.unpersist()
 
 
+def _in_source_order(rows: DataFrame) -> DataFrame:
+    """Give replayed records the places that they had in their source."""
+    present = replayed.COLUMN in rows.columns
+    marked = rows.withColumn(REPLAYED, replayed.is_replayed(present))
+    if not present:
+        return marked
+    return marked.withColumns({name: replayed.placed(name, present) for name in replayed.PLACE}).drop(replayed.COLUMN)
+
+
 def _last(changed: DataFrame, keys: Sequence[str], schema: StructType) -> DataFrame:
     """Return the last change of each key, and `KEPT…`: whether no change of the key has a value for a column."""
     place = F.struct("_offset", "_partition", "_topic")
-    image = F.struct(*(F.col(f"`{name}`") for name in [*schema.names, DELETED]))
+    image = F.struct(*(F.col(f"`{name}`") for name in [*schema.names, DELETED, REPLAYED]))
     kept = unchanged.columns(schema, keys)
     known = {name: F.col(DELETED) | ~unchanged.marked(F.col(f"`{name}`"), schema[name].dataType) for name in kept}
     values = [
@@ -137,7 +152,7 @@ def _last(changed: DataFrame, keys: Sequence[str], schema: StructType) -> DataFr
         F.col(f"`{KEPT}{name}`.value" if name in kept else f"_last.`{name}`").alias(name) for name in schema.names
     ]
     absent = [F.col(f"`{KEPT}{name}`").isNull().alias(f"{KEPT}{name}") for name in kept]
-    return grouped.select(*columns_, f"_last.{DELETED}", *absent)
+    return grouped.select(*columns_, f"_last.{DELETED}", f"_last.{REPLAYED}", *absent)
 
 
 def _plain(rows: DataFrame, config: DeltaSinkConfig, schema: StructType) -> DataFrame:
@@ -148,7 +163,8 @@ def _plain(rows: DataFrame, config: DeltaSinkConfig, schema: StructType) -> Data
         if field.name in config.keys:
             key = key_column(rows.schema["_key"].dataType, field, config.keys)
             fitted[number] = F.when(deleted, key).otherwise(fitted[number]).alias(field.name)
-    return rows.select(*fitted, deleted.alias(DELETED), F.lit(False).alias("_ignored"), F.lit(False).alias("_unknown"))
+    none = (F.lit(False).alias(name) for name in ("_ignored", "_unknown"))
+    return rows.select(*fitted, deleted.alias(DELETED), REPLAYED, *none)
 
 
 def _opened_envelope(rows: DataFrame, config: DeltaSinkConfig, schema: StructType) -> DataFrame:
@@ -178,6 +194,7 @@ def _opened_envelope(rows: DataFrame, config: DeltaSinkConfig, schema: StructTyp
     return rows.select(
         *values,
         deleted.alias(DELETED),
+        REPLAYED,
         F.coalesce(op == "m", F.lit(False)).alias("_ignored"),
         (~tombstone & ~F.coalesce(op.isin("d", "m") | row, F.lit(False))).alias("_unknown"),
     )

@@ -20,7 +20,7 @@ from pyspark.sql.types import ArrayType, BinaryType, DataType, IntegerType, Long
 
 PLACEHOLDER = "__debezium_unavailable_value"
 _CODES = PLACEHOLDER.encode()
-#: As a value of type text: itself, as JSON, and the base64 of its bytes.
+#: The placeholder as a text: itself, as JSON, and the base64 of its bytes.
 TEXTS = (PLACEHOLDER, json.dumps(PLACEHOLDER), b64encode(_CODES).decode())
 #: Arrays as JSON texts, as the sinks that hold nested values as JSON write them.
 ARRAYS = tuple(json.dumps(each, separators=(",", ":")) for each in (*([text] for text in TEXTS), list(_CODES)))

@@ -8,8 +8,10 @@
 Spark gives a batch the same number, offsets and rows at each try, until it has committed the batch's offsets.
 """
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from typing import Any
 
 from spark_etl.errors import OutputError
 from spark_etl.run.notes import Notes
@@ -23,6 +25,8 @@ class BatchPlace:
     batch_id: int  # 0, 1, 2, …
     pipeline: str
     app_id: str  # Delta's txnAppId; its txnVersion is batch_id
+    #: The offsets, cluster and topic ids that outputs keep for `recover`. None: they keep the number only.
+    commit: Mapping[str, Any] | None = field(default=None, compare=False)
 
     @classmethod
     def of(cls, pipeline: str, query_id: str, batch_id: int) -> "BatchPlace":
@@ -51,14 +55,15 @@ class Batches:
             return None
         if file not in ("", document.get("file")):
             self._notes.write(_note(place), {**document, "file": file})
-        try:
-            return datetime.fromisoformat(str(document["at"]))
-        except (KeyError, ValueError) as error:
-            raise OutputError(f"the mark of batch {place.name} has no valid time: {document}") from error
+        return _time_of(place, document)
 
     def begun_by(self, place: BatchPlace) -> str:
         """Return the digest that the last try of a batch began with; empty if it is not known."""
         return str((self._notes.read(_note(place)) or {}).get("file", ""))
+
+    def begun_at(self, place: BatchPlace) -> datetime:
+        """Return when the first try of a batch that has begun began it."""
+        return _time_of(place, self._notes.read(_note(place)) or {})
 
     def has_begun(self, place: BatchPlace) -> bool:
         """Return whether a batch may have written to an output, and has not finished."""
@@ -68,10 +73,20 @@ class Batches:
         """Mark a batch as begun at a time, for a recovered checkpoint."""
         self._notes.write(_note(place), {"at": begun.isoformat()})
 
-    def finished(self, place: BatchPlace) -> None:
-        """Keep that every sink holds the batch, and remove its mark. Spark runs the batches of a query in order."""
-        self._notes.write(_finished(place), {"batch": place.batch_id})  # mutant: batch-noted
+    def finished(self, place: BatchPlace, outputs: Iterable[str] = ()) -> None:
+        """Keep that every sink holds the batch, and remove its mark. Spark runs the batches of a query in order.
+
+        `outputs` are the names of those that must have it at the next start.
+        """
+        self._notes.write(
+            _finished(place), {"batch": place.batch_id, "outputs": sorted(outputs)}
+        )  # mutant: batch-noted
         self._notes.remove(_note(place))
+
+    def last_finished(self, query_id: str) -> tuple[int, list[str]]:
+        """Return the last batch of a query that every sink held, -1 without one, and the names of these."""
+        document = self._notes.read(f"finished/{query_id}") or {}
+        return int(document.get("batch", -1)), list(document.get("outputs", []))
 
     def is_finished(self, place: BatchPlace) -> bool:
         document = self._notes.read(_finished(place))
@@ -84,3 +99,10 @@ def _finished(place: BatchPlace) -> str:
 
 def _note(place: BatchPlace) -> str:
     return f"begun/{place.name}"
+
+
+def _time_of(place: BatchPlace, document: Mapping[str, Any]) -> datetime:
+    try:
+        return datetime.fromisoformat(str(document["at"]))
+    except (KeyError, ValueError) as error:
+        raise OutputError(f"the mark of batch {place.name} has no valid time: {document}") from error

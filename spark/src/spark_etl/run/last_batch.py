@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 from pyspark.sql import DataFrame, SparkSession
 
-from spark_etl import judgement, ranges, sources
+from spark_etl import judgement, ranges, replayed, sources
 from spark_etl.batch_writer import BatchWriter
 from spark_etl.checkpoint import Checkpoint, Offsets
 from spark_etl.cluster import Cluster
@@ -87,7 +87,9 @@ class LastBatch:
         records = sources.batch(self.session, self.cluster.bootstrap_servers, config, start, end)
         if stored is not None or config.dedupe is None or self.table is None or config.delta.mode != "append":
             plan = judgement.plan(self.session, records, self.pipeline)
-            return plan, stored.select(*plan.columns) if stored is not None else None
+            return plan, replayed.with_column(stored, plan.columns).select(
+                *plan.columns
+            ) if stored is not None else None
         without = self.pipeline.model_copy(update={"config": config.model_copy(update={"dedupe": None})})
         plan = replace(judgement.plan(self.session, records, without), file=judgement.digest(self.pipeline))
         spans = {

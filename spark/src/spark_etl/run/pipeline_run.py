@@ -50,6 +50,7 @@ from spark_etl.run.batches import Batches, BatchPlace
 from spark_etl.run.byte_limit import ByteLimit
 from spark_etl.run.last_batch import LastBatch
 from spark_etl.sinks import windows
+from spark_etl.sinks.postgres_batches import Position
 from spark_etl.stream_plans import StreamPlans
 from spark_etl.summaries import Summaries
 
@@ -119,7 +120,7 @@ class Run:
             changed = self._changed_source()
             self._outputs = sinks.opened(self._session, self._config, self._cluster, schema)
             self._outputs.check()
-            with self._table(schema) as table:
+            with self._outputs.claimed(self._position()), self._table(schema) as table:
                 self._lake = table
                 self._summaries = Summaries(self._session, table, self._outputs.summaries, self._checkpoint.notes)
                 self._check_belongs()
@@ -142,6 +143,13 @@ class Run:
         with LakeTable.opened(self._session, sink, schema) if isinstance(sink, DeltaSinkConfig) else nullcontext() as t:
             yield t
 
+    def _position(self) -> Position:
+        """Return where the checkpoint is, for outputs that keep the numbers of their batches."""
+        query, planned = self._checkpoint.query_id(), self._checkpoint.last_planned()
+        finished, outputs = Batches(self._checkpoint.notes).last_finished(query) if query is not None else (-1, [])
+        before = self._identity.queries_before()
+        return Position(self._config.name, query, before, -1 if planned is None else planned, finished, outputs)
+
     def _check_belongs(self) -> None:
         """Refuse a checkpoint that does not belong to the table: its records would be written twice."""
         last = self._lake.last_metadata() if self._lake is not None else None
@@ -154,6 +162,12 @@ class Run:
             raise OutputError(
                 f"{self._lake.location} was written with another checkpoint (query {last['query']}, now {query}); use"
                 " that one again, rebuild it with `recover`, or write to an empty table"
+            )
+        planned = self._checkpoint.last_planned()
+        if last["query"] == query and last["batch"] > (-1 if planned is None else planned):
+            raise OutputError(
+                f"{self._lake.location} has batch {last['batch']}, and the checkpoint is older: batch {planned} is its"
+                " last one. Use the newer checkpoint, or move this one away and rebuild it with `recover`"
             )
 
     # --- queries and their restarts

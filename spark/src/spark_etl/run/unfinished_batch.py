@@ -16,7 +16,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 from pyspark.storagelevel import StorageLevel
 
-from spark_etl import judgement, ranges
+from spark_etl import judgement, ranges, replayed
 from spark_etl.cluster import Cluster
 from spark_etl.config import Pipeline
 from spark_etl.lake import LakeTable
@@ -66,7 +66,7 @@ def finish(
             good = plan.good(rows, raw=config.keeps_raw)
             stored = table.rows_of(place.query_id, place.batch_id) if not config.keeps_raw else None
             if stored is not None:
-                good = stored.select(*plan.columns)
+                good = replayed.with_column(stored, plan.columns).select(*plan.columns)
             elif append:
                 good = table.among(good, ranges.condition(found) or "false", "left_semi")
             for sink in outputs.rows:

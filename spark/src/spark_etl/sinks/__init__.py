@@ -6,17 +6,23 @@ for sink in outputs.rows:
     sink.write(good, place, begun_before)
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime
 
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 from spark_etl.cluster import Cluster
 from spark_etl.config import ConsoleSinkConfig, KafkaSinkConfig, PipelineConfig, PostgresSinkConfig
+from spark_etl.ranges import Ranges
+from spark_etl.run.batches import BatchPlace
 from spark_etl.sinks.console import Console
 from spark_etl.sinks.dead_letters import DeadLetters
 from spark_etl.sinks.kafka_rows import KafkaRows
 from spark_etl.sinks.postgres import Postgres
+from spark_etl.sinks.postgres_batches import Position
 from spark_etl.sinks.rows import Sink
 from spark_etl.sinks.summaries import SummaryTopic
 from spark_etl.sinks.windows import WindowTopic
@@ -38,6 +44,29 @@ class Outputs:
             summary.check()
         for window in self.windows:
             window.check()
+
+    @property
+    def numbered(self) -> tuple[str, ...]:
+        """The names of the outputs that keep the numbers of their batches themselves."""
+        return tuple(sink.name for sink in self.rows if isinstance(sink, Postgres))
+
+    def having(self, place: BatchPlace, begun: datetime, spans: Ranges) -> str | None:
+        """Return the name of an output that has rows or letters of a batch which a try began; None if none has."""
+        if self.letters.has(begun, spans):
+            return f"kafka:{self.letters.topic}"
+        return next((sink.name for sink in self.rows if sink.has(place, begun, spans)), None)
+
+    @contextmanager
+    def claimed(self, position: Position) -> Iterator[None]:
+        """Hold the outputs as the one run that writes to them. OutputError: one belongs to another checkpoint."""
+        databases = [sink for sink in self.rows if isinstance(sink, Postgres)]
+        try:
+            for sink in databases:
+                sink.claim(position)
+            yield
+        finally:
+            for sink in databases:
+                sink.release()
 
 
 def opened(session: SparkSession, config: PipelineConfig, cluster: Cluster, schema: StructType) -> Outputs:

@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from spark_etl.config import ConsoleSinkConfig
+from spark_etl.ranges import Ranges
 from spark_etl.run.batches import BatchPlace
 from spark_etl.sinks.aggregates import TIMES
 from spark_etl.sinks.rows import data_columns
@@ -27,6 +28,10 @@ class Console:
 
     def check(self) -> None:
         """Accept every frame."""
+
+    def has(self, batch: BatchPlace, begun: datetime, spans: Ranges) -> bool:  # noqa: ARG002
+        """Return False: it shows rows and keeps none."""
+        return False
 
     def write(self, rows: DataFrame, batch: BatchPlace, begun_before: datetime | None) -> int:  # noqa: ARG002
         """Print the first rows; return 0: every row fits."""

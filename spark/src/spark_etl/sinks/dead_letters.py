@@ -17,6 +17,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from spark_etl.cluster import Cluster
 from spark_etl.errors import OutputError
+from spark_etl.ranges import Ranges
 from spark_etl.sinks.topics import (
     HEADERS,
     Identity,
@@ -67,6 +68,11 @@ class DeadLetters:
         A replay would find the letters there that it replays.
         """
         self._writer.look_back = letters
+
+    def has(self, begun: datetime, spans: Ranges) -> bool:
+        """Return whether the topic has letters of records since a time. `spans` are the records' offsets."""
+        places = tuple(ERROR_PREFIX + name for name in ("topic", "partition", "offset"))
+        return self._writer.has_since(begun, ERROR_PREFIX + "pipeline", self._pipeline, places, spans)
 
     def write(self, refused: DataFrame, begun_before: datetime | None) -> None:
         """Write a letter for each refused row of a judged frame."""

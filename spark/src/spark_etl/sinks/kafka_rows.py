@@ -16,6 +16,7 @@ from pyspark.sql.types import BinaryType, StructType
 
 from spark_etl.cluster import Cluster
 from spark_etl.config import KafkaSinkConfig
+from spark_etl.ranges import Ranges
 from spark_etl.run.batches import BatchPlace
 from spark_etl.sinks.aggregates import KEEP_NULLS, PIPELINE_HEADER, TIMES
 from spark_etl.sinks.dead_letters import TIMESTAMP_FORMAT, DeadLetters
@@ -45,6 +46,10 @@ class KafkaRows:
     def check(self) -> None:
         """Create the topic unless it exists. Raises OutputError in one line."""
         self._writer.check()
+
+    def has(self, batch: BatchPlace, begun: datetime, spans: Ranges) -> bool:
+        """Return whether the topic has rows of a batch since a time."""
+        return self._writer.has_since(begun, PIPELINE_HEADER, batch.pipeline, SOURCE_HEADERS[:3], spans)
 
     def write(self, rows: DataFrame, batch: BatchPlace, begun_before: datetime | None) -> int:  # noqa: ARG002
         """Write the good rows of a batch; return the number of rows that did not fit and became dead letters."""

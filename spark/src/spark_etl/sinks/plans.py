@@ -8,6 +8,8 @@ from spark_etl.errors import ConfigError
 from spark_etl.judgement import Judged
 from spark_etl.lake.changes import target_schema
 from spark_etl.sinks.kafka_rows import row_records
+from spark_etl.sinks.postgres_table import check_columns
+from spark_etl.sinks.rows import data_columns
 from spark_etl.sinks.summaries import summary
 from spark_etl.sinks.windows import windowed
 
@@ -34,8 +36,11 @@ def _planned(sink: object, good: DataFrame, pipeline: Pipeline) -> None:
             else:
                 assert event_time is not None  # checked with the file
                 windowed(good, sink, event_time)
-        case PostgresSinkConfig() | ConsoleSinkConfig():
-            _has(good.columns, [*sink.columns, *getattr(sink, "keys", [])])
+        case PostgresSinkConfig():
+            _has(good.columns, [*sink.columns, *sink.keys])
+            check_columns(sink.table, good.select(*(sink.columns or data_columns(good))).schema)
+        case ConsoleSinkConfig():
+            _has(good.columns, sink.columns)
         case DeltaSinkConfig():
             _has(target_schema(sink, good.schema).names, [*sink.partition_by, *sink.keys])
 

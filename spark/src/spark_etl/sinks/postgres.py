@@ -3,19 +3,26 @@
 The steps of a batch; no row passes through Python, and a driver may die after any step:
 
 1. a batch that `etl_batches` already has is done;
-2. Spark's executors write the rows to a staging table of this attempt; staging tables of earlier attempts are dropped,
+2. Spark's executors write the rows to a staging table of this attempt. Staging tables of earlier attempts are dropped,
    which ends the writes of an executor that outlived its driver;
-3. the staged rows are counted: a task that Spark ran twice may have staged its rows twice, and that attempt fails, to
-   be made once more;
+3. the staged rows are counted. A task that Spark ran twice may have staged its rows twice. That attempt fails, to be
+   made once more;
 4. one transaction takes the batch's number in `etl_batches`, moves the staged rows to the table, and drops the staging
    table. Of two attempts that arrive here together, the second waits for the first and then changes nothing.
 
 `mode: upsert` replaces the row of the same keys (ON CONFLICT); of several rows of a batch the one with the highest
 offset counts. A row with `_deleted` deletes the row of its keys.
 
-A row that no column of the table can hold becomes a dead letter of the stage `sink`: rule `null_column` (null in a NOT
-NULL column or in a key), `zero_byte` (a text with U+0000, which PostgreSQL cannot store), `out_of_range` (a date or
-time that it or JDBC's calendar does not have) or `key_too_long` (keys of more bytes than a unique index holds).
+A row that does not fit becomes a dead letter of the stage `sink`, and its neighbours go in. The server refuses some for
+their values (postgres_moves.py), with its reason; the others are found before:
+
+    constraint, value   the server: a constraint, or a value that a column does not take
+    null_column         null in a NOT NULL column or in a key
+    zero_byte           a text with U+0000, which PostgreSQL cannot store
+    out_of_range        a date or time that it or JDBC's calendar does not have
+    key_too_long        keys of more bytes than a unique index holds
+    unchanged_value     mode: upsert; Debezium's mark of a value that it does not know
+    replayed            mode: upsert; a record that came back, in a table that cannot tell whether its row is later
 """
 
 from datetime import datetime
@@ -26,29 +33,24 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
+from spark_etl import replayed
 from spark_etl.config import PostgresSinkConfig
 from spark_etl.errors import ConfigError, RunError
+from spark_etl.ranges import Ranges
 from spark_etl.run.batches import BatchPlace
+from spark_etl.sinks import postgres_batches as batches
+from spark_etl.sinks import postgres_moves as moves
 from spark_etl.sinks.dead_letters import DeadLetters
-from spark_etl.sinks.postgres_connection import Database
-from spark_etl.sinks.postgres_table import Table, staged, unfit
+from spark_etl.sinks.postgres_connection import Database, RowRefusedError
+from spark_etl.sinks.postgres_table import Table, quoted_name, staged, unfit
 from spark_etl.sinks.rows import DELETED, misfits
 
-BATCHES = "etl_batches"
 CREATE_SECONDS = 30  # that another pipeline or a user may keep a table locked
 _CREATING = "DO $$ BEGIN PERFORM pg_advisory_xact_lock(1702128752); END $$"  # two pipelines create in turn
-_CREATE_BATCHES = f"""
-CREATE TABLE IF NOT EXISTS {BATCHES} (
-  app_id text NOT NULL, target text NOT NULL, batch bigint NOT NULL, rows bigint NOT NULL,
-  committed timestamptz NOT NULL DEFAULT now(), PRIMARY KEY (app_id, target))"""
 #: The file may name the table with its schema or without.
 _FULL_NAME = """
 SELECT nspname || '.' || relname FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace
 WHERE pg_class.oid = to_regclass(?)"""
-_TAKE_BATCH = f"""
-INSERT INTO {BATCHES} AS held (app_id, target, batch, rows) VALUES (?, ?, ?, ?)
-ON CONFLICT (app_id, target) DO UPDATE SET batch = EXCLUDED.batch, rows = EXCLUDED.rows, committed = now()
-WHERE held.batch < EXCLUDED.batch"""
 
 
 class StagingError(RunError):
@@ -74,6 +76,9 @@ class Postgres:
         self._letters = letters
         self._table: Table | None = None
         self._target = config.table
+        self._pipeline = pipeline
+        self._known = ""  # the application of the last batch that this run wrote or found
+        self._lock: batches.RunLock | None = None  # of a run
 
     @property
     def name(self) -> str:
@@ -96,16 +101,46 @@ class Postgres:
         with self._database.connected() as connection:
             connection.execute(f"SET LOCAL lock_timeout = '{CREATE_SECONDS}s'")
             connection.execute(_CREATING)
-            connection.execute(_CREATE_BATCHES)
-            self._table = Table.checked(connection, self._config, rows, record_key=self._schema["_key"].dataType)
+            batches.create(connection)
+            replays = replayed.COLUMN in self._schema.names
+            kind = self._schema["_key"].dataType
+            self._table = Table.checked(connection, self._config, rows, record_key=kind, replays=replays)
             self._target = connection.value(_FULL_NAME, self._table.name) or self._target
             connection.commit()
+
+    def claim(self, position: batches.Position) -> None:
+        """Hold the table as the one run of its pipeline, until `release`. `check` must have run before.
+
+        OutputError: another run writes to it, or it does not belong to the checkpoint.
+        """
+        assert self._table is not None
+        self._lock = batches.RunLock(self._database, self._pipeline, self._target, self.name)
+        self._lock.take()
+        with self._database.connected() as connection:
+            batches.check_belongs(connection, position, self._table.name, self._target, self.name)
+
+    def release(self) -> None:
+        if self._lock is not None:
+            self._lock.release()
+
+    def holds(self, batch: BatchPlace) -> bool:
+        """Return whether the table has a batch. OutputError: it lacks one before, or has it with other records."""
+        with self._database.connected() as connection:
+            last = batches.held(connection, batch.pipeline, batch.query_id, self._target)
+        return batches.check_follows(last, batch, self.name, self._known == batch.app_id)
+
+    def has(self, batch: BatchPlace, begun: datetime, spans: Ranges) -> bool:  # noqa: ARG002
+        """Return whether the table has a batch."""
+        return self.holds(batch)
 
     def write(self, rows: DataFrame, batch: BatchPlace, begun_before: datetime | None) -> int:
         """Write the good rows of a batch; return the number of rows that did not fit and became dead letters."""
         table = self._table
         assert table is not None
-        if self._holds(batch):
+        if self._lock is not None:
+            self._lock.take()
+        if self.holds(batch):
+            self._known = batch.app_id
             return 0
         staging = self._new_staging(table, batch)
         judged = rows.withColumn("_unfit", unfit(table, DELETED in rows.columns))
@@ -119,18 +154,13 @@ class Postgres:
         unfit_rows = int(counted.get["unfit"])
         if unfit_rows:
             self._refuse(judged.where("_unfit IS NOT NULL"), begun_before)
-        self._commit(table, staging, batch, int(counted.get["rows"]) - unfit_rows)
-        return unfit_rows
+        fitting = judged.where("_unfit IS NULL")
+        refused = self._commit(table, staging, batch, int(counted.get["rows"]) - unfit_rows, fitting, begun_before)
+        self._known = batch.app_id
+        return unfit_rows + refused
 
     def _columns(self) -> list[str]:
         return list(self._config.columns or (name for name in self._schema.names if not name.startswith("_")))
-
-    def _holds(self, batch: BatchPlace) -> bool:
-        with self._database.connected() as connection:
-            held = connection.value(
-                f"SELECT batch FROM {BATCHES} WHERE app_id = ? AND target = ?", batch.app_id, self._target
-            )
-        return held is not None and int(held) >= batch.batch_id
 
     def _new_staging(self, table: Table, batch: BatchPlace) -> str:
         """Create an empty staging table of this attempt, and drop those of earlier attempts."""
@@ -151,15 +181,64 @@ class Postgres:
         message = F.concat(F.lit(f"table {self._config.table} cannot hold the row: "), F.col("_unfit.message"))
         self._letters.write(misfits(rows, self.name, F.col("_unfit.rule"), message), begun_before)
 
-    def _commit(self, table: Table, staging: str, batch: BatchPlace, expected: int) -> None:
-        """Move the staged rows and note the batch's number, in one transaction."""
+    def _refuse_broken(self, rows: DataFrame, refused: list[moves.Refused], begun_before: datetime | None) -> None:
+        """Write the letters of rows that the server refused."""
+        found = [(each.topic, each.partition, each.offset, each.rule, each.reason) for each in refused]
+        kinds = "of_topic string, of_partition int, of_offset bigint, of_rule string, of_reason string"
+        places = F.broadcast(rows.sparkSession.createDataFrame(found, kinds))
+        same = [F.col(f"_{name}") == F.col(f"of_{name}") for name in ("topic", "partition", "offset")]
+        broken = rows.join(places, same)
+        message = F.concat(F.lit(f"table {self._config.table} refuses the row: "), F.col("of_reason"))
+        self._letters.write(misfits(broken, self.name, F.col("of_rule"), message), begun_before)
+
+    def _commit(
+        self,
+        table: Table,
+        staging: str,
+        batch: BatchPlace,
+        expected: int,
+        rows: DataFrame,
+        begun_before: datetime | None,
+    ) -> int:
+        """Move the staged rows and note the batch's number, in one transaction; return the number of refused rows.
+
+        A driver that dies after the letters of refused rows finds them at the next try, and commits then.
+        """
+        again = list((batch.commit or {}).get("created_again", ()))
         with self._database.connected() as connection:
             found = int(connection.value(f"SELECT count(*) FROM {staging}") or 0)
             if found != expected:
                 raise StagingError(f"{self._config.table}: {expected} rows to write, {found} staged")
-            taken = connection.execute(_TAKE_BATCH, batch.app_id, self._target, batch.batch_id, expected)
-            if taken:
-                for statement in table.moves(staging):
-                    connection.execute(statement)
+            try:
+                if batches.take(connection, batch, self._target, expected):
+                    moves.moved(connection, table, staging, again)
+                connection.execute(f"DROP TABLE {staging}")
+                connection.commit()
+                return 0
+            except RowRefusedError:
+                connection.rollback()
+            refused: list[moves.Refused] = []
+            if batches.take(connection, batch, self._target, expected):
+                refused = moves.moved_in_parts(connection, table, staging, again)
             connection.execute(f"DROP TABLE {staging}")
+            if refused:
+                batches.count_refused(connection, batch, self._target, len(refused))
+                self._refuse_broken(rows, refused, begun_before)
             connection.commit()
+            return len(refused)
+
+
+def last_batch(session: SparkSession, config: PostgresSinkConfig, pipeline: str) -> batches.Held | None:
+    """Return the last batch of the query that wrote a table last; None if no query of the pipeline did.
+
+    Raises RunError if the database is away, OutputError if it refuses.
+    """
+    database = Database(session, config.url, config.user, config.password, f"etl {pipeline}")
+    with database.connected() as connection:
+        if connection.value("SELECT to_regclass(?)", batches.BATCHES) is None:
+            return None
+        batches.create(connection)
+        connection.commit()
+        target = connection.value(_FULL_NAME, quoted_name(config.table)) or config.table
+        query = batches.newest_query(connection, pipeline, target)
+        return batches.held(connection, pipeline, query, target) if query is not None else None

@@ -25,6 +25,19 @@ ANSWER_SECONDS = 600
 _TRANSIENT = ("08", "40", "53", "57", "58", "55P03", "25006")
 
 
+#: Classes of SQLSTATEs of a value or row that the table does not take: data exceptions and broken constraints.
+_OF_A_ROW = ("22", "23")
+
+
+class RowRefusedError(OutputError):
+    """A statement that PostgreSQL refuses for the values of a row. `reason` has the constraint's name."""
+
+    def __init__(self, text: str, state: str, reason: str) -> None:
+        super().__init__(text)
+        self.reason = reason
+        self.rule = "constraint" if state.startswith("23") else "value"
+
+
 class Connection:
     """One connection with explicit commits; a failure is an EtlError with the server's reason (`failure`)."""
 
@@ -57,6 +70,22 @@ class Connection:
     def commit(self) -> None:
         with _named():
             self._jdbc.commit()
+
+    def rollback(self) -> None:
+        with _named():
+            self._jdbc.rollback()
+
+    def is_alive(self) -> bool:
+        """Return whether the session of the connection still exists."""
+        try:
+            self.value("SELECT 1")
+            self.commit()
+        except EtlError:
+            return False
+        return True
+
+    def close(self) -> None:
+        self._jdbc.close()
 
     @contextmanager
     def _prepared(self, statement: str, values: tuple[str | int, ...]) -> Iterator[Any]:
@@ -98,6 +127,14 @@ class Database:
     @contextmanager
     def connected(self) -> Iterator[Connection]:
         """Connect, and roll back at the end if nothing was committed. Raises RunError if no connection is made."""
+        connection = self.connect()
+        try:
+            yield connection
+        finally:
+            connection.close()
+
+    def connect(self) -> Connection:
+        """Return a connection that the caller closes. Raises RunError if none is made."""
         jvm = self._session._jvm
         assert jvm is not None
         properties = jvm.java.util.Properties()
@@ -108,10 +145,7 @@ class Database:
             if jdbc is None:
                 raise OutputError(f"{self._url} is not the address of a PostgreSQL database")
             jdbc.setAutoCommit(False)
-        try:
-            yield Connection(jdbc)
-        finally:
-            jdbc.close()
+        return Connection(jdbc)
 
     def append(self, rows: DataFrame, table: str) -> None:
         """Write rows by the executors to a table that has their columns, a transaction for each task.
@@ -153,8 +187,20 @@ def failure(error: BaseException) -> EtlError | None:
     text = f"PostgreSQL: {' '.join(str(thrown.getMessage()).split())}"
     if not root.equals(thrown):
         text = f"{text} ({root.getClass().getSimpleName()}: {' '.join(str(root.getMessage()).split())})"
-    if not str(thrown.getSQLState() or "").startswith(_TRANSIENT):  # mutant: transient-failure-retried
+    state = str(thrown.getSQLState() or "")
+    if state.startswith(_OF_A_ROW):
+        return RowRefusedError(text, state, _said(thrown))
+    if not state.startswith(_TRANSIENT):  # mutant: transient-failure-retried
         return OutputError(text)
     passing = RunError(text)
     passing.transient = True
     return passing
+
+
+def _said(thrown: Any) -> str:
+    """Return the server's message of a PSQLException, without the row, and the name of the constraint."""
+    said = thrown.getServerErrorMessage()
+    if said is None:
+        return " ".join(str(thrown.getMessage()).split())
+    text, constraint = " ".join(str(said.getMessage()).split()), said.getConstraint()
+    return text if constraint is None or str(constraint) in text else f"{text} ({constraint})"

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import (
+    ArrayType,
     BinaryType,
     BooleanType,
     ByteType,
@@ -16,21 +17,29 @@ from pyspark.sql.types import (
     FloatType,
     IntegerType,
     LongType,
+    MapType,
     ShortType,
     StringType,
     StructField,
     StructType,
     TimestampType,
+    VariantType,
 )
 
+from spark_etl import replayed
 from spark_etl.config import PostgresSinkConfig
 from spark_etl.errors import ConfigError
+from spark_etl.lake import unchanged
 from spark_etl.lake.changes import key_column
 from spark_etl.sinks.aggregates import TIMES
 from spark_etl.sinks.postgres_connection import Connection
 from spark_etl.sinks.rows import DELETED
 
-_PLACE, _DELETED = ("etl_topic", "etl_partition", "etl_offset"), "etl_deleted"
+PLACE, _DELETED = ("etl_topic", "etl_partition", "etl_offset"), "etl_deleted"
+#: The order of staged rows, and the same backwards: the last one of a key counts.
+ORDER = "etl_order, etl_offset, etl_topic DESC, etl_partition DESC"
+_LAST = "etl_order DESC, etl_offset DESC, etl_topic, etl_partition"
+_OWN = (*PLACE, "etl_order", "etl_replayed", _DELETED)
 NAME_MAX = 63
 #: Spark's type: the type of a new or staged column, and the types of existing columns that hold every value of it.
 _FITTING: dict[type[DataType], tuple[str, ...]] = {
@@ -47,7 +56,8 @@ _FITTING: dict[type[DataType], tuple[str, ...]] = {
     BinaryType: ("bytea",),
     DecimalType: ("numeric",),
 }
-_NESTED = ("jsonb", "json", "text")  # arrays, maps and structs, as JSON
+_NESTED = ("jsonb", "json", "text")  # of the next types, as JSON
+_AS_JSON = (ArrayType, MapType, StructType, VariantType)
 #: Days since 1970 of the first and the last date that a `date` holds (4713 BC, 5874897), and of the ten days that
 #: JDBC's calendar lacks (1582-10-05 to -14). A timestamp of Spark ends before one of PostgreSQL does.
 _DAYS_MIN, _DAYS_MAX, _LACKING = -2_440_550, 2_145_042_905, (-141_437, -141_428)
@@ -85,6 +95,10 @@ class TableColumn:
         """Return whether the column is a key whose values may have thousands of bytes."""
         return self.name in table.keys and (self.nested or isinstance(self.kind, StringType | BinaryType))
 
+    def may_be_unchanged(self, table: "Table") -> bool:
+        """Return whether a value may be Debezium's mark of a value that did not change."""
+        return bool(unchanged.columns(StructType([StructField(self.name, self.kind)]), table.keys))
+
     @property
     def staging_type(self) -> str:
         return "text" if self.nested else _fitting(self.kind)[0]
@@ -105,15 +119,21 @@ class Table:
     columns: tuple[TableColumn, ...]
     keys: tuple[str, ...]  # empty: append
     record_key: DataType  # of `_key`
+    replays: bool = False  # whether rows have `_replayed`
 
     @classmethod
     def checked(
-        cls, connection: Connection, config: PostgresSinkConfig, schema: StructType, *, record_key: DataType
+        cls,
+        connection: Connection,
+        config: PostgresSinkConfig,
+        schema: StructType,
+        *,
+        record_key: DataType,
+        replays: bool = False,
     ) -> "Table":
         """Create the table unless it exists, and compare. Raises ConfigError if a column or the keys do not fit."""
-        name = ".".join(quoted(part) for part in config.table.split("."))
-        for field in schema:
-            _check_name(config.table, field.name)
+        name = quoted_name(config.table)
+        check_columns(config.table, schema)
         if connection.value("SELECT to_regclass(?)", name) is None:
             connection.execute(_created(name, config, schema))
         found = {row[0]: row for row in connection.rows(_COLUMNS, name)}
@@ -130,18 +150,25 @@ class Table:
         keys = tuple(config.keys) if config.mode == "upsert" else ()
         if keys and ",".join(sorted(keys)) not in connection.column(_UNIQUE, name):
             raise ConfigError(f"sink {config.table}: upsert needs a unique index on exactly ({', '.join(keys)})")
-        return cls(name, tuple(columns), keys, record_key)
+        return cls(name, tuple(columns), keys, record_key, replays and bool(keys))
+
+    @property
+    def has_places(self) -> bool:
+        """Whether the table has the place of each row's record."""
+        return set(replayed.PLACE) <= {column.name for column in self.columns}
 
     @property
     def staging_columns(self) -> str:
         columns = [f"{quoted(column.name)} {column.staging_type}" for column in self.columns]
-        places = zip(_PLACE, ("text", "integer", "bigint"), strict=True)
-        return ", ".join([*columns, *(f"{name} {kind}" for name, kind in places), "etl_deleted boolean"])
+        places = zip(PLACE, ("text", "integer", "bigint"), strict=True)
+        own = [f"{name} {kind}" for name, kind in places]
+        return ", ".join([*columns, *own, "etl_order bigint", "etl_replayed boolean", "etl_deleted boolean"])
 
-    def moves(self, staging: str) -> Sequence[str]:
+    def moves(self, staging: str, created_again: Sequence[str] = ()) -> Sequence[str]:
         """Return the statements that bring the staged rows into the table.
 
-        Keys are compared as the table has them: `citext` and some collations hold texts equal that differ.
+        Keys are compared as the table has them: `citext` and some collations hold texts equal that differ. Replayed
+        rows are compared by time if their topic is in `created_again`: its offsets began again.
         """
         names = ", ".join(quoted(column.name) for column in self.columns)
         values = ", ".join(column.moved for column in self.columns)
@@ -149,10 +176,9 @@ class Table:
             return [f"INSERT INTO {self.name} ({names}) SELECT {values} FROM {staging}"]
         keys = ", ".join(map(quoted, self.keys))
         images = ", ".join(f"{column.moved} AS {quoted(column.name)}" for column in self.columns)
-        last = (
-            f"SELECT DISTINCT ON ({keys}) {images}, etl_deleted FROM {staging}"
-            f" ORDER BY {keys}, etl_offset DESC, etl_topic, etl_partition"
-        )
+        taken = f"{images}, etl_deleted, etl_replayed"
+        last = f"SELECT DISTINCT ON ({keys}) {taken} FROM {staging} ORDER BY {keys}, {_LAST}"
+        last = self._without_older(last, created_again)
         same = " AND ".join(f"target.{quoted(key)} = last.{quoted(key)}" for key in self.keys)
         others = [quoted(column.name) for column in self.columns if column.name not in self.keys]
         changes = ", ".join(f"{name} = EXCLUDED.{name}" for name in others)
@@ -162,6 +188,18 @@ class Table:
             f"INSERT INTO {self.name} ({names}) SELECT {names} FROM ({last}) AS last WHERE NOT last.etl_deleted"
             f" ON CONFLICT ({keys}) {action}",
         ]
+
+    def _without_older(self, last: str, created_again: Sequence[str]) -> str:
+        """Leave out replayed rows if the table's row of the key is later in its source."""
+        if not (self.replays and self.has_places):
+            return last
+        same = " AND ".join(f"target.{quoted(key)} = newest.{quoted(key)}" for key in self.keys)
+        there = " AND ".join(f"target.{name} = newest.{name}" for name in ("_topic", "_partition"))
+        again = "".join(f" AND newest._topic <> '{topic}'" for topic in created_again)
+        later = f"CASE WHEN {there}{again} THEN target._offset >= newest._offset"
+        later = f"{later} ELSE target._timestamp >= newest._timestamp END"
+        older = f"SELECT FROM {self.name} AS target WHERE {same} AND {later}"
+        return f"SELECT * FROM ({last}) AS newest WHERE NOT (etl_replayed AND EXISTS ({older}))"
 
 
 def staged(rows: DataFrame, table: Table) -> DataFrame:
@@ -173,6 +211,8 @@ def staged(rows: DataFrame, table: Table) -> DataFrame:
         F.col("_topic").alias("etl_topic"),
         F.col("_partition").alias("etl_partition"),
         F.col("_offset").alias("etl_offset"),
+        replayed.placed("_offset", table.replays).alias("etl_order"),
+        replayed.is_replayed(table.replays).alias("etl_replayed"),
         deleted.alias("etl_deleted"),
     )
 
@@ -195,6 +235,13 @@ def unfit(table: Table, deletions: bool) -> Column:
             beyond = ~day.between(_DAYS_MIN, _DAYS_MAX) | day.between(*_LACKING)
             message = f"{column.name} is before 4713 BC, after 5874897 or from 1582-10-05 to 1582-10-14"
             reason = reason.when(beyond, _reason("out_of_range", message))
+        if table.keys and column.may_be_unchanged(table):
+            message = f"{column.name} is marked as unchanged by Debezium, and mode: upsert here needs all values"
+            mark = unchanged.marked(F.col(column.name), column.kind)
+            reason = reason.when(mark & ~deleted, _reason("unchanged_value", message))
+    if table.replays and not table.has_places:
+        message = f"it was replayed, and without the columns {', '.join(replayed.PLACE)} it may replace a later row"
+        reason = reason.when(replayed.is_replayed(True), _reason("replayed", message))
     sizes = [F.octet_length(_text(column, table, deletions)) for column in table.columns if column.is_long_key(table)]
     if sizes:
         limit = _INDEX_ENTRY_BYTES - _BYTES_OF_A_KEY * len(table.keys)
@@ -227,9 +274,16 @@ def quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
+def quoted_name(table: str) -> str:
+    """Return the name of a table, perhaps with its schema, as SQL has it."""
+    return ".".join(quoted(part) for part in table.split("."))
+
+
 def _value(column: TableColumn, table: Table, deletions: bool) -> Column:
     """Return a row's value of a column. A deletion has its keys in the record's key."""
     value = F.col(column.name)
+    if column.name in replayed.PLACE and table.replays:
+        return replayed.placed(column.name, True)
     if not deletions or column.name not in table.keys:
         return value
     key = key_column(table.record_key, StructField(column.name, column.kind), table.keys)
@@ -266,8 +320,19 @@ def _new_type(kind: DataType) -> str:
     return _fitting(kind)[0]
 
 
+def check_columns(table: str, rows: StructType) -> None:
+    """Raise ConfigError for columns of rows that no table of PostgreSQL takes, by their name or their type."""
+    for field in rows:
+        _check_name(table, field.name)
+        if type(field.dataType) not in _FITTING and not isinstance(field.dataType, _AS_JSON):
+            raise ConfigError(
+                f"sink {table}: the column {field.name} is {field.dataType.simpleString()}, which PostgreSQL cannot"
+                " take: cast it to a string, a number or TIMESTAMP"
+            )
+
+
 def _check_name(table: str, name: str) -> None:
-    if name in (*_PLACE, _DELETED):
+    if name in _OWN:
         raise ConfigError(f"sink {table}: the column {name} has a name of the staging table's own columns")
     if len(name) > NAME_MAX:  # names are ASCII
         raise ConfigError(f"sink {table}: the column {name} is longer than the {NAME_MAX} bytes that PostgreSQL keeps")

@@ -7,6 +7,7 @@ from typing import Protocol
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
+from spark_etl.ranges import Ranges
 from spark_etl.run.batches import BatchPlace
 from spark_etl.sinks.dead_letters import RAW_LOST, SINK
 from spark_etl.sinks.topics import HEADERS
@@ -33,6 +34,9 @@ class Sink(Protocol):
         `begun_before` is the time at which an earlier try began. Returns how many rows did not fit the target and
         became dead letters of the stage `sink`.
         """
+
+    def has(self, batch: BatchPlace, begun: datetime, spans: Ranges) -> bool:
+        """Return whether rows of a batch, which a try began at a time, are in the target. `spans` are its offsets."""
 
 
 def data_columns(rows: DataFrame) -> Sequence[str]:

@@ -7,7 +7,7 @@ identities sees each row once.
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -20,7 +20,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from spark_etl.cluster import Cluster
 from spark_etl.errors import OutputError
 from spark_etl.kafka_admin import Offsets
-from spark_etl.ranges import OffsetRanges, outside
+from spark_etl.ranges import OffsetRanges, Ranges, condition, outside
 
 CLOCK_DIFFERENCE = timedelta(minutes=5)  # between this driver and an earlier one on another host
 HEADERS = "array<struct<key:string,value:binary>>"
@@ -91,6 +91,16 @@ class TopicWriter:
         )
         with _observed_writes(rows.sparkSession):
             writer.mode("append").save()
+
+    def has_since(self, begun: datetime, pipeline: str, name: str, places: Sequence[str], spans: Ranges) -> bool:
+        """Return whether the topic has, since a time, records of a pipeline whose source lies in ranges of offsets.
+
+        `pipeline` is the header with the pipeline's name, `places` those of topic, partition and offset.
+        """
+        found = self._since(begun - CLOCK_DIFFERENCE).where(header_text(pipeline) == name)
+        texts = zip(("_topic", "_partition", "_offset"), places, ("string", "int", "bigint"), strict=True)
+        placed = found.select(*(header_text(header).cast(kind).alias(column) for column, header, kind in texts))
+        return not placed.where(condition(spans) or "false").isEmpty()
 
     def _missing(self, rows: DataFrame, start: datetime) -> DataFrame:
         with self._cluster.admin(self._session) as admin:

@@ -1,0 +1,48 @@
+"""Relative places of a pipeline file: they count from the folder of the file, as its schemas do.
+
+Earlier builds counted them from the working folder. A place that is only there is refused: a checkpoint at another one
+would begin anew, and write all rows again.
+"""
+
+import os.path
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+from spark_etl.config.document import PipelineConfig
+from spark_etl.config.sinks import DeltaSinkConfig
+from spark_etl.errors import ConfigError
+
+Place = tuple[str | int, ...]
+Fault = Callable[[Place, str], ConfigError]
+_SCHEME = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]*:/")
+
+
+def resolved(config: PipelineConfig, file: Path, fault: Fault) -> PipelineConfig:
+    """Return the section with absolute places. ConfigError: a place is only where an earlier build looked for it."""
+
+    def at(location: str, *place: str | int) -> str:
+        if _SCHEME.match(location) or Path(location).is_absolute():
+            return location
+        found = Path(os.path.normpath(file.parent.absolute() / location))
+        earlier = Path(location).absolute()
+        if not found.exists() and earlier.exists():  # mutant: earlier-place-refused
+            raise fault(
+                place,
+                f"relative places count from this file, and there is nothing at {found}. An earlier build counted from"
+                f" the working folder: move {earlier} to that place, or write it as an absolute path",
+            )
+        return str(found)
+
+    checkpoint = at(config.checkpoint, "checkpoint")
+    joins = [
+        join.model_copy(update={"path": at(join.path, "join", number, "path")})
+        for number, join in enumerate(config.join)
+    ]
+    sinks = [
+        sink.model_copy(update={"path": at(sink.path, "sinks", number, "path")})
+        if isinstance(sink, DeltaSinkConfig)
+        else sink
+        for number, sink in enumerate(config.sinks)
+    ]
+    return config.model_copy(update={"checkpoint": checkpoint, "join": joins, "sinks": sinks})

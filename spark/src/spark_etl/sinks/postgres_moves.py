@@ -1,0 +1,66 @@
+"""Moving staged rows to their table inside the transaction of the batch, and finding the rows that it refuses.
+
+All rows go in one statement or two. The server may refuse them for the values of a row (SQLSTATE classes 22 and 23).
+Then they are numbered in the order of their records and moved in halves, each behind a savepoint. A half that is
+refused is divided again. One refused row of n costs about 2 log2(n) statements more. Halves are moved in order, so
+that `upsert` ends with the last row of each key that the table takes.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from spark_etl.sinks.postgres_connection import Connection, RowRefusedError
+from spark_etl.sinks.postgres_table import ORDER, PLACE, Table
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A staged row that the table does not take, by its record's place."""
+
+    topic: str
+    partition: int
+    offset: int
+    rule: str
+    reason: str
+
+
+def moved(connection: Connection, table: Table, staging: str, again: Sequence[str]) -> None:
+    """Move all rows; `again` are topics that were created again. RowRefusedError: the table refuses one."""
+    for statement in table.moves(staging, again):
+        connection.execute(statement)
+
+
+def moved_in_parts(connection: Connection, table: Table, staging: str, again: Sequence[str]) -> list[Refused]:
+    """Move the rows that the table takes, and return the others."""
+    numbered = f"{staging}_n"
+    connection.execute("SET CONSTRAINTS ALL IMMEDIATE")  # one that waits for the commit would refuse the whole batch
+    connection.execute(
+        f"CREATE UNLOGGED TABLE {numbered} AS SELECT *, row_number() OVER (ORDER BY {ORDER}) AS etl_row FROM {staging}"
+    )
+    connection.execute(f"CREATE INDEX ON {numbered} (etl_row)")
+    last = int(connection.value(f"SELECT count(*) FROM {numbered}") or 0)
+    refused = list(_halved(connection, table, numbered, again, 1, last))
+    connection.execute(f"DROP TABLE {numbered}")
+    return refused
+
+
+def _halved(
+    connection: Connection, table: Table, numbered: str, again: Sequence[str], first: int, last: int
+) -> Iterator[Refused]:
+    if first > last:
+        return
+    part = f"(SELECT * FROM {numbered} WHERE etl_row BETWEEN {first} AND {last}) AS part"
+    connection.execute("SAVEPOINT etl_part")
+    try:
+        moved(connection, table, part, again)
+        connection.execute("RELEASE SAVEPOINT etl_part")
+    except RowRefusedError as error:
+        connection.execute("ROLLBACK TO SAVEPOINT etl_part")
+        connection.execute("RELEASE SAVEPOINT etl_part")
+        if first == last:
+            row = connection.rows(f"SELECT {', '.join(PLACE)} FROM {numbered} WHERE etl_row = ?", first)[0]
+            yield Refused(str(row[0]), int(row[1] or 0), int(row[2] or 0), error.rule, error.reason)
+            return
+        middle = (first + last) // 2
+        yield from _halved(connection, table, numbered, again, first, middle)
+        yield from _halved(connection, table, numbered, again, middle + 1, last)
