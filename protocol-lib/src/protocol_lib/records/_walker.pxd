@@ -6,12 +6,6 @@ cdef int _CHECK, _READ, _SCAN
 cdef int _BETWEEN, _NO_TIMESTAMP
 
 
-@cython.locals(byte=cython.ulonglong, value=cython.ulonglong, shift=cython.int)
-cdef (unsigned long long, Py_ssize_t) _read_on(
-    const unsigned char[::1] view, Py_ssize_t position, unsigned long long first
-) except *
-
-
 cdef class RecordWalker:
     cdef bytes _bytes
     cdef const unsigned char[::1] _view
@@ -61,6 +55,7 @@ cdef class RecordWalker:
         content_at=cython.Py_ssize_t,
         number=cython.ulonglong,
         room=cython.ulonglong,
+        byte=cython.ulonglong,
         delta=cython.longlong,
         offset_delta=cython.longlong,
         starts=list,
@@ -70,3 +65,5 @@ cdef class RecordWalker:
         tombstones=list,
     )
     cdef int _walk(self, long long steps, int mode, kind, list records, tuple columns) except -1
+    @cython.locals(byte=cython.ulonglong, value=cython.ulonglong, shift=cython.int)
+    cdef (unsigned long long, Py_ssize_t) _read_on(self, Py_ssize_t position, unsigned long long first) except *

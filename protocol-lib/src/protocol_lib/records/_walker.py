@@ -113,7 +113,11 @@ class RecordWalker:
                     number = view[position]
                     position += 1
                     if number > 0x7F:
-                        number, position = _read_on(view, position, number)
+                        byte = view[position]
+                        if byte > 0x7F:
+                            number, position = self._read_on(position, number)
+                        else:
+                            number, position = number & 0x7F | byte << 7, position + 1
                     room = size - position
                     if number & 1 or number >> 1 > room:
                         _refuse(f"a record of {unzigzag(number)} bytes where {room} are left", index)
@@ -121,12 +125,20 @@ class RecordWalker:
                     number = view[position + 1]
                     position += 2
                     if number > 0x7F:
-                        number, position = _read_on(view, position, number)
+                        byte = view[position]
+                        if byte > 0x7F:
+                            number, position = self._read_on(position, number)
+                        else:
+                            number, position = number & 0x7F | byte << 7, position + 1
                     delta = (number >> 1) ^ -(number & 1)
                     number = view[position]
                     position += 1
                     if number > 0x7F:
-                        number, position = _read_on(view, position, number)
+                        byte = view[position]
+                        if byte > 0x7F:
+                            number, position = self._read_on(position, number)
+                        else:
+                            number, position = number & 0x7F | byte << 7, position + 1
                         if number > 0xFFFFFFFF:
                             _refuse("an offset delta of more than 32 bits", index)
                     offset_delta = (number >> 1) ^ -(number & 1)
@@ -146,7 +158,11 @@ class RecordWalker:
                     number = view[position]
                     position += 1
                     if number > 0x7F:
-                        number, position = _read_on(view, position, number)
+                        byte = view[position]
+                        if byte > 0x7F:
+                            number, position = self._read_on(position, number)
+                        else:
+                            number, position = number & 0x7F | byte << 7, position + 1
                     if number & 1:
                         if number != 1:
                             _refuse(f"a field of {unzigzag(number)} bytes", index)
@@ -160,7 +176,11 @@ class RecordWalker:
                     number = view[position]
                     position += 1
                     if number > 0x7F:
-                        number, position = _read_on(view, position, number)
+                        byte = view[position]
+                        if byte > 0x7F:
+                            number, position = self._read_on(position, number)
+                        else:
+                            number, position = number & 0x7F | byte << 7, position + 1
                     if number & 1:
                         if number != 1:
                             _refuse(f"a field of {unzigzag(number)} bytes", index)
@@ -175,7 +195,7 @@ class RecordWalker:
                     position += 1
                     if number:
                         if number > 0x7F:
-                            number, position = _read_on(view, position, number)
+                            number, position = self._read_on(position, number)
                         room = end - position if end > position else 0
                         if number & 1 or number >> 1 > room >> 1:
                             _refuse(f"{unzigzag(number)} record headers in {room} bytes", index)
@@ -187,7 +207,7 @@ class RecordWalker:
                     number = view[position]
                     position += 1
                     if number > 0x7F:
-                        number, position = _read_on(view, position, number)
+                        number, position = self._read_on(position, number)
                     if number & 1:
                         _refuse("a record header without a key", index)
                     if number >> 1 > size - position:
@@ -198,7 +218,7 @@ class RecordWalker:
                     number = view[position]
                     position += 1
                     if number > 0x7F:
-                        number, position = _read_on(view, position, number)
+                        number, position = self._read_on(position, number)
                     if number & 1:
                         if number != 1:
                             _refuse(f"a field of {unzigzag(number)} bytes", index)
@@ -264,23 +284,22 @@ class RecordWalker:
         self._headers_left = left
         return 0
 
-
-def _read_on(view: Any, position: int, first: int) -> tuple[int, int]:
-    """Read the rest of a varint whose first byte says that more follows: `read_on` of protocol_lib.varint."""
-    byte = view[position]
-    if byte < 0x80:
-        return first & 0x7F | byte << 7, position + 1
-    value = first & 0x7F | (byte & 0x7F) << 7
-    shift = 14
-    while True:
-        position += 1
-        byte = view[position]
-        if shift == 63 and byte > 1:
-            raise DecodeError("a varint of more than 64 bits, or of more than 10 bytes")
-        value |= (byte & 0x7F) << shift
+    def _read_on(self, position: int, first: int) -> tuple[int, int]:
+        """Read the rest of a varint whose first byte says that more follows: `read_on` of protocol_lib.varint."""
+        byte = self._view[position]
         if byte < 0x80:
-            return value, position + 1
-        shift += 7
+            return first & 0x7F | byte << 7, position + 1
+        value = first & 0x7F | (byte & 0x7F) << 7
+        shift = 14
+        while True:
+            position += 1
+            byte = self._view[position]
+            if shift == 63 and byte > 1:
+                raise DecodeError("a varint of more than 64 bits, or of more than 10 bytes")
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return value, position + 1
+            shift += 7
 
 
 def _refuse(text: str, index: int) -> NoReturn:
