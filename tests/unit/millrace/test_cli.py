@@ -18,6 +18,7 @@ from millrace.cli.options import Format, pairs
 from millrace.cli.output import show, table
 from millrace.cli.record_format import NewRecord, compiled, from_json, from_line, to_json
 from millrace.cli_page import all_commands
+from millrace.settings_page import settings_reference
 from protocol_lib.records.walker import FORM
 
 MILLRACE = (sys.executable, "-m", "millrace")
@@ -45,6 +46,32 @@ def test_version(capsys):
     assert run("--version") == 0
     assert run("version") == 0
     assert capsys.readouterr().out == f"millrace 0.1.0 (walker of records: {FORM})\n" * 2
+
+
+def test_settings_for_programs_are_those_of_the_page(capsys):
+    assert run("settings", "-o", "json") == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert len(rows) == settings_reference().count("| `MILLRACE_")
+    assert {
+        "service": "storage-svc",
+        "variable": "MILLRACE_COMPRESSION_ZSTD_LEVEL",
+        "default": "3",
+        "meaning": "Level of zstd.",
+    } in rows
+    assert {row["service"] for row in rows} == {"Every service", "storage-svc", "gateway-svc", "broker", "admin-api"}
+
+
+#: Commands whose output is a program's text, or that have forms of their own.
+OTHER_FORMS = {"up", "produce", "consume", "completion", "etl", "demo", "prometheus-config", "grafana-dashboard"}
+
+
+@pytest.mark.parametrize("path", [each.path for each in TREE[1:] if each.path[-1] not in OTHER_FORMS])
+def test_every_answer_has_a_form_for_programs(path):
+    command = next(each for each in TREE if each.path == path)
+    if not command.subcommands:
+        assert any(
+            "--output" in each.names and each.choices == ("table", "json", "yaml") for each in command.parameters
+        )
 
 
 @pytest.mark.parametrize("path", [each.path for each in TREE[1:] if each.path[1] not in commands.PROGRAMS])

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import millrace
 import pytest
+import yaml
 from service_chassis.lifecycle import StartError
 from support.late import confluent
 
@@ -63,6 +64,12 @@ def test_dump_log(volume: Path) -> None:
     assert lines[1].startswith("baseOffset: 0 ")
     assert [line.rsplit(": ")[-1] for line in lines if line.startswith("|")] == [f"value {n}" for n in range(10)]
     assert lines[-1].endswith("lastSequence: 9 lastOffset: 9 offsetDelta: " + lines[-1].rsplit(" ", 1)[1])
+    found = run("dump-log", "--deep", "-o", "json", folder / f"{0:020d}.log", folder / f"{10:020d}.snapshot")
+    rows = json.loads(found.stdout)
+    assert [row["kind"] for row in rows] == ["batch", *["record"] * 10, "entry"]
+    assert (rows[0]["file"], rows[0]["count"], rows[0]["isvalid"]) == (str(folder / f"{0:020d}.log"), 10, True)
+    assert [row["value"] for row in rows[1:-1]] == [f"value {n}" for n in range(10)]
+    assert yaml.safe_load(run("dump-log", "-o", "yaml", folder / f"{10:020d}.snapshot").stdout) == [rows[-1]]
     done = run("dump-log", folder / "partition.metadata")
     assert (done.returncode, done.stdout) == (2, "")
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Iterable
 
 from admin_api.settings import AdminSettings
 from gateway_svc.settings import GatewaySettings
-from service_chassis.settings import ServiceSettings, reference, variable
+from service_chassis.settings import ServiceSettings, described, reference, variable
 from storage_svc.settings import StorageSettings
 
 from millrace.direct import DirectSettings
@@ -39,9 +40,21 @@ def settings_reference() -> str:
     """Return one table per service."""
     parts = [_HEAD]
     for title, settings_class, elsewhere in _SECTIONS:
-        leave_out = {name for each in elsewhere for name in each.model_fields}
-        parts.append(f"## {title}\n\n{reference([settings_class], leave_out)}")
+        parts.append(f"## {title}\n\n{reference([settings_class], _fields(elsewhere))}")
     return "\n".join(parts)
+
+
+def settings_rows() -> list[dict[str, str]]:
+    """Return a row for each variable of each service, for programs."""
+    return [
+        {"service": title.split(":")[0], "variable": name, "default": default, "meaning": meaning}
+        for title, settings_class, elsewhere in _SECTIONS
+        for name, default, meaning in described(settings_class, _fields(elsewhere))
+    ]
+
+
+def _fields(classes: Iterable[type[ServiceSettings]]) -> set[str]:
+    return {name for each in classes for name in each.model_fields}
 
 
 def variables_module() -> str:

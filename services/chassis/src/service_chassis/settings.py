@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 import textwrap
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from enum import Enum
 from typing import Any, Literal, TypeVar
 
@@ -22,6 +22,8 @@ from service_chassis.version import VERSION
 ENVIRONMENT_PREFIX = "MILLRACE_"
 #: Characters of a line of --help.
 _WIDTH = 100
+#: The default that each machine computes.
+_COMPUTED = "(the machine's)"
 
 
 class SettingsError(ValueError):
@@ -108,15 +110,26 @@ def reference(classes: Iterable[type[BaseSettings]], leave_out: Collection[str] 
     """Return a Markdown table of these classes' fields: variable, default, meaning. A shared field appears once."""
     rows: dict[str, str] = {}
     for settings_class in classes:
-        for name, field in settings_class.model_fields.items():
-            if name in leave_out:
-                continue
-            if not field.description:
-                raise SettingsError(f"{settings_class.__name__}.{name} has no description")
-            row = f"| `{variable(name)}` | {_default(field)} | {_cell(field.description)} |"
+        for name, default, meaning in described(settings_class, leave_out):
+            shown = default if not default or default == _COMPUTED else f"`{_cell(default)}`"
+            row = f"| `{name}` | {shown or '(empty)'} | {_cell(meaning)} |"
             if rows.setdefault(name, row) != row:
-                raise SettingsError(f"{variable(name)} means different things in different services")
+                raise SettingsError(f"{name} means different things in different services")
     return "\n".join(["| variable | default | meaning |", "|---|---|---|", *rows.values()]) + "\n"
+
+
+def described(settings_class: type[BaseSettings], leave_out: Collection[str] = ()) -> Iterator[tuple[str, str, str]]:
+    """Yield (variable, default, meaning) of each field, as text. Where there is no default, it is empty.
+
+    Raises:
+        SettingsError: a field has no description.
+    """
+    for name, field in settings_class.model_fields.items():
+        if name in leave_out:
+            continue
+        if not field.description:
+            raise SettingsError(f"{settings_class.__name__}.{name} has no description")
+        yield variable(name), _default(field), " ".join(field.description.split())
 
 
 def answer(service: str, about: str, settings_class: type[ServiceSettings], example: str, arguments: list[str]) -> int:
@@ -138,15 +151,14 @@ def answer(service: str, about: str, settings_class: type[ServiceSettings], exam
     for name in (*own, *ServiceSettings.model_fields):
         field = settings_class.model_fields[name]
         meaning = textwrap.fill(field.description or "", _WIDTH - 6)
-        default = _default(field).strip("`").replace("(empty)", "")
-        lines += [f"  {variable(name)}={default}", textwrap.indent(meaning, " " * 6)]
+        lines += [f"  {variable(name)}={_default(field)}", textwrap.indent(meaning, " " * 6)]
     print("\n".join(lines))
     return 0
 
 
 def _default(field: FieldInfo) -> str:
     if field.default_factory is not None:
-        return "(the machine's)"
+        return _COMPUTED
     value = field.get_default()
     if isinstance(value, Enum):
         value = value.value
@@ -154,7 +166,7 @@ def _default(field: FieldInfo) -> str:
         value = str(value).lower()
     if isinstance(value, SecretStr):
         value = "" if not value.get_secret_value() else "(secret)"
-    return f"`{_cell(str(value))}`" if value is not None and str(value) else "(empty)"
+    return "" if value is None else str(value)
 
 
 def _cell(text: str) -> str:

@@ -19,7 +19,7 @@ from service_chassis.version import VERSION
 
 from millrace.cli.errors import FAILED, USAGE, CliError
 from millrace.cli.options import Format, Output
-from millrace.cli.output import done
+from millrace.cli.output import done, show
 
 #: Command -> module, name in it, whether it is a group.
 COMMANDS = {
@@ -86,11 +86,14 @@ def application(only: str | None = None) -> typer.Typer:
     return app
 
 
-def settings() -> None:
+def settings(output: Output = Format.TABLE) -> None:
     """Print the reference of every MILLRACE_* variable."""
-    from millrace.settings_page import settings_reference
+    from millrace.settings_page import settings_reference, settings_rows
 
-    typer.echo(settings_reference(), nl=False)
+    if output is Format.TABLE:
+        typer.echo(settings_reference(), nl=False)
+    else:
+        show(settings_rows(), output)
 
 
 def version(output: Output = Format.TABLE) -> None:

@@ -9,7 +9,7 @@ import contextlib
 import json
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from millrace.cli.options import Format
@@ -35,6 +35,19 @@ def show(rows: Sequence[Row] | Row, form: Format, *, columns: Sequence[str] = ()
         cells = [[_cell(row[name]) for name in names] for row in rows]
         for line in table([name.replace("_", " ").upper() for name in names], cells):
             print(line)
+
+
+def show_each(rows: Iterable[Row], form: Format) -> None:
+    """Print rows for programs, as a list of any length: each is printed before the next one is asked for."""
+    number = 0
+    for number, row in enumerate(rows, 1):
+        if form is Format.YAML:
+            show([row], form)
+        else:
+            print(f"{'[' if number == 1 else ','}\n  {json.dumps(row)}", end="")
+    if form is Format.YAML and number:
+        return
+    print("\n]" if number else "[]")
 
 
 def done(sentence: str, row: Row | Sequence[Row], form: Format) -> None:

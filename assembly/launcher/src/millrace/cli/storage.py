@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from millrace.cli.options import Format, Output
-from millrace.cli.output import show
+from millrace.cli.output import show, show_each
+
+if TYPE_CHECKING:
+    from storage_svc.log.inspection.log_dump import Line
 
 storage = typer.Typer(
     help="Check or repair the files of a broker that does not run.", no_args_is_help=True, rich_markup_mode=None
@@ -114,6 +118,7 @@ def dump_log(
         list[Path], typer.Argument(metavar="FILE...", help=".log, .index, .timeindex, .txnindex, .snapshot")
     ],
     deep: Annotated[bool, typer.Option("--deep", help="The records of each batch too.")] = False,
+    output: Output = Format.TABLE,
 ) -> None:
     """Print the content of files of a partition's folder: a line a batch, record or entry.
 
@@ -123,18 +128,38 @@ def dump_log(
     from storage_svc.log.inspection.log_dump import Dump
 
     status = 0
-    for path in paths:
-        _must_exist("dump-log", path)
-        try:
+
+    def rows() -> Iterator[dict[str, Any]]:
+        nonlocal status
+        for path in paths:
+            _must_exist("dump-log", path)
             dump = Dump(path, deep=deep)
-            typer.echo(f"Dumping {path}")
+            if output is Format.TABLE:
+                typer.echo(f"Dumping {path}")
             for line in dump:
-                typer.echo(line)
-        except (DataFolderError, StorageFailure) as error:
-            typer.echo(f"millrace storage dump-log: {error}", err=True)
-            raise typer.Exit(_IMPOSSIBLE) from error
-        status = status or (0 if dump.sound else _FAULTY)
+                if output is Format.TABLE:
+                    typer.echo(str(line))
+                else:
+                    yield _line_row(path, line)
+            status = status or (0 if dump.sound else _FAULTY)
+
+    try:
+        if output is Format.TABLE:
+            for _ in rows():
+                pass
+        else:
+            show_each(rows(), output)
+    except (DataFolderError, StorageFailure) as error:
+        typer.echo(f"millrace storage dump-log: {error}", err=True)
+        raise typer.Exit(_IMPOSSIBLE) from error
     raise typer.Exit(status)
+
+
+def _line_row(path: Path, line: Line) -> dict[str, Any]:
+    row: dict[str, Any] = {"file": str(path), "kind": line.kind, **line.fields}
+    if line.headers:
+        row["headers"] = [{"name": name, "value": value} for name, value in line.headers]
+    return row
 
 
 @storage.command(epilog="Example: millrace storage segments data")

@@ -30,7 +30,7 @@ def partition(tmp_path, folders):
 
 def dump(path, **options):
     dumped = Dump(path, **options)
-    return list(dumped), dumped.sound
+    return list(map(str, dumped)), dumped.sound
 
 
 def test_batches_and_records(partition):
