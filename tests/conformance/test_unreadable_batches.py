@@ -79,6 +79,10 @@ def delete_before(bootstrap: str, plan: Path, topic: str) -> str:
     return run_tool(DELETE, "--bootstrap-server", bootstrap, "--offset-json-file", str(plan))[0]
 
 
+def ours(*arguments: str, kafka: str) -> None:
+    subprocess.run([MILLRACE, *arguments, "--kafka", kafka], check=True, capture_output=True, timeout=60)
+
+
 def verified(data: Path) -> tuple[int, list[str]]:
     """Return the exit status of `millrace storage verify`, and its lines about unreadable batches."""
     done = subprocess.run([MILLRACE, "storage", "verify", str(data)], capture_output=True, text=True, timeout=60)
@@ -108,6 +112,8 @@ def test_the_ways_out(tmp_path: Path) -> None:
         tool(GROUPS, *group, "--reset-offsets", "--to-offset", str(AFTER), "--execute")
         options = ("--topic", "linked", "--group", "g", "--max-messages", "5")
         assert consumed(up.kafka, *options) == ["4", "5", "6", "7", "8"]
+        ours("group", "seek", "g", "--topic", "linked", "--to", "6", "--execute", kafka=up.kafka)
+        assert consumed(up.kafka, *options[:-1], "3") == ["6", "7", "8"]
         # A copy: librdkafka reads linked blocks.
         rows = read(up.kafka, "linked", 0)
         assert [row.value for row in rows] == [str(n) for n in range(9)]
@@ -116,6 +122,9 @@ def test_the_ways_out(tmp_path: Path) -> None:
         # Deletion of everything up to the batch; a topic that is compacted only must allow it for a while.
         assert f"low_watermark: {AFTER}" in delete_before(up.kafka, tmp_path / "plan", "linked")
         options = ("--topic", "linked", "--from-beginning", "--max-messages", "5")
+        assert consumed(up.kafka, *options) == ["4", "5", "6", "7", "8"]
+        ours("topic", "trim-prefix", "copy", "--before", str(AFTER), "-p", "0", "--yes", kafka=up.kafka)
+        options = ("--topic", "copy", "--from-beginning", "--max-messages", "5")
         assert consumed(up.kafka, *options) == ["4", "5", "6", "7", "8"]
         topic = ("--bootstrap-server", up.kafka, "--topic", "broken", "--alter")
         tool(CONFIGS, *topic, "--add-config", "cleanup.policy=compact")
