@@ -316,3 +316,21 @@ def test_an_avro_string_is_text(spark, tmp_path):
     rows = judge(spark, pipe, [whole % each for each in parts])
     assert errors(rows) == [None] + [("decode", "text", "a string is not UTF-8")] * 4
     assert (rows[0]["one"], rows[0]["many"], rows[0]["named"], rows[0]["number"]) == ("ok", ["a", None], {"k": "v"}, 1)
+
+
+@pytest.mark.parametrize(
+    ("text", "read"),
+    [
+        ("2026-01-31T10:00:00", datetime(2026, 1, 31, 10)),
+        ("2026-01-31T10:00:00+02:00", datetime(2026, 1, 31, 8)),
+        ("2026-01-31T10:00:00.123456789Z", datetime(2026, 1, 31, 10, 0, 0, 123456)),
+        ("2026-01", datetime(2026, 1, 1)),
+        ("2026-1-3 4:5:6", datetime(2026, 1, 3, 4, 5, 6)),
+        ("  2026-01-31", datetime(2026, 1, 31)),
+        ("2026-01-31T10:00:00z", None),
+        ("2026-01-31T23:59:60Z", None),
+    ],
+)
+def test_the_texts_that_are_a_time(spark, tmp_path, text, read):
+    (row,) = judge(spark, pipeline(tmp_path), [json.dumps({"id": 1, "at": text}).encode()])
+    assert (row["at"] if row["_error"] is None else None) == read
