@@ -39,9 +39,20 @@ def cpu_seconds(pids: Iterable[int]) -> float:
 
 def memory_bytes(pid: int) -> tuple[int, int]:
     """Return RSS and PSS."""
+    kinds = _resident(pid)
+    return kinds["Rss:"], kinds["Pss:"]
+
+
+def memory_kinds(pid: int) -> tuple[int, int]:
+    """Return the resident bytes of anonymous memory, and those of mapped files and shared memory."""
+    kinds = _resident(pid)
+    return kinds["Anonymous:"], kinds["Rss:"] - kinds["Anonymous:"]
+
+
+def _resident(pid: int) -> dict[str, int]:
+    """Return the rows of the kernel's summary of a process's memory, in bytes."""
     lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
-    kilobytes = {line.split()[0]: int(line.split()[1]) for line in lines[1:]}
-    return kilobytes["Rss:"] << 10, kilobytes["Pss:"] << 10
+    return {line.split()[0]: int(line.split()[1]) << 10 for line in lines[1:]}
 
 
 def wake_ups(pids: Iterable[int]) -> int:
