@@ -25,9 +25,13 @@ async def started(path: Path, **settings: Any) -> Storage:
 
 
 def kill(storage: Storage) -> None:
-    """Leave the folder as a process that is killed does: its lock is free, nothing is synced or completed."""
+    """Leave the folder as a process that is killed does: its files are closed, nothing is synced or completed."""
     os.close(storage.logs._lock)
     storage.logs._lock = -1
+    storage.logs.files.give_back_reserve()
+    for log in storage.logs.logs.values():
+        for segment in log.segments:
+            segment.close()
 
 
 async def produce(storage: Storage, topic: str, values: Iterable[bytes], key: bytes | None = None) -> list[int]:
