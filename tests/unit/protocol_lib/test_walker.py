@@ -185,6 +185,35 @@ def test_sums_of_more_than_64_bits_are_refused(form, delta):
         form(body, 2, base, 0).check(ALL)
 
 
+@FORM
+def test_an_offset_delta_of_more_than_32_bits_is_refused(form):
+    start = b"\0\0"
+    for delta, fault in (
+        (write_signed(2**31), "an offset delta of more than 32 bits"),
+        (b"\xff" * 9 + b"\x03", "a varint of more than 64 bits"),
+    ):
+        rest = start + delta + b"\x01\x01\0"
+        with pytest.raises(MalformedRecord, match=fault):
+            form(write_signed(len(rest)) + rest, 1, 0, 0).check(ALL)
+
+
+@FORM
+def test_more_headers_than_bytes_are_refused_at_once(form):
+    rest = b"\0\0\0\x01\x01" + write_signed(2) + b"\0\x01\0"
+    with pytest.raises(MalformedRecord, match="2 record headers in 3 bytes"):
+        form(write_signed(len(rest)) + rest, 1, 0, 0).check(ALL)
+
+
+@FORM
+def test_a_record_is_as_long_as_it_says(form):
+    first, second = body_of([Record(0, 0, None, None)]), body_of([Record(1, 0, None, None)])
+    for change in (1, -1):
+        with pytest.raises(MalformedRecord, match="record 0: a record is not as long as it says"):
+            form(write_signed(len(first) - 1 + change) + first[1:] + second, 2, 0, 0).check(ALL)
+    with pytest.raises(MalformedRecord, match="record 0: a record of 7 bytes where 6 are left"):
+        form(write_signed(7) + first[1:], 1, 0, 0).check(ALL)
+
+
 def test_a_compiled_form_of_another_source_is_not_used(tmp_path):
     """A developer may change the source, and mutants are made of it."""
     copy = tmp_path / "protocol_lib" / "records"

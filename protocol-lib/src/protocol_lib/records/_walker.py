@@ -35,8 +35,8 @@ class RecordWalker:
         base_timestamp: int,
         append_time: int | None = None,
         *,
-        earliest: int = _MIN,
-        latest: int = _MAX,
+        earliest: int | None = None,
+        latest: int | None = None,
         keys_required: bool = False,
         faults_max: int = 1000,
     ) -> None:
@@ -53,8 +53,8 @@ class RecordWalker:
         self._base_timestamp = base_timestamp
         self._has_append_time = append_time is not None
         self._append_time = append_time or 0
-        self._earliest = min(max(earliest, _MIN), _MAX)
-        self._latest = min(max(latest, _MIN), _MAX)
+        self._earliest = _MIN if earliest is None else min(max(earliest, _MIN), _MAX)
+        self._latest = _MAX if latest is None else min(max(latest, _MIN), _MAX)
         self._keys_required = keys_required
         self._faults_max = faults_max
         self.index = 0
@@ -102,7 +102,7 @@ class RecordWalker:
             while True:
                 if left == _BETWEEN:
                     if index == count:
-                        if position != size:
+                        if position != size:  # mutant: walker-bytes-after-last
                             raise MalformedRecord(f"{size - position} bytes after the last record", index)
                         self.is_over = True
                         break
@@ -119,7 +119,7 @@ class RecordWalker:
                         else:
                             number, position = number & 0x7F | byte << 7, position + 1
                     room = size - position
-                    if number & 1 or number >> 1 > room:
+                    if number & 1 or number >> 1 > room:  # mutant: walker-length-in-rest
                         _refuse(f"a record of {unzigzag(number)} bytes where {room} are left", index)
                     end = position + (number >> 1)
                     number = view[position + 1]
@@ -139,10 +139,11 @@ class RecordWalker:
                             number, position = self._read_on(position, number)
                         else:
                             number, position = number & 0x7F | byte << 7, position + 1
-                        if number > 0xFFFFFFFF:
+                        if number > 0xFFFFFFFF:  # mutant: walker-offset-delta-bits
                             _refuse("an offset delta of more than 32 bits", index)
                     offset_delta = (number >> 1) ^ -(number & 1)
                     offset = self._base_offset
+                    # mutant: walker-offset-sum
                     if offset > _MAX - offset_delta if offset_delta > 0 else offset < _MIN - offset_delta:
                         _refuse_sum("offset", offset, offset_delta, index)
                     offset += offset_delta
@@ -150,10 +151,11 @@ class RecordWalker:
                         timestamp = self._append_time
                     else:
                         timestamp = self._base_timestamp
+                        # mutant: walker-timestamp-sum
                         if timestamp > _MAX - delta if delta > 0 else timestamp < _MIN - delta:
                             _refuse_sum("timestamp", timestamp, delta, index)
                         timestamp += delta
-                    if offset_delta != index:
+                    if offset_delta != index:  # mutant: walker-in-order
                         self.in_order = False
                     number = view[position]
                     position += 1
@@ -197,7 +199,7 @@ class RecordWalker:
                         if number > 0x7F:
                             number, position = self._read_on(position, number)
                         room = end - position if end > position else 0
-                        if number & 1 or number >> 1 > room >> 1:
+                        if number & 1 or number >> 1 > room >> 1:  # mutant: walker-header-count
                             _refuse(f"{unzigzag(number)} record headers in {room} bytes", index)
                     left = number >> 1
                 while left > 0:
@@ -234,10 +236,11 @@ class RecordWalker:
                             self._headers.append((name, data[content_at:position]))
                     left -= 1
                 if left > 0:
+                    # mutant: walker-resumes-in-record
                     self._begun = (start, end, offset, timestamp, key_at, key_size, value_at, value_size)
                     break
                 left = _BETWEEN
-                if position != end:
+                if position != end:  # mutant: walker-exact-end
                     _refuse("a record is not as long as it says", index)
                 if mode == _READ:
                     record = object.__new__(kind)
@@ -259,7 +262,7 @@ class RecordWalker:
                     if value_size < 0:
                         tombstones.append(index)
                 else:
-                    if timestamp > self.max_timestamp:
+                    if timestamp > self.max_timestamp:  # mutant: walker-first-of-largest
                         self.max_timestamp = timestamp
                         self.max_timestamp_offset = offset
                     if key_size < 0 and self._keys_required:
@@ -294,7 +297,7 @@ class RecordWalker:
         while True:
             position += 1
             byte = self._view[position]
-            if shift == 63 and byte > 1:
+            if shift == 63 and byte > 1:  # mutant: walker-varint-bits
                 raise DecodeError("a varint of more than 64 bits, or of more than 10 bytes")
             value |= (byte & 0x7F) << shift
             if byte < 0x80:
