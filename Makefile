@@ -101,6 +101,7 @@ FUZZ_RUNS ?= 100000
 fuzz: setup
 	$(BIN)/pip install --quiet -r requirements/fuzz.txt
 	$(BIN)/python tests/fuzz/fuzz.py $(FUZZ_RUNS)
+	$(BIN)/python tests/fuzz/sanitized_walker.py
 
 bench: setup
 	$(BIN)/python bench/side_by_side.py $(if $(QUICK),--quick,--publish)
