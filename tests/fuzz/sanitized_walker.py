@@ -71,7 +71,7 @@ def walk(module: Path, seconds: float) -> int:
     compiled = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(compiled)
     assert compiled.COMPILED_FROM
-    draw = random.Random(time.time_ns())
+    draw = random.Random()
     walks = 0
     until = time.monotonic() + seconds
     for body, count in bodies(draw):

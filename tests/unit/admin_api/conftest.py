@@ -102,8 +102,9 @@ class Stack:
             text = text.replace(here, there)
         return json.loads(text)
 
-    def create_topic(self, name: str, partitions: int = 1) -> None:
-        body = {"topic_name": name, "partitions_count": partitions}
+    def create_topic(self, name: str, partitions: int = 1, **configs: str) -> None:
+        entries = [{"name": key.replace("_", "."), "value": value} for key, value in configs.items()]
+        body = {"topic_name": name, "partitions_count": partitions, "configs": entries}
         answer = self.http.post(f"{self.cluster}/topics", json=body)
         assert answer.status_code == 201, answer.text
 

@@ -122,7 +122,7 @@ async def test_each_batch_that_cannot_be_read_ends_a_long_turn(reader: Any, monk
 
 async def test_readers_share_the_turns_of_long_requests(monkeypatch: pytest.MonkeyPatch) -> None:
     """One of twenty readers goes on in a turn of the event loop when the time of all is over."""
-    monkeypatch.setattr(limits, "_TURN_S", 0.0)
+    monkeypatch.setattr(limits, "_STEP_S", 0.0)
     went_on: list[int] = []
     async with _turns() as turns:
 
@@ -135,7 +135,7 @@ async def test_readers_share_the_turns_of_long_requests(monkeypatch: pytest.Monk
 
 
 async def test_a_large_record_of_a_download_is_made_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "_TURN_S", 0.0)
+    monkeypatch.setattr(limits, "_STEP_S", 0.0)
     log = ScriptedLog({0: [_batch(0, bytes(2_000_000))]})
     seen: set[int] = set()
     text = bytearray()

@@ -143,7 +143,7 @@ def test_a_header_with_a_name_of_bytes_hides_no_record(stack: Stack) -> None:
 
 
 def test_a_record_that_is_too_large_to_be_shown(stack: Stack) -> None:
-    stack.create_topic("large")
+    stack.create_topic("large", max_message_bytes="2000000")
     batch = build_batch([Record(0, 1, None, bytes(17_000_000))], codec=Codec.GZIP)
     for each in (batch, build_batch([Record(0, 1, None, b"v")])):
         stack.append_batch("large", 0, each)
