@@ -11,7 +11,7 @@ from collections import deque
 from typing import Final, NamedTuple
 
 from protocol_lib.errors import DecodeError
-from protocol_lib.records.compression import Codec, decompress
+from protocol_lib.records.compression import Codec, DecompressedTooLarge, decompress
 from protocol_lib.records.header import CODEC_MASK, HEADER_SIZE, LOG_APPEND_TIME, MAGIC
 from protocol_lib.records.lz4_frame import for_java
 from protocol_lib.records.walker import RecordWalker
@@ -41,18 +41,24 @@ class UnreadableBatches:
         self._start_offset = start_offset
         self.named: list[Unreadable] = []
         self.count = 0
+        #: The last offset of the last one, -1 without any.
+        self.last_offset = -1
 
     def check(self, position: int, header: Header, batch: memoryview) -> None:
         """Open a batch whose CRC is right, unless all its records are deleted, and note it if that fails."""
         if header.last_offset < self._start_offset or (reason := unreadable_reason(header, batch)) is None:
             return
         self.count += 1
+        self.last_offset = header.last_offset
         if len(self.named) < NAMED_MAX:
             self.named.append(Unreadable(position, header.base_offset, header.last_offset, reason))
 
 
 def unreadable_reason(header: Header, batch: memoryview) -> str | None:
-    """Return why clients cannot read the records of a whole batch; None if they can."""
+    """Return why clients cannot read the records of a whole batch; None if they can.
+
+    One that decompresses to more than DECOMPRESSED_BYTES_MAX is not judged: None.
+    """
     try:
         if header.magic != MAGIC:
             deque(records_of(batch), maxlen=0)
@@ -67,6 +73,8 @@ def unreadable_reason(header: Header, batch: memoryview) -> str | None:
         walker = RecordWalker(body, count, header.base_offset, header.base_timestamp, append_time)
         while walker.check(_STEPS):
             pass
+    except DecompressedTooLarge:
+        return None  # larger than what is opened here, as `max.message.bytes` allows: not judged
     except DecodeError as error:
         return str(error)
     return None

@@ -3,7 +3,8 @@
     job     {"folder": path, "segments": [[base offset, bytes], …], "start_offset": the log start,
              "end_offset": the offset after their last record, "bytes_per_second": 0 for no limit}
     found   {"segment": base offset, "file_id": inode, "bytes": size, "damaged": whether `look` will find damage,
-             "unreadable": number of batches whose records clients cannot read, "named": the first of them}
+             "unreadable": number of batches whose records clients cannot read, "named": the first of them,
+             "unreadable_end": the last offset of the last of them}
             for each segment that is there as the job says, then {"done": true}; or {"failed": reason}
 
 Length, CRC and position of each batch are checked, and its records are read as clients read them. A segment in which
@@ -159,6 +160,7 @@ def _work(job: dict[str, Any], stopped: Callable[[], bool]) -> Iterator[dict[str
                 "damaged": found.damaged,
                 "unreadable": unreadable.count,
                 "named": unreadable.named,
+                "unreadable_end": unreadable.last_offset,
             }
         yield {"done": True}
     except (Stopped, StorageFailure) as error:

@@ -216,7 +216,7 @@ class Scrubber:
                 self.totals.bytes_read += message["bytes"]
                 if message["damaged"]:
                     damaged.append(message["segment"])
-                unreadable.add(message["unreadable"], message["named"])
+                unreadable.add(message["unreadable"], message["named"], message["unreadable_end"])
         except (OSError, ValueError) as error:  # ValueError: `stop` has closed the pipe
             _log.warning("log not scrubbed", log=log.folder, reason=str(error))
             await self._end_helper()
@@ -314,7 +314,7 @@ class _UnreadableOfLog:
         self._count = self._named = 0
         self._last_offset = -1
 
-    def add(self, count: int, named: list[Unreadable]) -> None:
+    def add(self, count: int, named: list[Unreadable], last_offset: int) -> None:
         """Add those of one segment."""
         log = self._log
         for _, offset, last_offset, reason in named[: NAMED_MAX - self._named]:
@@ -328,8 +328,7 @@ class _UnreadableOfLog:
                 reason=reason,
             )
         self._count += count
-        if named:
-            self._last_offset = named[-1][2]
+        self._last_offset = max(self._last_offset, last_offset)
 
     def note(self, totals: ScrubTotals) -> None:
         """Put them into the totals, in the place of those of the scrub before."""

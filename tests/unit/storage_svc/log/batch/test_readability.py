@@ -14,6 +14,7 @@ from protocol_lib.records.control import ControlType, EndTransactionMarker, buil
 from protocol_lib.records.header import HEADER, HEADER_SIZE, LOG_OVERHEAD
 from protocol_lib.records.legacy import Message, build_message_set, write_message
 from protocol_lib.records.record import Record
+from storage_svc.log.batch import readability
 from storage_svc.log.batch.header import Header, message_header, unpack_header
 from storage_svc.log.batch.readability import NAMED_MAX, UnreadableBatches, unreadable_reason
 
@@ -103,4 +104,11 @@ def test_batches_from_the_log_start_on_count_and_some_are_named() -> None:
     assert noted(44)().named == [(0, 40, 44, "3 bytes after the last record")]
     assert noted(45)().count == 0
     many = noted(0, NAMED_MAX + 2)()
-    assert (many.count, len(many.named)) == (NAMED_MAX + 2, NAMED_MAX)
+    assert (many.count, len(many.named), many.last_offset) == (NAMED_MAX + 2, NAMED_MAX, 44)
+    assert noted(45)().last_offset == -1
+
+
+def test_a_batch_that_becomes_too_large_to_open_is_not_judged(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`max.message.bytes` may allow it, and clients read it."""
+    monkeypatch.setattr(readability, "decompress", lambda codec, block: decompress(codec, block, 100))
+    assert reason(build_batch(RECORDS, base_offset=40, codec=Codec.GZIP)) is None
