@@ -59,9 +59,6 @@ DIFFERENCES = (
         "offsets of old clients are made right; Kafka means to, and fails over records that it has skipped",
     ),
     Difference(
-        r".*: timestamp of more than 64 bits", (0,), (32,), "Kafka wraps around, where the broker's clock counts anyway"
-    ),
-    Difference(
         r".*: log append time by the producer", (0,), (32,), "only the broker's clock sets that bit, as before Kafka 4"
     ),
     Difference(r"plain: length of six bytes", (-1,), (87,), "a malformed record is 87; Kafka trips over this one"),

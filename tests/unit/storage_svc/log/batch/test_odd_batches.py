@@ -1,4 +1,4 @@
-"""The answers to batches that are odd inside, in every codec; tests/conformance has the same ones beside Kafka."""
+"""The answers to batches that are odd inside, in every codec; tests/conformance sends the same ones to Kafka too."""
 
 from __future__ import annotations
 
@@ -92,6 +92,12 @@ def test_odd_records(policy: str) -> None:
     table = RECORD_ANSWERS | (KEYLESS if policy == "compact" else {})
     expected = {name: table.get(name.partition(": ")[2], (87, ())) for name in RECORDS}
     assert answers(RECORDS, cleanup_policy=policy) == expected
+
+
+def test_times_of_records_do_not_count_under_log_append_time() -> None:
+    expected = {name: (0, ()) for name in RECORDS if "timestamp" in name and "eleven bytes" not in name}
+    found = answers({name: RECORDS[name] for name in expected}, message_timestamp_type="LogAppendTime")
+    assert found == expected
 
 
 def test_odd_streams() -> None:
