@@ -1,7 +1,7 @@
 """Compiles the walker of records while the package is built, where a C compiler is; without one it runs interpreted.
 
-An editable install gets the compiled module beside its source, a wheel gets it inside and is for this platform then. In
-the module stands the digest of its source, so that it is not used with another one.
+An editable install gets the compiled module next to its source, a wheel gets it inside and is for this platform then.
+In the module stands the digest of its source, so that it is not used with another one.
 """
 
 import hashlib

@@ -68,7 +68,7 @@ def log(folder: Path, unreadable: bytes) -> None:
 
 
 def consumed(bootstrap: str, *options: str) -> list[str]:
-    """Return the values that a Java consumer prints, in a JVM of its own, as the tool counts in a static field."""
+    """Return the values that a Java consumer prints, in another JVM, as the tool counts in a static field."""
     command = [*JVM, "-cp", libraries(), CONSUMER, "--bootstrap-server", bootstrap, "--timeout-ms", "6000", *options]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     return [line for line in done.stdout.splitlines() if line.isdigit()]

@@ -2,7 +2,7 @@
 
 `python tests/fuzz/sanitized_walker.py [SECONDS]` compiles it into a temporary folder with gcc's libasan, and walks for
 so many seconds in another process: a read outside of a buffer ends that with a report. Without gcc or its libasan the
-run is skipped, and says why. Each buffer is an allocation of its own (PYTHONMALLOC=malloc), so that the byte after it
+run is skipped, and says why. Each buffer is a separate allocation (PYTHONMALLOC=malloc), so that the byte after it
 is watched.
 """
 

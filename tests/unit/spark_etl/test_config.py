@@ -221,7 +221,7 @@ def test_two_sinks_of_one_table_are_refused(tmp_path):
 
 
 def test_relative_places_count_from_the_file(tmp_path, monkeypatch):
-    """A checkpoint where an earlier build kept it, counted from the working folder, is not left behind."""
+    """A checkpoint where an earlier build kept it, counted from the working folder, is found, and the run refused."""
     folder, work = tmp_path / "pipelines", tmp_path / "work"
     folder.mkdir()
     work.mkdir()

@@ -30,7 +30,7 @@ timestamp does not fit into 64 bits. The walker is of no use then but for its li
 OverflowError for an offset or a time of more than 64 bits, DecodeError for a count that is negative or of more than 31.
 
 The source runs interpreted, or is compiled by the build where a C compiler is: 30 times as fast. A compiled form of
-another source than the one beside it is not used.
+another source than the one next to it is not used.
 """
 
 from __future__ import annotations

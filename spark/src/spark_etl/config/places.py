@@ -1,7 +1,7 @@
 """Relative places of a pipeline file: they count from the folder of the file, as its schemas do.
 
 Earlier builds counted them from the working folder. A place that is only there is refused: a checkpoint at another one
-would begin anew, and write all rows again.
+would begin again, and write all rows again.
 """
 
 import os.path

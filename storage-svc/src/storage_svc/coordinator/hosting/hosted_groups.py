@@ -74,7 +74,7 @@ class HostedGroups:
     async def install(self, partition: int, loaded: LoadedPartition, is_lost: Callable[[], bool]) -> None:
         """Host the groups of an offsets partition, some in a turn; each is whole from the beginning.
 
-        Nobody may call for a group of the partition meanwhile. No more are hosted once `is_lost`.
+        Nobody may call for a group of the partition until this is done. No more are hosted once `is_lost`.
         """
         if is_lost():
             return

@@ -36,7 +36,7 @@ _LENGTH_MIN: Final = 14
 _CODEC_MAX: Final = 4
 #: Length, attributes, two deltas, two lengths and a count, of a byte each.
 _RECORD_BYTES_MIN: Final = 7
-#: The attributes that a header keeps when it is written anew.
+#: The attributes that a rewritten header keeps.
 _MEANINGFUL: Final = 0x7F
 _SPECIAL: Final = LOG_APPEND_TIME | CONTROL
 #: The first Produce version that may carry zstd (KIP-110).

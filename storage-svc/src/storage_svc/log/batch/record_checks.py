@@ -37,7 +37,7 @@ TOO_SLOW: Final = Refusal(ErrorCode.UNKNOWN_SERVER_ERROR, "the batch was not ope
 _DECOMPRESSED_BYTES_MIN: Final = 16 << 20
 _TIME_MIN: Final = -(2**63)
 _TIME_MAX: Final = 2**63 - 1
-#: Attributes that a rewritten header keeps, beside the codec.
+#: Attributes that a rewritten header keeps, apart from the codec.
 _ATTRIBUTES: Final = TRANSACTIONAL | DELETE_HORIZON
 
 
