@@ -96,7 +96,13 @@ class Life:
         assert [self.folder.logs["kept", index].log_end_offset for index in range(2)] == [1, 1]
         folders = {name for name, is_folder, _ in self.disk.entries("/data") if is_folder and "-delete" not in name}
         partitions = {name for name in folders if is_partition(self.disk, f"/data/{name}")}
-        assert partitions == {f"{name}-{index}" for name, index in self.folder.logs}
+        assert partitions == folders == {f"{name}-{index}" for name, index in self.folder.logs}
+        assert [
+            name
+            for folder in folders
+            for name, _, _ in self.disk.entries(f"/data/{folder}")
+            if name.endswith((".tmp", ".swap", ".cleaned"))
+        ] == []
         assert self.catalog.deletions() == {}
         return there
 

@@ -23,6 +23,9 @@ from storage_svc.log.errors import DataFolderInUse, DiskFull, NotNow, NotThere, 
 
 Buffer = bytes | memoryview
 
+#: A small file has this after its name until it is whole.
+TEMPORARY_SUFFIX: Final = ".tmp"
+
 _IOV_MAX: Final = 1024
 _MAP_READ: Final = 256 << 10
 #: The least part of a file that Linux reads ahead.
@@ -370,7 +373,7 @@ class Files:
         """Replace the file as a whole: even a crash leaves the old content or the new one; with `sync` the new one from
         then on.
         """
-        temporary = path + ".tmp"
+        temporary = path + TEMPORARY_SUFFIX
         self.write_file(temporary, data, sync=sync)  # mutant: checkpoint-synced
         self.rename(temporary, path)
         if sync:

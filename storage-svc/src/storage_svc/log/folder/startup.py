@@ -1,7 +1,8 @@
 """The first steps with a data folder: check whose it is, and open every partition's log in it.
 
-The clean-shutdown marker goes first, so that a crash from then on counts as one. Then deleted folders go, and each
-partition is recovered with the offsets that the checkpoints promise.
+The clean-shutdown marker goes first, so that a crash from then on counts as one. Then deleted folders go, and
+temporary files and half-made folders that a kill left. Each partition is recovered with the offsets that the
+checkpoints promise.
 """
 
 from __future__ import annotations
@@ -18,14 +19,15 @@ from service_chassis import logs
 
 from storage_svc.log.config import LogConfig
 from storage_svc.log.disk import checkpoints
-from storage_svc.log.disk.files import Files
+from storage_svc.log.disk.checkpoint_seal import SEAL_SUFFIX
+from storage_svc.log.disk.files import TEMPORARY_SUFFIX, Files
 from storage_svc.log.errors import DataFolderError, Refused, StorageFailure
 from storage_svc.log.folder import system_run
 from storage_svc.log.folder.checkpoint_store import CheckpointStore
 from storage_svc.log.folder.deleted_folders import is_deleted
 from storage_svc.log.partition.environment import LogEnvironment
 from storage_svc.log.partition.partition_log import PartitionLog
-from storage_svc.log.recovery.partition_folder import is_partitions, listing, partition_of
+from storage_svc.log.recovery.partition_folder import is_half_made, is_partitions, listing, partition_of
 from storage_svc.log.recovery.recovery import Known, Recovery
 from storage_svc.topic_partition import TopicPartition
 
@@ -34,6 +36,24 @@ _RECOVERY_THREADS: Final = 2
 _RECOVERY_SHARE: Final = 4
 _COPY_SUFFIX: Final = ".copy"
 _CHECKSUM: Final = "crc32c"
+_CHECKPOINTS: Final = (
+    checkpoints.RECOVERY_POINT,
+    checkpoints.LOG_START,
+    checkpoints.HIGH_WATERMARK,
+    checkpoints.CLEANED,
+)
+#: The small files of the data folder while they are replaced.
+_TEMPORARY: Final = frozenset(
+    name + TEMPORARY_SUFFIX
+    for name in (
+        checkpoints.META_PROPERTIES,
+        checkpoints.META_PROPERTIES + _COPY_SUFFIX,
+        checkpoints.LAST_SCRUB,
+        checkpoints.CLEAN_SHUTDOWN,
+        *_CHECKPOINTS,
+        *(name + SEAL_SUFFIX for name in _CHECKPOINTS),
+    )
+)
 
 _log = logs.get(__name__)
 
@@ -168,6 +188,8 @@ def open_logs(
     candidates: list[_Candidate] = []
     for name, is_folder, _ in files.entries(root):
         if not is_folder:
+            if name in _TEMPORARY:
+                _remove_temporary(files, f"{root}/{name}")
             continue
         if is_deleted(name):
             _remove_deleted(files, f"{root}/{name}")
@@ -197,12 +219,27 @@ def _remove_deleted(files: Files, folder: str) -> None:
         _log.error("deleted folder not removed", path=folder, reason=str(error))
 
 
-def _is_ours(candidate: _Candidate, sizes: Mapping[str, int]) -> bool:
+def _remove_temporary(files: Files, path: str) -> None:
+    try:
+        files.unlink(path)
+    except StorageFailure as error:  # the next replacement of the file writes it again
+        _log.warning("temporary file not removed", path=path, reason=str(error))
+
+
+def _is_ours(files: Files, candidate: _Candidate, sizes: Mapping[str, int]) -> bool:
     """Return whether a folder with a partition's name is one: it names its topic, has a segment or had one."""
     if is_partitions(sizes) or (candidate.is_known_topic and candidate.has_checkpoint):
         return True
-    if not candidate.is_known_topic:
-        _log.warning("folder left alone: it holds no partition", path=candidate.folder)
+    if candidate.is_known_topic:
+        return False
+    try:
+        if is_half_made(files, candidate.folder):  # mutant: half-made-folder-removed
+            files.remove_tree(candidate.folder)
+            _log.info("folder of a creation that was cut off removed", path=candidate.folder)
+            return False
+    except StorageFailure as error:
+        _log.error("half-made folder not removed", path=candidate.folder, reason=str(error))
+    _log.warning("folder left alone: it holds no partition", path=candidate.folder)
     return False
 
 
@@ -252,7 +289,7 @@ def _run(files: Files, candidate: _Candidate) -> PartitionLog | None:
         if not candidate.is_known_topic:
             return None
         sizes = None
-    if sizes is not None and not _is_ours(candidate, sizes):
+    if sizes is not None and not _is_ours(files, candidate, sizes):
         return None
     recovery = candidate.recovery
     try:

@@ -14,8 +14,9 @@ Rules, in order:
    that they replace are gone already
 2. the segments that the other `.swap` segments cover go, and those take their place
 3. index files without a log go
+4. small files whose replacement was cut off go (`Files.replace_file`)
 
-Other names are left alone.
+Other names are left alone. A folder that holds nothing else is one whose creation was cut off.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ from typing import Final
 from service_chassis import logs
 
 from storage_svc.log.batch.header import headers
-from storage_svc.log.disk.checkpoints import PARTITION_METADATA
-from storage_svc.log.disk.files import Files
+from storage_svc.log.disk.checkpoints import LEADER_EPOCHS, PARTITION_METADATA
+from storage_svc.log.disk.files import TEMPORARY_SUFFIX, Files
 from storage_svc.log.producers.snapshot_file import SNAPSHOT_SUFFIX
 from storage_svc.log.segment_names import (
     CLEANED_SUFFIX,
@@ -110,6 +111,15 @@ def is_partitions(sizes: Mapping[str, int]) -> bool:
     )
 
 
+def is_half_made(files: Files, folder: str) -> bool:
+    """Return whether a folder holds no more than a kill leaves of a partition's creation that had no topic yet.
+
+    Raises:
+        StorageFailure: it cannot be read.
+    """
+    return all(_is_temporary(name) and not is_folder for name, is_folder, _ in files.entries(folder))
+
+
 def tidy(files: Files, folder: str, sizes: Mapping[str, int]) -> FolderContents:
     """Finish or undo the steps that a crash cut short, remove leftovers, and return the content of the folder.
 
@@ -123,7 +133,9 @@ def tidy(files: Files, folder: str, sizes: Mapping[str, int]) -> FolderContents:
         sizes = listing(files, folder)
     found = contents(sizes)
     for name in found.left_over:
-        if any(_is_data(name, suffix) for suffix in SUFFIXES):
+        if _is_temporary(name):
+            files.unlink(f"{folder}/{name}")
+        elif any(_is_data(name, suffix) for suffix in SUFFIXES):
             _log.warning("index without a log removed", path=f"{folder}/{name}")
             files.unlink(f"{folder}/{name}")
     return found
@@ -136,6 +148,8 @@ def contents(sizes: Mapping[str, int]) -> FolderContents:
     of_segments: list[tuple[str, str, int]] = []
     left_over: list[str] = []
     for name, size in sizes.items():
+        if _is_temporary(name):
+            left_over.append(name)
         if not _has_offset(name):
             continue
         suffix, base = name[_STEM_LENGTH:], int(name[:_STEM_LENGTH])
@@ -154,6 +168,14 @@ def contents(sizes: Mapping[str, int]) -> FolderContents:
         {base for _, suffix, base in of_segments if suffix not in _OF_TRANSACTIONS and base in logs},
         left_over + [name for name, _, base in of_segments if base not in logs],
     )
+
+
+def _is_temporary(name: str) -> bool:
+    """Return whether a file of a partition has this name while it is replaced."""
+    if not name.endswith(TEMPORARY_SUFFIX):
+        return False
+    replaced = name.removesuffix(TEMPORARY_SUFFIX)
+    return replaced in (PARTITION_METADATA, LEADER_EPOCHS) or any(_is_data(replaced, each) for each in _OF_TRANSACTIONS)
 
 
 def _finish_swaps(files: Files, folder: str, names: set[str]) -> None:

@@ -176,6 +176,10 @@ def test_leftovers(crashed, folders, read_all):
     (folder / f"{0:020d}.log.cleaned").write_bytes(b"half")
     (folder / f"{0:020d}.log.swap").write_bytes(b"not to be used: its .cleaned is there")
     (folder / f"{77:020d}.index").write_bytes(bytes(8))
+    for name in ("partition.metadata", "leader-epoch-checkpoint", f"{0:020d}.txnindex", f"{0:020d}.txnindex.crc32c"):
+        (folder / f"{name}.tmp").write_bytes(b"half")
+    for name in ("meta.properties", "last-scrub", "replication-offset-checkpoint.crc32c"):
+        (path / f"{name}.tmp").write_bytes(b"half")
     (path / "gone-0.0123-delete").mkdir()
     (path / "gone-0.0123-delete" / "x").write_bytes(b"x")
     _, log = reopened(folders, path)
@@ -186,6 +190,21 @@ def test_leftovers(crashed, folders, read_all):
         "partition.metadata",
     }
     assert not (path / "gone-0.0123-delete").exists()
+    assert list(path.glob("*.tmp")) == []
+
+
+def test_a_half_made_folder_goes_and_a_foreign_one_is_named(crashed, folders, capsys):
+    path, _ = crashed
+    (path / "half-0").mkdir()
+    (path / "half-0" / "partition.metadata.tmp").write_bytes(b"version: 0\n")
+    (path / "empty-7").mkdir()
+    (path / "foreign-1").mkdir()
+    (path / "foreign-1" / "notes.tmp").write_bytes(b"")
+    (path / "foreign-2" / "partition.metadata.tmp").mkdir(parents=True)
+    reopened(folders, path)
+    assert sorted(each.name for each in path.iterdir() if each.is_dir()) == ["foreign-1", "foreign-2", "t-0"]
+    warned = capsys.readouterr().err
+    assert [name in warned for name in ("foreign-1", "foreign-2", "half-0", "empty-7")] == [True, True, False, False]
 
 
 def test_leftovers_with_names_that_are_no_offsets(crashed, folders, read_all):
