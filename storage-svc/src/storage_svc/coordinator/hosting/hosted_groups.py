@@ -7,7 +7,7 @@ once. One that did is deleted from the log, too, when its last offset has expire
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict
+from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import chain
@@ -31,8 +31,8 @@ from storage_svc.coordinator.stored.records import encode, encode_group_key, enc
 from storage_svc.topic_partition import TopicPartition
 from storage_svc.transaction_ports import Marker
 
-#: Groups and members that are hosted in one turn of the event loop: 3 ms.
-INSTALLED_TOGETHER_MAX: Final = 200
+#: Groups and members that one turn of the event loop hosts, forgets or tells of a change: 3 ms.
+TOGETHER_MAX: Final = 200
 _NO_GROUP = GroupMetadataValue(protocol_type="", generation=0, protocol=None, leader=None, members=())
 
 
@@ -51,12 +51,15 @@ class HostedGroups:
         self._offsets_log = offsets_log
         self._limits = limits
         self._now_ms = wall_clock_ms
-        self._deadlines = CommitDeadlines(asyncio.get_running_loop(), offsets_commit_timeout_ms)
+        self._loop = asyncio.get_running_loop()
+        self._deadlines = CommitDeadlines(self._loop, offsets_commit_timeout_ms)
         self.by_id: dict[str, HostedGroup] = {}
         #: The offsets of open transactions, by partition of the offsets topic.
         self.pending = PendingMemory(pending_bytes_max)
         self._opened: defaultdict[int, OpenCommits] = defaultdict(partial(OpenCommits, self.pending))
         self.performer = Performer(self.by_id, offsets_log, wall_clock_ms)
+        #: The groups of which some promises may not hold any more, in the order in which they are looked at.
+        self._doubted: OrderedDict[str, HostedGroup] = OrderedDict()
 
     def host(self, group_id: str) -> HostedGroup:
         """Return the group; a new classic one if it is not there."""
@@ -82,7 +85,7 @@ class HostedGroups:
         opened.count_in(self.pending)
         work = 0
         for group_id in dict.fromkeys(chain(loaded.consumer_groups, loaded.groups, loaded.offsets, opened.groups)):
-            if work >= INSTALLED_TOGETHER_MAX:
+            if work >= TOGETHER_MAX:
                 work = 0
                 await asyncio.sleep(0)
                 if is_lost():  # mutant: lost-partition-not-hosted
@@ -100,22 +103,46 @@ class HostedGroups:
         return Group.restore(group_id, loaded.groups.get(group_id, _NO_GROUP), self._limits, self._now_ms())
 
     def unload(self, partition: int) -> int:
-        """Forget the groups of an offsets partition and return their number.
+        """Begin to forget the groups of an offsets partition that is lost, some in a turn; return their number.
 
         Every parked call is answered NOT_COORDINATOR: its client looks for the coordinator.
         """
         if (opened := self._opened.pop(partition, None)) is not None:
             opened.count_in(PendingMemory())
-        gone = [hosted for hosted in self.by_id.values() if hosted.partition == partition]
-        for hosted in gone:
-            del self.by_id[hosted.group.group_id]
-            self.performer.send(hosted, Removed(ErrorCode.NOT_COORDINATOR))
-        return len(gone)
+        gone = deque(hosted for hosted in self.by_id.values() if hosted.partition == partition)
+        count = len(gone)
+        self._unload_some(gone)
+        return count
+
+    def _unload_some(self, gone: deque[HostedGroup]) -> None:
+        work = 0
+        try:
+            while gone and work < TOGETHER_MAX:
+                hosted = gone.popleft()
+                work += 1 + len(hosted.group.members)
+                if self.by_id.pop(hosted.group.group_id, None) is not None:
+                    self.performer.send(hosted, Removed(ErrorCode.NOT_COORDINATOR))
+        finally:  # also after a group that raises
+            if gone:
+                self._loop.call_soon(self._unload_some, gone)
 
     def end_promises(self) -> None:
-        """End promises of all groups that do not hold any more."""
-        for hosted in self.by_id.values():
-            hosted.changed()
+        """End promises of all groups that do not hold any more, some in a turn: the first ones now."""
+        is_due = bool(self._doubted)
+        self._doubted.update((group_id, hosted) for group_id, hosted in self.by_id.items() if hosted.promised)
+        if not is_due:
+            self._end_some_promises()
+
+    def _end_some_promises(self) -> None:
+        work = 0
+        try:
+            while self._doubted and work < TOGETHER_MAX:
+                _, hosted = self._doubted.popitem(last=False)
+                work += 1 + len(hosted.promised)
+                hosted.changed()
+        finally:
+            if self._doubted:
+                self._loop.call_soon(self._end_some_promises)
 
     def renew_classic(self, hosted: HostedGroup, consumer: ConsumerGroup) -> bool:
         """Forget an empty consumer group but for its offsets: a classic group of the same name begins. False, and

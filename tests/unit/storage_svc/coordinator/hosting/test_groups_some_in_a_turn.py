@@ -1,20 +1,30 @@
-"""The groups of a partition that was read: some are hosted in a turn, and none is seen before all are."""
+"""The groups of a partition come and go some in a turn: read at a start (none is seen before all are), or lost."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
+from typing import cast
 
 import pytest
 from protocol_lib.internal.offset_commit import OffsetCommitValue
-from storage_svc.coordinator.hosting.hosted_groups import INSTALLED_TOGETHER_MAX
+from storage_svc.coordinator.hosting.hosted_groups import TOGETHER_MAX
+from storage_svc.coordinator.hosting.repeatable_heartbeats import RepeatableHeartbeat
 from storage_svc.coordinator.limits import CoordinatorSettings
 from storage_svc.coordinator.stored.offsets_log import LoadedPartition
 
 from tests.unit.storage_svc.coordinator.conftest import E, Node
 
-SOME = INSTALLED_TOGETHER_MAX
+SOME = TOGETHER_MAX
+
+
+class Broken:
+    """A heartbeat whose answer holds no more."""
+
+    def holds(self) -> bool:
+        return False
 
 
 @pytest.fixture
@@ -71,3 +81,34 @@ async def test_no_group_is_hosted_of_a_partition_that_is_lost_while_it_loads(nod
     await asyncio.sleep(0)
     assert node.coordinator.groups == {}
     assert node.coordinator.offsets.fetch("g0", None) == (E.NOT_COORDINATOR, [])
+
+
+async def test_the_groups_of_a_lost_partition_go_some_in_a_turn(node: Node) -> None:
+    groups, on_offline = node.coordinator.groups, node.offsets_log.on_offline
+    await node.coordinator._hosted.install(0, loaded_groups(3 * SOME), lambda: False)
+    joining = asyncio.create_task(node.join("last"))
+    while "last" not in groups:  # noqa: ASYNC110 (turns are counted here)
+        await asyncio.sleep(0)
+    assert on_offline is not None
+    on_offline(0, "a test")
+    counts: list[int] = []
+    while groups:
+        counts.append(len(groups))
+        assert node.coordinator.offsets.fetch(f"g{3 * SOME - 1}", None) == (E.NOT_COORDINATOR, [])
+        await asyncio.sleep(0)
+    assert counts == [3 * SOME + 1, 2 * SOME + 1, SOME + 1, 1]
+    assert (await joining).error == E.NOT_COORDINATOR
+
+
+async def test_promises_of_all_groups_end_some_in_a_turn_and_none_is_left_out(node: Node) -> None:
+    await node.coordinator._hosted.install(0, loaded_groups(2 * SOME), lambda: False)
+    ended: list[str] = []
+    for group_id, hosted in node.coordinator.groups.items():
+        hosted.promised[cast(RepeatableHeartbeat, Broken())] = partial(ended.append, group_id)
+    counts: list[int] = []
+    while len(ended) < 2 * SOME:
+        node.coordinator.topics_changed()  # again and again: the first groups do not keep the last ones waiting
+        counts.append(len(ended))
+        await asyncio.sleep(0)
+    assert counts == [SOME // 2, SOME, 3 * SOME // 2]
+    assert ended == list(node.coordinator.groups)
