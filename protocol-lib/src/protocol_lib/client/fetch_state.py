@@ -108,10 +108,10 @@ class PartitionState:
     def has_something(self) -> bool:
         return bool(self._buffered) or self.fault is not None
 
-    def take(self, count: int, bytes_max: int | None = None) -> list[ConsumerRecord]:
+    def take(self, count: int, bytes_left: int | None) -> tuple[list[ConsumerRecord], int | None]:
         """Return at most `count` records and move the position past them. Raises the error of this partition, once.
 
-        With `bytes_max` they end with the record that reaches it.
+        With `bytes_left` they end with the record that reaches it. What the records leave of it is returned, too.
         """
         records: list[ConsumerRecord] = []
         topic, partition = self.topic_partition
@@ -130,9 +130,9 @@ class PartitionState:
                             record.headers,
                         )
                     )
-                    if bytes_max is not None:
-                        bytes_max -= records[-1].size
-                    if len(records) == count or (bytes_max is not None and bytes_max <= 0):
+                    if bytes_left is not None:
+                        bytes_left -= records[-1].size
+                    if len(records) == count or (bytes_left is not None and bytes_left <= 0):
                         break
                 else:
                     self._drop_first()
@@ -147,7 +147,7 @@ class PartitionState:
         if not records and self.fault is not None:
             raised, self.fault = self.fault, None
             raise raised
-        return records
+        return records, bytes_left
 
     def _is_inside(self, last: ConsumerRecord) -> bool:
         return self.position is None or self.position <= last.offset

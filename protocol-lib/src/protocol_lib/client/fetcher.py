@@ -113,7 +113,7 @@ class Fetcher:
             if state.is_paused or not state.has_something:
                 continue
             try:
-                taken = state.take(count - len(records), bytes_max)
+                taken, bytes_max = state.take(count - len(records), bytes_max)
             except KafkaError as fault:
                 self._rounds.wake()
                 if records:  # the records before it are handed over first
@@ -121,8 +121,6 @@ class Fetcher:
                     break
                 raise
             records += taken
-            if bytes_max is not None:
-                bytes_max -= sum(each.size for each in taken)
             if len(records) >= count or (bytes_max is not None and bytes_max <= 0):
                 self._turn = (self._turn + index) % len(states)
                 break

@@ -214,5 +214,5 @@ def test_the_record_that_reaches_the_limit_of_bytes_is_the_last() -> None:
     state.add(Fetched(iter(records[4:]), 12, 6, 0))
     taken = []
     for _ in range(5):
-        taken.append([each.offset for each in state.take(500, 6)])
+        taken.append([each.offset for each in state.take(500, 6)[0]])
     assert (taken, state.position) == ([[0, 1], [2, 3], [4], [5], []], 6)
