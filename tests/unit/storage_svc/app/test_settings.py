@@ -37,7 +37,9 @@ def test_topics(text: str, topics: dict[str, int]) -> None:
     assert parse_topics(text) == topics
 
 
-@pytest.mark.parametrize("text", ["orders:0", "orders:-1", "orders:x", "orders:", "a/b:1", "a:1,a:2", ":1", "a:²"])
+@pytest.mark.parametrize(
+    "text", ["orders:0", "orders:-1", "orders:x", "orders:", "a/b:1", "a:1,a:2", ":1", "a:²", "a:9999,b:2"]
+)
 def test_topics_that_cannot_be_read_are_named_by_variable(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MILLRACE_TOPICS", text)
     with pytest.raises(SettingsError, match="MILLRACE_TOPICS"):

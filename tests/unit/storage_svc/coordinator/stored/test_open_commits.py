@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import pytest
 from protocol_lib.internal.offset_commit import OffsetCommitValue
 from protocol_lib.records.batch import build_batch
 from protocol_lib.records.record import Record
+from storage_svc.coordinator.stored.committed_offsets import CommittedOffsets
 from storage_svc.coordinator.stored.offsets_log import load
+from storage_svc.coordinator.stored.open_commits import OpenCommits
 from storage_svc.coordinator.stored.records import encode_offset_key, encode_offset_value
 from storage_svc.log.config import LogConfig, LogSettings
 from storage_svc.log.folder.data_folder import DataFolder
@@ -59,3 +62,22 @@ async def test_the_offset_that_a_group_resumes_from(tmp_path: Any, steps: str, e
     found = {group: {key: value.offset for key, value in offsets.items()} for group, offsets in loaded.offsets.items()}
     assert found == ({} if expected is None else {"g": {("t", 0): expected}})
     directory.release()
+
+
+def test_the_end_of_a_transaction_makes_no_call_for_each_offset() -> None:
+    """It is one step of the event loop, and a transaction may have 50,000 offsets."""
+    opened, calls = OpenCommits(), 0
+    groups = {name: CommittedOffsets({}, name, opened) for name in "ab"}
+    for offsets in groups.values():
+        offsets.begin_open(7, {("t", partition): committed(partition) for partition in range(500)})
+
+    def count(_frame: object, event: str, _argument: object) -> None:
+        nonlocal calls
+        calls += event in ("call", "c_call")
+
+    sys.setprofile(count)
+    for name, offsets in opened.end(7, commit=True).items():
+        groups[name].apply(offsets)
+    sys.setprofile(None)
+    assert [len(offsets.durable) for offsets in groups.values()] == [500, 500]
+    assert calls < 100
