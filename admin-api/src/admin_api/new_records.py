@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import contextlib
 import json
 import re
 import secrets
@@ -24,9 +25,10 @@ _QUOTED_MAX = 64
 _FAULT_LENGTH_MAX = 200
 
 
-#: Marks the text of a number within this process. Nobody knows it, so that no text of a caller has it.
-_MARK = secrets.token_hex(16)
-_MARKED = re.compile(f'"{_MARK}([^"]*+)"')
+#: Marks around the text of a number. Half a surrogate pair is in no valid text, and no caller knows the rest.
+_BEGIN = "\udc00" + secrets.token_urlsafe(3)
+_END = _BEGIN[1:] + "\udc01"
+_marked = f"{_BEGIN}%s{_END}".__mod__
 _FRACTION = re.compile(rb"[0-9][.eE]")
 
 Shape = TypeVar("Shape", bound=Request)
@@ -53,30 +55,39 @@ class Stored(NamedTuple):
 def parsed(text: bytes, shape: type[Shape]) -> Shape:
     """Return the object in a JSON text. Raises ApiError (400) for another shape.
 
-    Numbers of JSON data are marked texts in it, so that they can be stored as they are written.
+    JSON data is stored as it is written. A float would forget `1.10` and `1e400`, so such numbers are marked texts.
     """
+    kept: list[tuple[int, str, Any]] = []
+    if _FRACTION.search(text):
+        with contextlib.suppress(ValueError, RecursionError):  # the shape refuses it, and says why
+            tree = json.loads(text, parse_float=_marked)
+            kept = _taken_out(tree)
+            rest = json.dumps(tree)
+            if _BEGIN[1:] not in rest:  # else a number stands where the shape has none
+                text = rest.encode()
     try:
         given = shape.model_validate_json(text)
     except ValidationError as error:
         fault = error.errors(include_url=False, include_input=False)[0]
         place = "".join(f"{part}: " for part in [".".join(map(str, fault["loc"]))] if part)
         raise errors.of_status(400, f"Error processing message: {place}{fault['msg']}"[:_FAULT_LENGTH_MAX]) from None
-    if _FRACTION.search(text):
-        try:
-            _mark_numbers(given, json.loads(text, parse_float=_MARK.__add__))
-        except ValueError:
-            raise errors.of_status(400, "Error processing message: a number is too long.") from None
+    entries: Sequence[ProduceRequest] = getattr(given, "entries", [given])
+    for index, name, data in kept:
+        getattr(entries[index], name).data = data
     return given
 
 
-def _mark_numbers(given: Request, tree: dict[str, Any]) -> None:
-    """Replace JSON data in records by the same data with marked numbers: a float would forget `1.10` and `1e400`."""
-    entries: Sequence[ProduceRequest] = getattr(given, "entries", [given])
-    for entry, branch in zip(entries, tree.get("entries", [tree]), strict=True):
-        for name in ("key", "value"):
-            part: ProduceRequestData | None = getattr(entry, name)
-            if part is not None and part.type == "JSON":
-                part.data = branch[name].get("data")
+def _taken_out(tree: Any) -> list[tuple[int, str, Any]]:
+    """Replace the JSON data of records by null; return it with the record's index and `key` or `value`."""
+    taken: list[tuple[int, str, Any]] = []
+    entries = tree.get("entries", [tree]) if isinstance(tree, dict) else []
+    for index, entry in enumerate(entries if isinstance(entries, list) else []):
+        for name in ("key", "value") if isinstance(entry, dict) else ():
+            part = entry.get(name)
+            if isinstance(part, dict) and part.get("type") == "JSON" and "data" in part:
+                taken.append((index, name, part["data"]))
+                part["data"] = None
+    return taken
 
 
 def new_record(given: ProduceRequest) -> NewRecord:
@@ -148,7 +159,7 @@ def _decoded(data: object) -> bytes:
 def _json(data: object) -> bytes:
     try:
         text = json.dumps(data, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
-        return _encoded(_MARKED.sub(r"\1", text) if _MARK in text else text)
+        return _encoded(text.replace(f'"{_BEGIN}', "").replace(f'{_END}"', ""))
     except ValueError:
         raise errors.of_status(400, "Bad Request: data has a number that JSON has not.") from None
 

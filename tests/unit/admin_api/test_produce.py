@@ -137,6 +137,18 @@ def test_every_type_of_a_value(stack: Stack, topic: str, given: Any, expected: b
             "Bad Request: data needs a type: BINARY, JSON or STRING. There is no schema registry.",
         ),
         ({"value": {"type": "JSON", "data": float("nan")}}, 400, "Bad Request: data has a number that JSON has not."),
+        ({"value": {"type": "JSON", "data": [0.5, "\udc00"]}}, 400, "Bad Request: data is not valid Unicode text."),
+        ({"value": {"type": "STRING", "data": 0.5}}, 400, "Bad Request: data=0.5 is not a string."),
+        (
+            {"partition_id": 0.5, "value": {"type": "JSON", "data": 0.5}},
+            400,
+            "Error processing message: partition_id: Input should be a valid integer",
+        ),
+        (
+            {"entries": [{"value": {"type": "JSON", "data": 0.5}}]},
+            400,
+            "Error processing message: entries: Extra inputs are not permitted",
+        ),
         (
             {"value": {"type": "AVRO", "data": 5}},
             400,
