@@ -136,12 +136,22 @@ class StorageCalls:
         errors.check(_as_absent(grown.error_code), grown.error_message)
 
     async def delete_topic(self, name: str) -> None:
+        for refusal in (await self.delete_topics([name])).values():
+            raise refusal
+
+    async def delete_topics(self, names: Sequence[str]) -> dict[str, errors.ApiError]:
+        """Delete topics of different names together; return the reasons of those that are refused, by name."""
         request = topics_pb2.DeleteTopicsRequest(
-            correlation_id=self.correlation_id, topics=[topics_pb2.TopicRef(name=name)]
+            correlation_id=self.correlation_id, topics=[topics_pb2.TopicRef(name=name) for name in names]
         )
         response = await self._answer(self._storage.topics.DeleteTopics(request, timeout=self._timeout_s))
-        deleted = _only(response.topics)
-        errors.check(_as_absent(deleted.error_code), deleted.error_message)
+        refused = {}
+        for name, answer in zip(names, response.topics, strict=True):
+            try:
+                errors.check(_as_absent(answer.error_code), answer.error_message)
+            except errors.ApiError as error:
+                refused[name] = error
+        return refused
 
     async def configs(
         self, resource_type: int, names: Iterable[str], *, key: str | None = None, skip_absent: bool = False

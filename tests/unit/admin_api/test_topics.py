@@ -31,6 +31,21 @@ def test_create_look_at_delete(stack: Stack) -> None:
     assert "life" not in [row["topic_name"] for row in stack.get("/topics")["data"]]
 
 
+def test_topics_are_deleted_together(stack: Stack) -> None:
+    for name in ("together-a", "together-b"):
+        stack.create_topic(name, 1)
+    names = ["together-b", "none", "together-a", "together-b", "__consumer_offsets", "a/b"]
+    answer = stack.http.post("/api/v1/topics:delete", json={"topic_names": names})
+    absent = {"error_code": 40403, "message": "This server does not host this topic."}
+    assert answer.status_code == 200
+    deleted = answer.json()
+    assert deleted["deleted"] == ["together-b", "together-a"]
+    failures = {row.pop("topic_name"): row for row in deleted["failures"]}
+    assert list(failures) == ["none", "__consumer_offsets", "a/b"]
+    assert [failures["none"], failures["a/b"]["error_code"]] == [absent, 40403]
+    assert "together-a" not in [row["topic_name"] for row in stack.get("/topics")["data"]]
+
+
 def test_defaults_are_storages(stack: Stack) -> None:
     answer = stack.http.post(f"{stack.cluster}/topics", json={"topic_name": "defaults"})
     assert answer.status_code == 201

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from millrace.cli import commands
 from millrace.cli.generate import PANELS
+from millrace.cli.rest import RestClient
 
 
 def test_a_topic_from_its_creation_to_its_end(run):
@@ -75,6 +76,27 @@ def test_topics_by_regular_expressions(run):
     assert [row["topic"] for row in deleted] == ["reg-a", "reg-ab", "reg-b"]
     assert run("topic", "delete", "-r", "reg-.*") == (1, [], "millrace: no topics match reg-.*\n")
     assert run("topic", "list", "reg-a") == (1, [], "millrace: topic reg-a does not exist\n")
+
+
+def test_many_topics_are_deleted_by_one_request(run, monkeypatch):
+    requests = []
+    request = RestClient.request
+    monkeypatch.setattr(RestClient, "request", lambda *given: (requests.append(given[1:3]), request(*given))[1])
+    run("topic", "create", *(f"many-{number}" for number in range(5)))
+    requests.clear()
+    assert run("topic", "delete", "-r", "many-.*", "--yes")[1] == [f"deleted: many-{n}, 1 partition" for n in range(5)]
+    assert requests[-1:] == [("POST", "/api/v1/topics:delete")]
+    assert len(requests) == 3  # the cluster, the list
+    assert run("topic", "delete", "many-0", "many-1", "--yes") == (1, [], "millrace: topic many-0 does not exist\n")
+
+
+def test_a_topic_that_is_refused_keeps_no_other_from_being_deleted(run):
+    run("topic", "create", "passing")
+    run("group", "commit", "committers", "passing:0=0", "--execute")  # makes the topic of offsets
+    status, lines, error = run("topic", "delete", "__consumer_offsets", "passing", "--yes")
+    assert (status, lines) == (1, ["deleted: passing, 1 partition"])
+    assert error.startswith("millrace: __consumer_offsets: ")
+    assert error.count("\n") == 1
 
 
 def test_the_list_has_internal_topics_on_request(run):

@@ -1,4 +1,4 @@
-"""Topics: list, create, look at, enlarge, delete."""
+"""Topics: list, create, look at, enlarge, delete one or many together."""
 
 from __future__ import annotations
 
@@ -11,8 +11,16 @@ from service_chassis.http import audit
 from admin_api import errors
 from admin_api.paging import PageQuery
 from admin_api.routers.operations import CLUSTER, Operations
-from admin_api.schemas.topics import CreateTopicRequest, Topic, TopicList, UpdatePartitionCountRequest
-from admin_api.view import ClusterView, TopicName, View
+from admin_api.schemas.topics import (
+    CreateTopicRequest,
+    DeleteTopicsRequest,
+    Topic,
+    TopicFailure,
+    TopicList,
+    TopicsDeletion,
+    UpdatePartitionCountRequest,
+)
+from admin_api.view import Calls, ClusterView, TopicName, View
 
 #: Every partition is stored once: durability is storage's volume, not a second copy of ours.
 REPLICATION_FACTOR = 1
@@ -37,6 +45,8 @@ def add_operations(app: FastAPI) -> None:
     operations.get(f"{CLUSTER}/topics/{{topic_name}}", "getKafkaTopic", get_topic)
     operations.add("PATCH", f"{CLUSTER}/topics/{{topic_name}}", "updatePartitionCountKafkaTopic", enlarge_topic)
     operations.change("DELETE", f"{CLUSTER}/topics/{{topic_name}}", "deleteKafkaTopic", delete_topic)
+    operations = Operations(app, "Topics (api/v1)")
+    operations.add("POST", "/api/v1/topics:delete", "deleteTopics", delete_topics)
 
 
 async def list_topics(view: ClusterView, paging: PageQuery) -> TopicList:
@@ -86,6 +96,18 @@ async def enlarge_topic(
 async def delete_topic(view: ClusterView, topic_name: TopicName) -> None:
     """Delete the topic with its records."""
     await view.storage.delete_topic(topic_name)
+
+
+async def delete_topics(calls: Calls, given: DeleteTopicsRequest, request: Request) -> TopicsDeletion:
+    """Delete topics with their records, together. The answer lists those that are deleted, and those that are not."""
+    names = list(dict.fromkeys(given.topic_names))
+    audit.note(request, topics=len(names), first=names[0] if names else None)
+    refused = await calls.delete_topics(names)
+    failures = [
+        TopicFailure(topic_name=name, error_code=error.error_code, message=error.message)
+        for name, error in refused.items()
+    ]
+    return TopicsDeletion(deleted=[name for name in names if name not in refused], failures=failures)
 
 
 def _new_topic(given: CreateTopicRequest) -> topics_pb2.NewTopic:

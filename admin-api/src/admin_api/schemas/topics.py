@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import BaseModel, Field
 
 from admin_api.schemas.clusters import Config
 from admin_api.schemas.requests import GivenInt32, Request, Text, example
 from admin_api.schemas.resources import Collection, Int32, Int64, Relationship, Resource
 
+#: Topics of one deletion: names of any length fit into a body.
+TOGETHER_MAX = 256
 #: Limits of a new topic's lists: there are 34 configurations, and a partition has one replica.
 CONFIGS_MAX = 100
 ASSIGNMENTS_MAX = 1000
@@ -67,6 +69,23 @@ class UpdatePartitionCountRequest(Request):
     model_config = example(partitions_count=6)
 
     partitions_count: GivenInt32 = Field(description="The new number of all partitions, above the present one.")
+
+
+class DeleteTopicsRequest(Request):
+    model_config = example(topic_names=["orders"])
+
+    topic_names: Annotated[list[Text], Field(max_length=TOGETHER_MAX, fail_fast=True)]
+
+
+class TopicFailure(BaseModel):
+    topic_name: str
+    error_code: Int32
+    message: str
+
+
+class TopicsDeletion(BaseModel):
+    deleted: list[str] = Field(description="Names of topics that are gone, with their records.")
+    failures: list[TopicFailure]
 
 
 class TopicConfig(Config):

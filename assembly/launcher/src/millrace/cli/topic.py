@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from protocol_lib.client import Admin
 
 topic = typer.Typer(help="List, create, change and delete topics.", no_args_is_help=True, rich_markup_mode=None)
+#: Topics of one deletion, as many as the REST API takes.
+_TOGETHER = 256
 Name = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.")]
 Names = Annotated[list[str], typer.Argument(metavar="TOPIC...", help="Names of topics.")]
 Partition = Annotated[
@@ -105,7 +107,7 @@ def describe(
     from millrace.cli.kafka import administer, topic_partitions
 
     with RestClient(rest) as client:
-        found = _named(client, names) if regex else list(dict.fromkeys(names))
+        found = _named(client.rows("topics"), names) if regex else list(dict.fromkeys(names))
         # Of a topic named "-" the REST API returns the configs of all topics.
         configs = {
             name: {
@@ -193,21 +195,30 @@ def add_partitions(
 def delete(
     names: Names, regex: Regex = False, yes: Yes = False, rest: Rest = None, output: Output = Format.TABLE
 ) -> None:
-    """Delete topics with all their records."""
+    """Delete topics with all their records, many at once. The exit status is 1 when one is refused."""
     rows: list[dict[str, Any]] = []
     with RestClient(rest) as client:
-        chosen = _named(client, names) if regex else names
-        found = {name: client.call("GET", "topics", name)["partitions_count"] for name in chosen}
-        for name, partitions in found.items():
+        found = _partition_counts(client, names, regex=regex)
+        chosen = list(found)
+        for start in range(0, len(chosen), _TOGETHER):
+            some = chosen[start : start + _TOGETHER]
+            errors: dict[str, str] = {}
             if yes:  # mutant: cli-deletion-confirmed
-                client.call("DELETE", "topics", name)
-            rows.append({"topic": name, "partitions": partitions, "deleted": yes})
-            if output is Format.TABLE:
-                tell(f"{'deleted' if yes else 'would delete'}: {name}, {_count(partitions)}")
+                answer = client.request("POST", "/api/v1/topics:delete", {"topic_names": some})
+                errors = {row["topic_name"]: row["message"] for row in answer["failures"]}
+            for name in some:
+                error = errors.get(name)
+                rows.append({"topic": name, "partitions": found[name], "deleted": yes and not error, "error": error})
+                if error:
+                    note(f"{name}: {error}")
+                elif output is Format.TABLE:
+                    tell(f"{'deleted' if yes else 'would delete'}: {name}, {_count(found[name])}")
     if output is not Format.TABLE:
         show(rows, output)
     elif not yes:
         print("add --yes to do it")
+    if any(row["error"] for row in rows):
+        raise typer.Exit(FAILED)
 
 
 @topic.command("trim-prefix", epilog="Example: millrace topic trim-prefix orders --before 1000 -p 0 --yes")
@@ -253,9 +264,20 @@ topic.command(epilog="Example: echo hello | millrace topic produce orders")(prod
 topic.command(epilog="Example: millrace topic consume orders -o beginning -e")(consume)
 
 
-def _named(client: RestClient, texts: list[str]) -> list[str]:
+def _named(rows: list[dict[str, Any]], texts: list[str]) -> list[str]:
     """Return the topics that regular expressions match; those of the broker itself are never meant."""
-    return matching(texts, [row["topic_name"] for row in client.rows("topics") if not row["is_internal"]], "topics")
+    return matching(texts, [row["topic_name"] for row in rows if not row["is_internal"]], "topics")
+
+
+def _partition_counts(client: RestClient, names: list[str], *, regex: bool) -> dict[str, int]:
+    """Return the number of partitions of topics, by name. Raises CliError for a topic that does not exist."""
+    if not regex and len(set(names)) == 1:
+        return {names[0]: client.call("GET", "topics", names[0])["partitions_count"]}
+    rows = client.rows("topics")
+    known = {row["topic_name"]: row["partitions_count"] for row in rows}
+    if missing := [name for name in names if name not in known and not regex]:
+        raise CliError(f"topic {missing[0]} does not exist")
+    return {name: known[name] for name in (_named(rows, names) if regex else names)}
 
 
 def _count(partitions: int) -> str:
