@@ -124,9 +124,9 @@ def test_a_summary_of_records(form):
     assert [walk.check(4), walk.index, walk.in_order, walk.is_over] == [True, 4, False, False]
     assert [walk.check(3), walk.index, walk.position, walk.is_over] == [False, 6, len(body), True]
     assert (walk.max_timestamp, walk.max_timestamp_offset) == (9, 102)
-    assert (walk.keyless, walk.mistimed) == ([0, 3], [(2, 9), (4, 3), (5, 1)])
+    assert (walk.keyless, walk.mistimed) == ([0, 3], [(2, 9, 102), (4, 3, 105), (5, 1, 106)])
     few = form(body, 6, 100, 0, earliest=4, latest=8, keys_required=True, faults_max=3)
-    assert [few.check(ALL), few.index, few.keyless, few.mistimed] == [False, 4, [0, 3], [(2, 9)]]
+    assert [few.check(ALL), few.index, few.keyless, few.mistimed] == [False, 4, [0, 3], [(2, 9, 102)]]
     assert few.check(ALL) is False
 
 

@@ -64,7 +64,7 @@ class RecordWalker:
         self.in_order = True
         self.is_over = False
         self.keyless: list[int] = []
-        self.mistimed: list[tuple[int, int]] = []
+        self.mistimed: list[tuple[int, int, int]] = []
         self._begun: tuple[int, ...] = ()
         self._headers_left = _BETWEEN
         self._headers: list[Header] = []
@@ -269,7 +269,7 @@ class RecordWalker:
                         self.keyless.append(index)
                         self._faults_max -= 1
                     elif timestamp != _NO_TIMESTAMP and (timestamp < self._earliest or timestamp > self._latest):
-                        self.mistimed.append((index, timestamp))
+                        self.mistimed.append((index, timestamp, offset))
                         self._faults_max -= 1
                     if self._faults_max <= 0:
                         self.is_over = True

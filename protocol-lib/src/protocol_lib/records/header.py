@@ -34,6 +34,8 @@ MAGIC: Final = 2
 #: Bytes before the part that `batch length` counts.
 LOG_OVERHEAD: Final = 12
 BATCH_LENGTH_MIN: Final = HEADER_SIZE - LOG_OVERHEAD
+#: A record of no key, no value and no headers: seven fields of a byte each.
+RECORD_SIZE_MIN: Final = 7
 
 CODEC_MASK: Final = 0x07
 LOG_APPEND_TIME: Final = 0x08

@@ -18,12 +18,12 @@ from typing import Final
 
 from protocol_lib.errors import DecodeError, MalformedRecord, TimestampOverflow
 from protocol_lib.records.compression import DECOMPRESSED_BYTES_MAX, decompress
-from protocol_lib.records.header import HEADER_SIZE, read_batch_header
+from protocol_lib.records.header import HEADER_SIZE, RECORD_SIZE_MIN, read_batch_header
 from protocol_lib.records.walker import RecordWalker
 from protocol_lib.varint import Buffer, write_signed
 
 __all__ = [
-    "KEY_ERRORS", "Header", "Record", "TimestampOverflow", "read_records", "write_record", "write_tail",
+    "KEY_ERRORS", "Header", "Record", "TimestampOverflow", "read_records", "walker_of", "write_record", "write_tail",
 ]  # fmt: skip
 
 Header = tuple[str, bytes | None]
@@ -31,8 +31,6 @@ Header = tuple[str, bytes | None]
 #: The error handler that keeps the bytes of a header's key which are not UTF-8.
 KEY_ERRORS: Final = "surrogateescape"
 
-#: A record of no key, no value and no headers: seven fields of a byte each.
-_RECORD_SIZE_MIN: Final = 7
 _NULL: Final = write_signed(-1)
 _ATTRIBUTES: Final = b"\0"
 _NO_HEADERS: Final = write_signed(0)
@@ -54,23 +52,34 @@ class Record:
 def read_records(batch: Buffer, *, limit: int = DECOMPRESSED_BYTES_MAX) -> Iterator[Record]:
     """Return the records of one whole batch, in order. Raises DecodeError at once, or at a malformed record.
 
-    The CRC is not checked here. `limit` bounds the bytes the batch may decompress to.
+    The CRC is not checked here. `limit` bounds the bytes that a compressed batch may become.
+    """
+    return _records(walker_of(batch, limit=limit))
+
+
+def walker_of(
+    batch: Buffer, *, limit: int = DECOMPRESSED_BYTES_MAX, latest: int | None = None, faults_max: int = 1
+) -> RecordWalker:
+    """Return a walker at the first record of one whole batch. Raises DecodeError.
+
+    The CRC is not checked here. `limit` bounds the bytes that a compressed batch may become. `latest` and `faults_max`
+    are for `check`: see protocol_lib.records.walker.
     """
     header = read_batch_header(batch)
     if header.size != len(batch):
         raise DecodeError(f"a record batch of {header.size} bytes in {len(batch)}")
-    body = bytes(decompress(header.codec, memoryview(batch)[HEADER_SIZE:], limit))
-    if not 0 <= header.records_count <= len(body) // _RECORD_SIZE_MIN:
-        raise DecodeError(f"{header.records_count} records in {len(body)} bytes")
+    body = decompress(header.codec, memoryview(batch)[HEADER_SIZE:], limit)
+    count = header.records_count
+    if not 0 <= count <= len(body) // RECORD_SIZE_MIN:
+        raise DecodeError(f"{count} records in {len(body)} bytes")
     append_time = header.max_timestamp if header.is_log_append_time else None
-    return _records(body, header.records_count, header.base_offset, header.base_timestamp, append_time)
+    return RecordWalker(
+        body, count, header.base_offset, header.base_timestamp, append_time, latest=latest, faults_max=faults_max
+    )
 
 
-def _records(
-    body: bytes, count: int, base_offset: int, base_timestamp: int, append_time: int | None = None
-) -> Iterator[Record]:
-    """Yield the records of uncompressed bytes, which hold nothing else; raise MalformedRecord at a malformed one."""
-    walker = RecordWalker(body, count, base_offset, base_timestamp, append_time)
+def _records(walker: RecordWalker) -> Iterator[Record]:
+    """Yield the records that a walker reads; raise MalformedRecord at a malformed one."""
     is_left = True
     while is_left:
         records: list[Record] = []

@@ -22,7 +22,7 @@ record. It returns whether something is left.
     max_timestamp_offset    the offset of the first record that has it, -1 without one
     in_order                whether the offset deltas are 0, 1, 2, … (by every method)
     keyless                 with `keys_required`: the indexes of the records without a key
-    mistimed                (index, timestamp) of the others below `earliest` or above `latest`, but for -1
+    mistimed                (index, timestamp, offset) of the others below `earliest` or above `latest`, but for -1
     is_over                 whether the walk has ended: after the last record, or at `faults_max` entries in both lists
 
 A malformed record raises MalformedRecord, which has its `index`, and TimestampOverflow, a MalformedRecord, if the

@@ -23,6 +23,7 @@ from protocol_lib.records.header import (
     LOG_OVERHEAD,
     MAGIC,
     MAGIC_AT,
+    RECORD_SIZE_MIN,
 )
 from service_chassis.time_slices import TimeSlices
 
@@ -34,8 +35,6 @@ from storage_svc.log.batch.rules import RECORD_ERRORS_MAX, Refusal, Rules
 #: The smallest batch length field of any format.
 _LENGTH_MIN: Final = 14
 _CODEC_MAX: Final = 4
-#: Length, attributes, two deltas, two lengths and a count, of a byte each.
-_RECORD_BYTES_MIN: Final = 7
 #: The attributes that a rewritten header keeps.
 _MEANINGFUL: Final = 0x7F
 _SPECIAL: Final = LOG_APPEND_TIME | CONTROL
@@ -119,7 +118,7 @@ def admit(
             return outcome
         view, header = outcome
         size = len(view)
-    elif count * _RECORD_BYTES_MIN > size - HEADER_SIZE and (overcount := _overcount(header, rules)) is not None:
+    elif count * RECORD_SIZE_MIN > size - HEADER_SIZE and (overcount := _overcount(header, rules)) is not None:
         return overcount
     if size > rules.segment_bytes:
         return Refusal(
@@ -134,7 +133,7 @@ def _overcount(header: RawHeader, rules: Rules) -> Refusal | None:
     room = length + LOG_OVERHEAD - HEADER_SIZE
     if attributes & CODEC_MASK and room:
         room = decompressed_bytes_max(rules)
-    if count * _RECORD_BYTES_MIN <= room:  # mutant: record-count-bounded
+    if count * RECORD_SIZE_MIN <= room:  # mutant: record-count-bounded
         return None
     return Refusal(ErrorCode.INVALID_RECORD, f"{count} records announced in {room} bytes")
 

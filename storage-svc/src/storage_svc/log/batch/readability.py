@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from protocol_lib.errors import DecodeError
 from protocol_lib.records.compression import Codec, DecompressedTooLarge, decompress
-from protocol_lib.records.header import CODEC_MASK, HEADER_SIZE, LOG_APPEND_TIME, MAGIC
+from protocol_lib.records.header import CODEC_MASK, HEADER_SIZE, LOG_APPEND_TIME, MAGIC, RECORD_SIZE_MIN
 from protocol_lib.records.lz4_frame import for_java
 from protocol_lib.records.walker import RecordWalker
 
@@ -20,7 +20,6 @@ from storage_svc.log.batch.header import Header, records_of
 
 #: Batches of one segment that are named; the others are counted.
 NAMED_MAX: Final = 100
-_RECORD_BYTES_MIN: Final = 7
 #: Records and headers of a call of the walker.
 _STEPS: Final = 10_000
 
@@ -67,7 +66,7 @@ def unreadable_reason(header: Header, batch: memoryview) -> str | None:
         block, count = batch[HEADER_SIZE:], header.records_count
         # mutant: linked-blocks-named
         body = decompress(codec, for_java(block) if codec == Codec.LZ4 else block)
-        if not 0 <= count <= len(body) // _RECORD_BYTES_MIN:
+        if not 0 <= count <= len(body) // RECORD_SIZE_MIN:
             return f"{count} records announced in {len(body)} bytes"
         append_time = header.max_timestamp if header.attributes & LOG_APPEND_TIME else None
         walker = RecordWalker(body, count, header.base_offset, header.base_timestamp, append_time)

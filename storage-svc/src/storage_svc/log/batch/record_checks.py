@@ -189,7 +189,8 @@ def _refused(walker: RecordWalker, earliest: int, latest: int) -> Refusal:
     no_key = "a compacted topic takes no record without a key"
     errors: list[tuple[int, str | None]] = [(index, no_key) for index in walker.keyless]
     errors += [
-        (index, f"timestamp {timestamp} is not between {earliest} and {latest}") for index, timestamp in walker.mistimed
+        (index, f"timestamp {timestamp} is not between {earliest} and {latest}")
+        for index, timestamp, _ in walker.mistimed
     ]
     errors.sort()
     if walker.mistimed:

@@ -10,11 +10,10 @@ from operator import lt
 from typing import Final
 
 from protocol_lib.errors import DecodeError
+from protocol_lib.records.header import RECORD_SIZE_MIN
 from protocol_lib.records.walker import RecordWalker
 from protocol_lib.varint import read_signed, write_signed
 
-#: A record of no key, no value and no headers: seven fields of a byte each.
-_RECORD_SIZE_MIN: Final = 7
 #: Records, or headers, between which the interpreter may turn to another thread.
 _STEPS: Final = 4096
 
@@ -41,7 +40,7 @@ def scan_records(body: bytes, count: int, last_offset_delta: int) -> ScannedReco
     Raises:
         DecodeError: they are malformed, or not as many.
     """
-    if not 0 <= count <= len(body) // _RECORD_SIZE_MIN:
+    if not 0 <= count <= len(body) // RECORD_SIZE_MIN:
         raise DecodeError(f"{count} records in {len(body)} bytes")
     scanned = ScannedRecords()
     columns = scanned.starts, scanned.timestamp_deltas, scanned.offset_deltas, scanned.keys, scanned.tombstones

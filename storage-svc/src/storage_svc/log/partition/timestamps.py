@@ -10,15 +10,19 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from protocol_lib.errors import DecodeError
+from protocol_lib.records.header import MAGIC
+from protocol_lib.records.record import walker_of
 from service_chassis.time_slices import TimeSlices
 
-from storage_svc.log.batch.header import headers, intact, records_of
+from storage_svc.log.batch.header import Header, headers, intact, records_of
 from storage_svc.log.partition.partition_log import PartitionLog
 from storage_svc.log.segment.positions import position_of_timestamp
 from storage_svc.log.segment.segment import Segment
 
 _LATEST: Final = -1
 _EARLIEST: Final = -2
+#: Records, or headers, between two looks at the clock.
+_STEPS: Final = 1000
 
 
 class FoundRecord(NamedTuple):
@@ -76,18 +80,31 @@ class Search(TimeSlices):
             if header.max_timestamp >= self.timestamp and header.last_offset >= self._offset_min:
                 batch = self._files.read(self._descriptor, header.size, position)
                 # Its young records may have been deleted, or its header may count some that are not there.
-                record = self._record_in(batch, header.leader_epoch)
+                record = self._record_in(batch, header)
                 if record is not None:
                     return record
             self.turn()
         return None
 
-    def _record_in(self, batch: bytes, leader_epoch: int) -> FoundRecord | None:
+    def _record_in(self, batch: bytes, header: Header) -> FoundRecord | None:
         if not intact(memoryview(batch)):  # mutant: look-up-checks-batch
             raise DecodeError("the batch does not match its CRC")
-        for record in records_of(batch):
-            if record.timestamp >= self.timestamp and record.offset >= self._offset_min:
-                return FoundRecord(record.timestamp, record.offset, leader_epoch)
+        if header.magic != MAGIC:
+            for record in records_of(batch):
+                if record.timestamp >= self.timestamp and record.offset >= self._offset_min:
+                    return FoundRecord(record.timestamp, record.offset, header.leader_epoch)
+                self.turn()
+            return None
+        # Records before the log start may be as young. They are passed one by one, and are less than the batch has.
+        faults_max = 1 if header.base_offset >= self._offset_min else header.records_count
+        walker = walker_of(batch, latest=self.timestamp - 1, faults_max=faults_max)
+        is_left, seen = True, 0
+        while is_left:
+            is_left = walker.check(_STEPS)
+            for _, timestamp, offset in walker.mistimed[seen:]:
+                if offset >= self._offset_min:  # mutant: look-up-after-log-start
+                    return FoundRecord(timestamp, offset, header.leader_epoch)
+            seen = len(walker.mistimed)
             self.turn()
         return None
 

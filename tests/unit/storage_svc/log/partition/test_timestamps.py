@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 
+import pytest
 from protocol_lib.records.batch import build_batch
 from protocol_lib.records.compression import Codec
 from protocol_lib.records.record import Record
@@ -50,3 +51,15 @@ def test_records_without_timestamps(tmp_path, folders):
 def test_empty_log(tmp_path, folders):
     log = folders.open(tmp_path).create("t", 0, bytes(16), LogConfig())
     assert by_timestamps(log, [0]) == [None, None]
+
+
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.ZSTD])
+def test_records_before_the_log_start_are_not_found(tmp_path, folders, codec):
+    """The log start lies inside a batch, and records before it are as young as the wanted one."""
+    log = folders.open(tmp_path).create("t", 0, bytes(16), LogConfig())
+    times = [10] * 1500 + [30, 50, 40, 60, 20]
+    log.append(build_batch([Record(i, t, b"k", b"v") for i, t in enumerate(times)], codec=codec))
+    wanted = [10, 45, 50, 55, 61]
+    assert by_timestamps(log, wanted) == [(10, 0), (50, 1501), (50, 1501), (60, 1503), None, (60, 1503)]
+    log.raise_log_start(1502)
+    assert by_timestamps(log, wanted) == [(40, 1502), (60, 1503), (60, 1503), (60, 1503), None, (60, 1503)]
