@@ -265,13 +265,14 @@ class RecordWalker:
                     if timestamp > self.max_timestamp:  # mutant: walker-first-of-largest
                         self.max_timestamp = timestamp
                         self.max_timestamp_offset = offset
-                    if key_size < 0 and self._keys_required:
+                    if key_size < 0 and self._keys_required:  # mutant: walker-keyless
                         self.keyless.append(index)
                         self._faults_max -= 1
+                    # mutant: walker-mistimed
                     elif timestamp != _NO_TIMESTAMP and (timestamp < self._earliest or timestamp > self._latest):
                         self.mistimed.append((index, timestamp, offset))
                         self._faults_max -= 1
-                    if self._faults_max <= 0:
+                    if self._faults_max <= 0:  # mutant: walker-faults-bounded
                         self.is_over = True
                         index += 1
                         break

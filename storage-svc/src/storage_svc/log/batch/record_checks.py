@@ -161,9 +161,9 @@ def _walked(
     if rules.log_append_time:
         append_time = now_ms
     else:
-        latest = min(_TIME_MAX, now_ms + rules.timestamp_after_max_ms)
+        latest = min(_TIME_MAX, now_ms + rules.timestamp_after_max_ms)  # mutant: too-new-refused
         if rules.timestamp_before_max_ms != FOREVER:
-            earliest = now_ms - rules.timestamp_before_max_ms
+            earliest = now_ms - rules.timestamp_before_max_ms  # mutant: too-old-refused
     count, first_ms, keys = header[12], header[7], rules.keys_required
     try:
         walker = RecordWalker(
@@ -179,7 +179,7 @@ def _walked(
         return Refusal(ErrorCode.INVALID_TIMESTAMP, str(overflow), [(overflow.index, str(overflow))])
     except MalformedRecord as error:
         return Refusal(ErrorCode.INVALID_RECORD, f"malformed: {error}")
-    if walker.mistimed or walker.keyless:
+    if walker.mistimed or walker.keyless:  # mutant: faulty-records-refused
         return _refused(walker, earliest, latest)
     return walker
 
@@ -193,7 +193,7 @@ def _refused(walker: RecordWalker, earliest: int, latest: int) -> Refusal:
         for index, timestamp, _ in walker.mistimed
     ]
     errors.sort()
-    if walker.mistimed:
+    if walker.mistimed:  # mutant: times-before-keys
         message = f"timestamps out of bounds, or keys missing, in {len(errors)} records"
         return Refusal(ErrorCode.INVALID_TIMESTAMP, message, errors)
     return Refusal(ErrorCode.INVALID_RECORD, f"{len(errors)} records without a key for a compacted topic", errors)
