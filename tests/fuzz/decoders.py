@@ -4,6 +4,7 @@
     response           API key u8, version u8, a frame
     record_batches     batches back to back
     records            attributes u8, count u8, the bytes after a batch's header, before compression
+    walker             rules u8, count u8, the bytes after a batch's header
     message_set        messages back to back
     messages           attributes u8, messages back to back; they get their CRC and, with a codec, a wrapper
     conversion         message format u8, batches and messages back to back
@@ -20,7 +21,7 @@ from collections.abc import Callable
 from protocol_lib import consumer_protocol as formats
 from protocol_lib.api import APIS
 from protocol_lib.codec import decode, decoder
-from protocol_lib.errors import DecodeError, ProtocolError
+from protocol_lib.errors import DecodeError, MalformedRecord, ProtocolError
 from protocol_lib.headers import decode_request, decode_request_header, decode_response_header
 from protocol_lib.internal.record import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, read_key, read_value
 from protocol_lib.plain import decode_plain
@@ -30,6 +31,7 @@ from protocol_lib.records.control import read_marker
 from protocol_lib.records.conversion import down_convert, up_convert
 from protocol_lib.records.legacy import Message, read_message_set, write_message
 from protocol_lib.records.record import read_records
+from protocol_lib.records.walker import RecordWalker
 from protocol_lib.scram import ScramClient, ScramCredential, ScramMechanism, ScramServer
 
 #: The most bytes that the records of one input may decompress to.
@@ -40,6 +42,7 @@ _CONSUMER_PROTOCOL = (
     formats.decode_subscription,
     formats.decode_assignment,
 )
+_BASES = (0, 1_700_000_000_000, 2**63 - 1, -(2**63))
 _CREDENTIAL = ScramCredential.of_password(ScramMechanism.SHA_256, "pencil", salt=b"salt")
 
 
@@ -76,6 +79,37 @@ def records(data: bytes) -> None:
     packed = compress(Codec(attributes & 7), body) if attributes & 7 in list(Codec) else body
     header = HEADER.pack(0, 49 + len(packed), 0, 2, 0, attributes, 0, 0, 0, -1, -1, -1, count)
     record_batches(header + packed)
+
+
+def walker(data: bytes) -> None:
+    """Walk by `check` and by `scan`, in slices that end anywhere: both must stop at the same place, for one reason.
+
+    Bits of the rules: 0-1 the offset and time that deltas are added to, 2 LogAppendTime, 3 keys are required,
+    4-7 steps of a slice.
+    """
+    rules, count, body = data[0], data[1], data[2:]
+    base, append_time, steps = _BASES[rules & 3], 5 if rules & 4 else None, 1 + (rules >> 4)
+    checking = RecordWalker(
+        body, count, base, base, append_time, earliest=1, latest=1 << 20, keys_required=bool(rules & 8)
+    )
+    scanning = RecordWalker(body, count, base, base, append_time)
+    columns: tuple[list[int], list[int], list[int], list[bytes | None], list[int]] = ([], [], [], [], [])
+    ends = []
+    for walk, is_left in (
+        (checking, lambda: checking.check(steps)),
+        (scanning, lambda: scanning.scan(columns, steps)),
+    ):
+        fault = None
+        try:
+            while is_left():
+                pass
+        except MalformedRecord as malformed:
+            fault = malformed
+        ends.append((str(fault), walk.index, walk.position, walk.in_order, walk.is_over))
+    if ends[0] != ends[1]:
+        raise AssertionError(ends)
+    if fault is not None:
+        raise fault
 
 
 def messages(data: bytes) -> None:
@@ -134,6 +168,7 @@ DECODERS: dict[str, Callable[[bytes], None]] = {
         response,
         record_batches,
         records,
+        walker,
         message_set,
         messages,
         conversion,
