@@ -158,7 +158,7 @@ class Schedule:
         offset, found = 0, set[Seen]()
         while True:
             wanted = ReadPartition(TopicIdPartition("copy", partition), offset, self.draw.choice((1, 200, 1 << 20)))
-            read = ReadRequest(1, "c", 11, 20, 1, 1 << 20, 1, False, [wanted])
+            read = ReadRequest(1, "c", 20, 1, 1 << 20, 1, False, [wanted])
             (result,) = (await answered(self.node.data.read, read)).partitions
             assert result.error_code == 0
             if not result.records:

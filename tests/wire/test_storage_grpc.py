@@ -285,9 +285,7 @@ async def test_what_is_in_flight_when_storage_dies_is_answered(
     read: asyncio.Future[ReadResponse] = asyncio.get_running_loop().create_future()
     try:
         await until(lambda: connection.fault() is None)
-        parked = ReadRequest(
-            1, "c", 11, 60_000, 1, 1000, 0, False, [ReadPartition(TopicIdPartition("single", 0), 0, 1000)]
-        )
+        parked = ReadRequest(1, "c", 60_000, 1, 1000, 0, False, [ReadPartition(TopicIdPartition("single", 0), 0, 1000)])
         records.read(parked, read.set_result)
         await asyncio.sleep(0.1)
         stopping = asyncio.create_task(storage.server.stop(0))

@@ -59,7 +59,6 @@ read_requests = st.builds(
     ReadRequest,
     int32,
     st.none() | names,
-    int16,
     int32,
     int32,
     int32,
@@ -90,7 +89,6 @@ ahead_requests = st.builds(
         ReadRequest,
         int32,
         st.none() | names,
-        int16,
         int32,
         int32,
         int32,
@@ -272,7 +270,7 @@ def test_other_bytes_than_a_frame_are_refused(wire: bytes) -> None:
 
 
 def test_an_ahead_request_names_one_partition_and_its_answer_an_existing_slot() -> None:
-    read = ReadRequest(7, "c", 11, 0, 1, 10, 0, True, [ReadPartition(TopicIdPartition("t", 0), 5, 10)] * 2)
+    read = ReadRequest(7, "c", 0, 1, 10, 0, True, [ReadPartition(TopicIdPartition("t", 0), 5, 10)] * 2)
     with pytest.raises(FrameError, match="2 partitions"):
         list(read_items(encode([(1, AheadRequest(read, 8))])))
     with pytest.raises(FrameError, match="slot 4096"):

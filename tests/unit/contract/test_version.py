@@ -27,7 +27,7 @@ from broker_contract.frames import put_item
 from broker_contract.version import CONTRACT_VERSION
 
 PLACE = TopicIdPartition("topic", 3, bytes(range(16)))
-READ = ReadRequest(7, "client", 17, 500, 1, 1 << 20, 1, True, [ReadPartition(PLACE, 1 << 40, 1 << 16, 5)])
+READ = ReadRequest(7, "client", 500, 1, 1 << 20, 1, True, [ReadPartition(PLACE, 1 << 40, 1 << 16, 5)])
 SLICE = Slice("topic-3/00000000000000000000.log", 1 << 50, 1 << 33, 4096)
 #: An item of every kind, with every field.
 ITEMS = (
@@ -59,4 +59,4 @@ def test_a_changed_layout_of_frames_needs_another_number():
         put_item(parts, number, item)
     put_append(parts, len(ITEMS), ITEMS[0], 1 << 20)
     checksum = zlib.crc32(b"".join(parts))
-    assert (CONTRACT_VERSION.partition(".")[0], f"{checksum:08x}") == ("2", "a9012dae")
+    assert (CONTRACT_VERSION.partition(".")[0], f"{checksum:08x}") == ("3", "4e6a725e")

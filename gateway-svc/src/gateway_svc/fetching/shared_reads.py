@@ -182,7 +182,7 @@ class SharedReads:
             (wanted,) = request.partitions
             key = (
                 *(wanted.topic_partition, wanted.fetch_offset, wanted.max_bytes),
-                *(wanted.leader_epoch, request.version, request.max_wait_ms, request.min_bytes, request.max_bytes),
+                *(wanted.leader_epoch, request.max_wait_ms, request.min_bytes, request.max_bytes),
                 *(request.isolation_level, request.by_reference),
             )
             found = self._turn.get(key)

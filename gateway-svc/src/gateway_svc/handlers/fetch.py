@@ -162,7 +162,6 @@ def _read_request(
     return ReadRequest(
         call.correlation_id,
         call.client_id,
-        call.version,
         max_wait_ms,
         max(min(request.min_bytes, max_bytes), 0),
         max_bytes,

@@ -156,7 +156,6 @@ class ReadRequest:
 
     correlation_id: int
     client_id: str | None
-    version: int
     max_wait_ms: int
     min_bytes: int
     max_bytes: int

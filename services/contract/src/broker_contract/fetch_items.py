@@ -1,6 +1,6 @@
 """Layout of reads, reads ahead and their answers in a frame (frames.py).
 
-    kind 3   read request      correlation_id i32, version i16, max_wait_ms i32, min_bytes i32, max_bytes i32,
+    kind 3   read request      correlation_id i32, max_wait_ms i32, min_bytes i32, max_bytes i32,
                                isolation_level u8, by_reference u8, client_id nstring, count u32,
                                count x (topic string, partition i32, topic_id 16 bytes, leader_epoch i32,
                                fetch_offset i64, max_bytes i32)
@@ -37,7 +37,7 @@ from broker_contract.errors import FrameError
 from broker_contract.item_fields import U32, Reader, put_nstring
 from broker_contract.revisions import SLOTS
 
-_READ_HEAD: Final = Struct(">ihiiiBB")
+_READ_HEAD: Final = Struct(">iiiiBB")
 _READ_PARTITION: Final = Struct(">i16siqi")
 _READ_RESULT: Final = Struct(">hqqqi")
 _SLICE: Final = Struct(">QQI")
@@ -51,7 +51,6 @@ def put_read_request(parts: list[Buffer], item: ReadRequest) -> int:
     parts.append(
         _READ_HEAD.pack(
             item.correlation_id,
-            item.version,
             item.max_wait_ms,
             item.min_bytes,
             item.max_bytes,
@@ -120,16 +119,14 @@ def put_ahead_response(parts: list[Buffer], item: AheadResponse) -> int:
 
 
 def get_read_request(reader: Reader) -> ReadRequest:
-    correlation_id, version, wait, min_bytes, max_bytes, isolation, by_reference = reader.unpack(_READ_HEAD)
+    correlation_id, wait, min_bytes, max_bytes, isolation, by_reference = reader.unpack(_READ_HEAD)
     client_id = reader.nstring()
     partitions = []
     for _ in range(reader.count()):
         topic = reader.string()
         partition, topic_id, epoch, offset, limit = reader.unpack(_READ_PARTITION)
         partitions.append(ReadPartition(TopicIdPartition(topic, partition, topic_id), offset, limit, epoch))
-    return ReadRequest(
-        correlation_id, client_id, version, wait, min_bytes, max_bytes, isolation, bool(by_reference), partitions
-    )
+    return ReadRequest(correlation_id, client_id, wait, min_bytes, max_bytes, isolation, bool(by_reference), partitions)
 
 
 def get_read_response(reader: Reader) -> ReadResponse:

@@ -22,7 +22,7 @@ from broker_contract import (
 )
 
 #: The number of the frames' layout (frames.py) and of the meaning of fields.
-_LAYOUT: Final = 2
+_LAYOUT: Final = 3
 # mutant: contract-version-whole
 _MESSAGES: Final = b"".join(
     each.DESCRIPTOR.serialized_pb

@@ -192,7 +192,7 @@ class WaitingReads:
         # mutant: look-of-same-read
         key = (
             *(wanted.topic_partition, wanted.fetch_offset, wanted.max_bytes, wanted.leader_epoch),
-            *(request.version, request.min_bytes, request.max_bytes, request.isolation_level, request.by_reference),
+            *(request.min_bytes, request.max_bytes, request.isolation_level, request.by_reference),
         )
         check = equal.get(key)
         if check is None:

@@ -19,7 +19,7 @@ from protocol_lib.records.batch import build_batch
 from protocol_lib.records.compression import Codec
 from protocol_lib.records.record import Record
 
-READ = ReadRequest(1, "c", 2, 0, 1, 1000, 0, False, [ReadPartition(TopicIdPartition("t", 0), 7, 1000)])
+READ = ReadRequest(1, "c", 0, 1, 1000, 0, False, [ReadPartition(TopicIdPartition("t", 0), 7, 1000)])
 
 
 class StoragePorts:

@@ -33,7 +33,7 @@ KEY = (11, "t", bytes(16), 0, SIZE, -1, 500, 1, SIZE, 0)
 ASKED = FetchPartition(partition=0, fetch_offset=10, partition_max_bytes=SIZE)
 FETCH = Fetch([FetchedPartition("t", bytes(16), ASKED)], None, incremental=False)
 LAYOUT = AnswerLayouts().find(11, FetchedPartition("t", bytes(16), ASKED), 0, ReadResult(0))
-READ = ReadRequest(1, "c", 11, 500, 1, SIZE, 0, True, [ReadPartition(TopicIdPartition("t", 0), 10, SIZE)])
+READ = ReadRequest(1, "c", 500, 1, SIZE, 0, True, [ReadPartition(TopicIdPartition("t", 0), 10, SIZE)])
 SLICES = [[Slice("t-0/0.log", 5, number * SIZE, SIZE)] for number in range(24)]
 
 

@@ -55,7 +55,7 @@ PARTITION = ReadPartition(TopicIdPartition("t", 0), 7, 1000)
 
 
 def request(correlation_id: int = 1, partition: ReadPartition = PARTITION) -> ReadRequest:
-    return ReadRequest(correlation_id, "c", 11, 500, 1, 2000, 0, True, [partition])
+    return ReadRequest(correlation_id, "c", 500, 1, 2000, 0, True, [partition])
 
 
 async def test_alike_in_one_turn_is_asked_once_and_answered_to_all() -> None:
@@ -91,7 +91,6 @@ OTHERS = [
     *(
         dataclasses.replace(request(), **{name: value})
         for name, value in {
-            "version": 12,
             "max_wait_ms": 501,
             "min_bytes": 2,
             "max_bytes": 1999,

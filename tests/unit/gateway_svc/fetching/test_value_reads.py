@@ -16,7 +16,7 @@ PLACE = ReadPartition(TopicIdPartition("t", 0), 0, 1 << 30)
 
 
 def request(size: int) -> ReadRequest:
-    return ReadRequest(1, "c", 11, 500, size, size, 0, False, [PLACE])
+    return ReadRequest(1, "c", 500, size, size, 0, False, [PLACE])
 
 
 class StoragePorts:

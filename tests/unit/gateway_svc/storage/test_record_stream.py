@@ -365,7 +365,7 @@ def hasty(size: int) -> Append:
 
 def read(max_wait_ms: int) -> ReadRequest:
     partitions = [ReadPartition(TopicIdPartition("t", partition), 0, 1000) for partition in (0, 1)]
-    return ReadRequest(1, "client", 12, max_wait_ms, 1, 1000, 0, False, partitions)
+    return ReadRequest(1, "client", max_wait_ms, 1, 1000, 0, False, partitions)
 
 
 async def test_calls_that_storage_does_not_answer_are_answered_in_time(

@@ -29,9 +29,9 @@ async def test_values(tmp_path):
     append = Append(1, "c", 9, -1, 60_000, [first, second, first], [batch, batch, batch[:-1]])
     service.append(append, lambda _: answered.set())
     await answered.wait()
-    service.read(ReadRequest(1, "c", 12, 0, 1, 9999, 0, False, [ReadPartition(first, 0, 9999)]), lambda _: None)
+    service.read(ReadRequest(1, "c", 0, 1, 9999, 0, False, [ReadPartition(first, 0, 9999)]), lambda _: None)
     give_up = service.read(
-        ReadRequest(1, "c", 12, 60_000, 1, 9999, 0, False, [ReadPartition(first, 3, 9999)]), lambda _: None
+        ReadRequest(1, "c", 60_000, 1, 9999, 0, False, [ReadPartition(first, 3, 9999)]), lambda _: None
     )
     expected = {
         ("millrace_append_records_total", (("topic", "t"),)): 6,

@@ -40,7 +40,7 @@ class Bench:
         self.answers: list[ReadResponse] = []
 
     def read(self, *partitions: ReadPartition, wait=0, min_bytes=1, max_bytes=1 << 20, by_reference=False, isolation=0):
-        request = ReadRequest(1, "client", 11, wait, min_bytes, max_bytes, isolation, by_reference, list(partitions))
+        request = ReadRequest(1, "client", wait, min_bytes, max_bytes, isolation, by_reference, list(partitions))
         return self.service.read(request, self.answers.append)
 
     def answer(self) -> ReadResponse:
@@ -577,7 +577,7 @@ def ahead(
 ) -> AheadResponse:
     """Return the answers to the reads that follow one of the partition."""
     answers: list[AheadResponse] = []
-    read = ReadRequest(1, "client", 11, wait, min_bytes, 1 << 20, isolation, True, [partition])
+    read = ReadRequest(1, "client", wait, min_bytes, 1 << 20, isolation, True, [partition])
     bench.service.read_ahead(AheadRequest(read, count), answers.append)
     (response,) = answers
     return response

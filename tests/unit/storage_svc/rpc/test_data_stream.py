@@ -100,7 +100,7 @@ def append(partition=0, acks=-1, records=BATCH) -> Append:
 
 def read(offset, wait=0) -> ReadRequest:
     return ReadRequest(
-        2, "client", 12, wait, 1, 1 << 20, 0, False, [ReadPartition(TopicIdPartition("t", 0), offset, 1 << 20)]
+        2, "client", wait, 1, 1 << 20, 0, False, [ReadPartition(TopicIdPartition("t", 0), offset, 1 << 20)]
     )
 
 
@@ -233,6 +233,6 @@ async def test_large_batches(served):
     large = build_batch([Record(0, 1_700_000_000_000, b"k", bytes(900_000))])
     await stream.send(*((n, append(records=large)) for n in range(10)))
     assert {answer.outcomes[0].error_code for answer in (await stream.receive(10)).values()} == {0}
-    request = ReadRequest(2, "c", 12, 0, 1, 50 << 20, 0, False, [ReadPartition(TopicIdPartition("t", 0), 0, 50 << 20)])
+    request = ReadRequest(2, "c", 0, 1, 50 << 20, 0, False, [ReadPartition(TopicIdPartition("t", 0), 0, 50 << 20)])
     await stream.send((11, request))
     assert len((await stream.receive(1))[11].partitions[0].records) == 10 * len(large)
