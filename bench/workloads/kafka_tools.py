@@ -43,6 +43,7 @@ class ProducerPerformance(Workload):
     name, title = "producer_performance", "ProducerPerformance, 1 KB records"
     measures = (Measure("rate", "MB/s"),)
     quick = False
+    rounds_max = 3
 
     def run(self, side: Side, amount: int) -> Sample:
         with side.topic(self.name):
@@ -62,6 +63,7 @@ class ConsumerPerformance(Workload):
     name, title = "consumer_performance", "ConsumerPerformance, 1 KB records"
     measures = (Measure("rate", "MB/s"),)
     quick = False
+    rounds_max = 3
 
     def __init__(self) -> None:
         self._filled: dict[Side, tuple[int, bytes]] = {}

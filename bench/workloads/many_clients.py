@@ -75,6 +75,7 @@ class ParkedFetches(Workload):
 class Fairness(Workload):
     name = "fairness"
     quick = False
+    rounds_max = 3
     title = "lone requests, 200 a second, while another client produces 1 MB batches flat out, acks=1"
     measures = (
         Measure("p99", "ms", "less", {layout: Must(10, "value") for layout in _OURS}),
