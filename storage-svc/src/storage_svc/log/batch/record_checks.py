@@ -17,7 +17,7 @@ from typing import Final
 from crc32c import crc32c
 from protocol_lib.errors import DecodeError, ErrorCode, MalformedRecord, TimestampOverflow
 from protocol_lib.records.batch import build_batch
-from protocol_lib.records.compression import Codec, DecompressedTooLarge, compress, decompress
+from protocol_lib.records.compression import DECOMPRESSED_BYTES_MAX, Codec, DecompressedTooLarge, compress, decompress
 from protocol_lib.records.header import CODEC_MASK, DELETE_HORIZON, HEADER, HEADER_SIZE, LOG_OVERHEAD, TRANSACTIONAL
 from protocol_lib.records.lz4_frame import for_java
 from protocol_lib.records.record import Record, read_records
@@ -33,7 +33,7 @@ from storage_svc.log.config import FOREVER
 #: The result for a batch that would hold up the event loop if it were opened: no refusal of it.
 TOO_SLOW: Final = Refusal(ErrorCode.UNKNOWN_SERVER_ERROR, "the batch was not opened")
 
-#: A batch may decompress to ten times `max.message.bytes`, or to this, whichever is more.
+#: A batch may decompress to ten times `max.message.bytes`, or to this, whichever is more, as far as readers go.
 _DECOMPRESSED_BYTES_MIN: Final = 16 << 20
 _TIME_MIN: Final = -(2**63)
 _TIME_MAX: Final = 2**63 - 1
@@ -43,7 +43,8 @@ _ATTRIBUTES: Final = TRANSACTIONAL | DELETE_HORIZON
 
 def decompressed_bytes_max(rules: Rules) -> int:
     """Return the most bytes that the records of a batch may decompress to."""
-    return max(_DECOMPRESSED_BYTES_MIN, 10 * rules.bytes_max)
+    # mutant: readers-limit
+    return min(max(_DECOMPRESSED_BYTES_MIN, 10 * rules.bytes_max), DECOMPRESSED_BYTES_MAX)
 
 
 def checked(
@@ -117,6 +118,9 @@ def _opened(
         if isinstance(decompressed, Refusal):
             return decompressed
         body = decompressed
+    elif len(body) > DECOMPRESSED_BYTES_MAX:
+        fault = f"{len(body)} bytes of records are too many to be compressed and read again"
+        return Refusal(ErrorCode.INVALID_RECORD, fault)
     walked = _walked(body, header, rules, now_ms, slices)
     if isinstance(walked, Refusal):
         return walked

@@ -10,10 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from protocol_lib.errors import DecodeError
 from protocol_lib.records.batch import build_batch, read_batch_header
-from protocol_lib.records.compression import Codec, compress
+from protocol_lib.records.compression import DECOMPRESSED_BYTES_MAX, Codec, compress
 from protocol_lib.records.record import Record, read_records
 from protocol_lib.varint import write_signed
 from storage_svc.log.batch.admission import admit
+from storage_svc.log.batch.header import unpack_header
+from storage_svc.log.batch.record_checks import checked, decompressed_bytes_max
 from storage_svc.log.batch.rules import RECORD_ERRORS_MAX, Refusal, Rules
 from storage_svc.log.config import LogConfig
 from storage_svc.log.partition.partition_log import Origin
@@ -314,3 +316,14 @@ def test_records_are_malformed_where_the_protocol_library_says_so(changes, cut):
     admitted = admit(memoryview(batch), Rules(LogConfig.from_properties(COMPACT)), NOW_MS)
     refused_as_malformed = isinstance(admitted, Refusal) and "malformed" in admitted.message
     assert refused_as_malformed == malformed
+
+
+def test_no_batch_may_become_more_than_readers_open():
+    sizes = {1_048_588: 16 << 20, 5_000_000: 50_000_000, 2**31 - 1: DECOMPRESSED_BYTES_MAX}
+    for largest, limit in sizes.items():
+        assert decompressed_bytes_max(Rules(LogConfig(max_message_bytes=largest))) == limit
+    plain = memoryview(bytes(61 + DECOMPRESSED_BYTES_MAX + 1))
+    rules = Rules(LogConfig.from_properties({"compression.type": "zstd", "max.message.bytes": str(2**31 - 1)}))
+    refusal = checked(plain, unpack_header(GOOD), rules, NOW_MS, None, None)
+    assert isinstance(refusal, Refusal)
+    assert (refusal.error_code, refusal.message.partition(" ")[0]) == (87, str(len(plain) - 61))
