@@ -14,10 +14,11 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from pyspark import SparkContext, java_gateway
+from pyspark.errors import PySparkRuntimeError
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
-from spark_etl import ivy_jars
+from spark_etl import ivy_jars, java_program
 from spark_etl.errors import ConfigError, EtlError, RunError
 from spark_etl.letters.reasons import reason
 from spark_etl.settings import PACKAGES, EtlSettings
@@ -55,8 +56,8 @@ SECRETS = r'(?i)\b(sasl|ssl)\.[a-z.]+\s*(->|=|:)\s*(?:"(?:[^"\\]++|\\.)*+"|[^,)\
 def opened(settings: EtlSettings, name: str, *, kafka: bool = True) -> Iterator[SparkSession]:
     """Open a JVM and a session. At exit, the JVM ends and its temporary files are removed.
 
-    Without `kafka` no further jars are loaded (decoding can be tried on any frame). A failure of Spark inside leaves
-    as a RunError with its root cause, which only the living JVM knows.
+    Without `kafka` no further jars are loaded (decoding can be tried on any frame). ConfigError: there is no Java that
+    Spark can use. A failure of Spark inside leaves as a RunError with its root cause, which only the living JVM knows.
     """
     with TemporaryDirectory(prefix="spark-etl-", dir=settings.etl_temp_dir, ignore_cleanup_errors=True) as folder:
         for logger in PLAN_LOGGERS:
@@ -66,7 +67,7 @@ def opened(settings: EtlSettings, name: str, *, kafka: bool = True) -> Iterator[
             builder = builder.config(key, value)
         # Spark makes a folder "artifacts" wherever the JVM was started.
         with chdir(folder), _own_address(settings), _own_jvm():
-            session = builder.getOrCreate()
+            session = _started(builder)
         _set_zone(session)
         ivy_jars.keep(session.sparkContext.getConf(), settings.etl_ivy_dir, PACKAGES)
         try:
@@ -77,6 +78,18 @@ def opened(settings: EtlSettings, name: str, *, kafka: bool = True) -> Iterator[
             raise RunError(reason(error)) from error
         finally:
             _close(session)
+
+
+def _started(builder: Any) -> SparkSession:
+    if not submitted():
+        java_program.program()
+    try:
+        session: SparkSession = builder.getOrCreate()
+    except PySparkRuntimeError as error:
+        if error.getCondition() == "JAVA_GATEWAY_EXITED":
+            raise java_program.ended() from error
+        raise
+    return session
 
 
 def _set_zone(session: SparkSession) -> None:

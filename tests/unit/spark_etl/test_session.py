@@ -10,7 +10,7 @@ import pytest
 from pydantic import ValidationError
 from pyspark import SparkConf, java_gateway
 from spark_etl import session
-from spark_etl.errors import ConfigError
+from spark_etl.errors import ConfigError, EtlError, RunError
 from spark_etl.ivy_jars import keep
 from spark_etl.session import configuration
 from spark_etl.settings import PACKAGES, EtlSettings
@@ -155,3 +155,37 @@ def test_a_start_that_a_signal_ends_leaves_no_jvm():
     assert process.poll() is None
     process.communicate(b"\n")
     assert process.returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("java", "refusal"),
+    [
+        (None, "{home} has no bin/java: install it, or set JAVA_HOME to its folder"),
+        (
+            'version "11.0.2" 2019-01-15',
+            '{home}/bin/java is version "11.0.2": install it, or set JAVA_HOME to its folder',
+        ),
+        ('version "21.0.1" 2023-10-17', "the JVM of {home}/bin/java ended before Spark was ready: it wrote the reason"),
+    ],
+)
+def test_a_java_that_spark_cannot_use(jars, tmp_path, monkeypatch, java, refusal):
+    home = tmp_path / "java"
+    monkeypatch.setenv("JAVA_HOME", str(home))
+    if java is not None:
+        (home / "bin").mkdir(parents=True)
+        (home / "bin" / "java").write_text(f"#!/bin/sh\necho 'openjdk {java}' >&2\nexit 1\n")
+        (home / "bin" / "java").chmod(0o755)
+    settings = EtlSettings(etl_jars_dir=jars, etl_temp_dir=tmp_path)
+    with pytest.raises(EtlError) as raised, session.opened(settings, "none"):
+        pass
+    text = str(raised.value).replace(f"JAVA_HOME ({home})", str(home))
+    assert text.removeprefix("Spark needs Java 17 or later, and ").startswith(refusal.format(home=home))
+    assert isinstance(raised.value, RunError) == ("21" in str(java))
+
+
+def test_without_java_the_reason_names_it(jars, tmp_path, monkeypatch):
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    expected = "^Spark needs Java 17 or later, and there is no java on the PATH: install it, or set JAVA_HOME"
+    with pytest.raises(ConfigError, match=expected), session.opened(EtlSettings(etl_jars_dir=jars), "none"):
+        pass
