@@ -6,25 +6,36 @@ resource_name   crn:///kafka=C/topic=T
 
 from __future__ import annotations
 
+import re
+from typing import Final
 from urllib.parse import quote
 
 from admin_api.schemas.resources import CollectionMetadata, Relationship, ResourceMetadata
 
 Segment = str | int
 
+#: Text that a URL has as it is: most names. `quote` takes five times as long to find that out.
+_PLAIN: Final = re.compile(r"[A-Za-z0-9._~-]*")
+
+
+def _quoted(segment: Segment) -> str:
+    text = str(segment)
+    return text if _PLAIN.fullmatch(text) else quote(text, safe="")
+
 
 class Links:
     """Links of one answer. `base_url` ends before `/v3`."""
 
-    __slots__ = ("_base", "_cluster_id")
+    __slots__ = ("_base", "_cluster", "_cluster_id")
 
     def __init__(self, base_url: str, cluster_id: str) -> None:
         self._base = base_url.rstrip("/") + "/v3/clusters"
         self._cluster_id = cluster_id
+        self._cluster = f"{self._base}/{_quoted(cluster_id)}"
 
     def url(self, *segments: Segment) -> str:
         """Return the URL of a resource of the cluster."""
-        return "/".join((self._base, *(quote(str(segment), safe="") for segment in (self._cluster_id, *segments))))
+        return "/".join([self._cluster, *map(_quoted, segments)])
 
     def clusters(self) -> str:
         return self._base
