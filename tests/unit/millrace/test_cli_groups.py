@@ -3,6 +3,7 @@
 import time
 
 import pytest
+from protocol_lib.client.group_admin import GroupAdmin
 from support.late import confluent
 
 from tests.unit.millrace.conftest import LineReader
@@ -156,6 +157,28 @@ def test_offsets_are_committed_taken_from_a_group_and_from_a_file(run, tmp_path)
     assert run("group", "seek", "sink", "--to", "end", "--to-group", "source")[0] == 2
     offsets = [(row["partition"], row["committed"]) for row in run.json("group", "describe", "sink")["partitions"]]
     assert offsets == [(0, 3), (1, 4)]
+
+
+def test_groups_are_deleted_many_at_a_time(run, monkeypatch):
+    under_way, most = 0, 0
+    delete = GroupAdmin.delete
+
+    async def counted(admin, name):
+        nonlocal under_way, most
+        under_way, most = under_way + 1, max(most, under_way + 1)
+        await delete(admin, name)
+        under_way -= 1
+
+    monkeypatch.setattr(GroupAdmin, "delete", counted)
+    monkeypatch.setattr("millrace.cli.group._TOGETHER", 3)
+    run("topic", "create", "crowd")
+    names = [f"crowd-{number}" for number in range(5)]
+    for name in names:
+        run("group", "commit", name, "crowd:0=0", "--execute")
+    status, lines, error = run("group", "delete", "-r", "crowd-.*", "--yes")
+    assert (status, error) == (0, "")
+    assert lines == [f"deleted: {name}, committed offsets of 1 partitions" for name in names]
+    assert most == 3
 
 
 def test_groups_by_regular_expressions(run):

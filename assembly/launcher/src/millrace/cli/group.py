@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -21,6 +22,10 @@ group = typer.Typer(help="List consumer groups, and change their offsets.", no_a
 Name = Annotated[str, typer.Argument(metavar="GROUP", help="The group's id.")]
 Names = Annotated[list[str], typer.Argument(metavar="GROUP...", help="Ids of groups.")]
 
+Result = TypeVar("Result")
+
+#: Groups whose requests are under way at a time.
+_TOGETHER = 50
 #: Columns of partitions in a table, which has the members' ids once.
 _PARTITION_COLUMNS = ("topic", "partition", "committed", "log_start_offset", "log_end_offset", "lag", "client", "host")
 
@@ -97,21 +102,27 @@ def delete(
     from millrace.cli.members import described_group, members_sentence, refuse_members
 
     async def remove(admin: Admin) -> list[dict[str, Any]]:
-        found = await _named(admin, names) if regex else list(dict.fromkeys(names))
-        warnings = [members_sentence(await described_group(admin, name)) for name in found]
-        if yes:
-            refuse_members(*warnings)
-        rows = []
-        for name, warning in zip(found, warnings, strict=True):
-            offsets = await admin.groups.offsets(name)
+        async def warning(name: str) -> str:
+            return members_sentence(await described_group(admin, name))
+
+        async def deleted(name: str) -> int:
+            count = len(await admin.groups.offsets(name))
             if yes:
                 await admin.groups.delete(name)
-            elif warning:
-                note(warning)
-            rows.append({"group": name, "offsets": len(offsets), "deleted": yes})
+            return count
+
+        found = await _named(admin, names) if regex else list(dict.fromkeys(names))
+        warnings = {name: text async for name, text in _some_at_once(found, warning)}
+        if yes:
+            refuse_members(*warnings.values())
+        rows = []
+        async for name, count in _some_at_once(found, deleted):
+            if not yes and warnings[name]:
+                note(warnings[name])
+            rows.append({"group": name, "offsets": count, "deleted": yes})
             if output is Format.TABLE:
                 verb = "deleted" if yes else "would delete"
-                tell(f"{verb}: {name}, committed offsets of {len(offsets)} partitions")
+                tell(f"{verb}: {name}, committed offsets of {count} partitions")
         return rows
 
     rows = administer(kafka, remove, properties)
@@ -160,6 +171,23 @@ group.command(epilog="Example: millrace group copy billing billing-test --execut
 
 async def _named(admin: Admin, texts: list[str]) -> list[str]:
     return matching(texts, [each.group_id for each in await admin.groups.list()], "groups")
+
+
+async def _some_at_once(
+    names: list[str], work: Callable[[str], Awaitable[Result]]
+) -> AsyncIterator[tuple[str, Result]]:
+    """Yield each name with the result of its work, in order. Raise an error after the results of the others."""
+    import asyncio
+
+    for start in range(0, len(names), _TOGETHER):
+        some = names[start : start + _TOGETHER]
+        results = await asyncio.gather(*map(work, some), return_exceptions=True)
+        for name, result in zip(some, results, strict=True):
+            if not isinstance(result, BaseException):
+                yield name, result
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
 
 
 async def _described(admin: Admin, name: str) -> dict[str, Any]:
