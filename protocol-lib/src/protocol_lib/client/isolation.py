@@ -23,10 +23,12 @@ from protocol_lib.records.legacy import (
     message_size,
     read_message,
 )
-from protocol_lib.records.record import Record, read_records
+from protocol_lib.records.record import Record, read_records, read_slices
 
 #: Bytes that a control batch may decompress to. Its one record has less than a hundred.
 _CONTROL_BYTES_MAX: Final = 4096
+#: Records of a slice of a message's contents.
+_SLICE: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +56,14 @@ class FetchedBatch:
             return read_records(self.data, limit=limit)
         message, _ = read_message(self.data)
         return iter(message_records(message, limit=limit))
+
+    def slices(self, *, limit: int = DECOMPRESSED_BYTES_MAX, wanted: bytes = b"") -> Iterator[tuple[int, list[Record]]]:
+        """Return its records in slices, passing over those without the bytes `wanted`: see `read_slices`."""
+        if self.header is not None:
+            return read_slices(self.data, limit=limit, wanted=wanted)
+        message, _ = read_message(self.data)
+        records = message_records(message, limit=limit)
+        return ((0, records[start : start + _SLICE]) for start in range(0, len(records), _SLICE))
 
 
 def whole_batches(data: memoryview) -> Iterator[FetchedBatch]:

@@ -10,6 +10,7 @@ cdef class RecordWalker:
     cdef bytes _bytes
     cdef const unsigned char[::1] _view
     cdef Py_ssize_t _size
+    cdef Py_ssize_t _stop
     cdef long long _count
     cdef long long _base_offset
     cdef long long _base_timestamp
@@ -34,10 +35,13 @@ cdef class RecordWalker:
     cpdef bint check(self, long long steps) except? -1
     cpdef bint read(self, kind, list records, long long steps) except? -1
     cpdef bint scan(self, tuple columns, long long steps) except? -1
+    cpdef bint pass_over(self, Py_ssize_t end, long long steps) except? -1
+    cpdef Py_ssize_t find(self, bytes wanted, Py_ssize_t start, Py_ssize_t end) except? -2
     @cython.locals(
         view="const unsigned char[::1]",
         data=cython.p_uchar,
         size=cython.Py_ssize_t,
+        stop=cython.Py_ssize_t,
         count=cython.longlong,
         index=cython.longlong,
         position=cython.Py_ssize_t,
@@ -58,6 +62,10 @@ cdef class RecordWalker:
         byte=cython.ulonglong,
         delta=cython.longlong,
         offset_delta=cython.longlong,
+        base_offset=cython.longlong,
+        base_timestamp=cython.longlong,
+        has_append_time=cython.bint,
+        headers=list,
         starts=list,
         timestamps=list,
         offsets=list,

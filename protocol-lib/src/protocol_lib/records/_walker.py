@@ -2,9 +2,9 @@
 """The walker's source, for both of its forms. `protocol_lib.records.walker` chooses the form: import that.
 
 It is written in Cython's pure Python mode: it runs as it is, and compiled with the types of `_walker.pxd`, where
-numbers have 64 bits. So that both forms compute the same, no sum is made before it is known to fit, and a length is
-compared with the bytes that are left before it moves the position. Every byte is read through a view that checks its
-bounds. Bytes are cut out only between positions that were compared with the size.
+numbers have 64 bits. So that both forms compute the same, no sum is made before it is known to fit. A length of more
+than two bytes is compared with the bytes that are left before it moves the position. Every byte is read through a view
+that checks its bounds. Bytes are cut out once the record has ended where it says, which is inside of the bytes.
 """
 
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -13,7 +13,7 @@ from protocol_lib.errors import DecodeError, MalformedRecord, TimestampOverflow
 from protocol_lib.varint import Buffer, unzigzag
 
 if TYPE_CHECKING:
-    from protocol_lib.records.record import Header, Record
+    from protocol_lib.records.record import Record
 
 _MIN = -(2**63)
 _MAX = 2**63 - 1
@@ -35,26 +35,30 @@ class RecordWalker:
         base_timestamp: int,
         append_time: int | None = None,
         *,
-        earliest: int | None = None,
-        latest: int | None = None,
+        earliest: int = _MIN,
+        latest: int = _MAX,
         keys_required: bool = False,
         faults_max: int = 1000,
     ) -> None:
-        for number in (base_offset, base_timestamp, append_time or 0):
-            if not _MIN <= number <= _MAX:
-                raise OverflowError(f"{number} does not fit into 64 bits")
-        if not 0 <= count < 2**31:
-            raise DecodeError(f"{count} records")
-        self._bytes = body if type(body) is bytes else None
-        self._view = body if type(body) is bytes else memoryview(body).cast("B")
-        self._size = len(self._view)
-        self._count = count
+        # A batch of one record pays for each statement here. Compiled, the comparisons below are of C's numbers.
         self._base_offset = base_offset
         self._base_timestamp = base_timestamp
         self._has_append_time = append_time is not None
-        self._append_time = append_time or 0
-        self._earliest = _MIN if earliest is None else min(max(earliest, _MIN), _MAX)
-        self._latest = _MAX if latest is None else min(max(latest, _MIN), _MAX)
+        self._append_time = append_time if append_time is not None else 0
+        self._earliest = earliest
+        self._latest = latest
+        if not (
+            _MIN <= self._base_offset <= _MAX
+            and _MIN <= self._base_timestamp <= _MAX
+            and _MIN <= self._append_time <= _MAX
+        ):
+            raise OverflowError("an offset or a time of more than 64 bits")
+        self._count = count
+        if not 0 <= self._count < 2**31:
+            raise DecodeError(f"{count} records")
+        self._bytes = body if type(body) is bytes else None
+        self._view = body if type(body) is bytes else memoryview(body).cast("B")
+        self._size = self._stop = len(self._view)
         self._keys_required = keys_required
         self._faults_max = faults_max
         self.index = 0
@@ -67,7 +71,7 @@ class RecordWalker:
         self.mistimed: list[tuple[int, int, int]] = []
         self._begun: tuple[int, ...] = ()
         self._headers_left = _BETWEEN
-        self._headers: list[Header] = []
+        self._headers: Any = None
 
     def check(self, steps: int) -> bool:
         self._walk(steps, _CHECK, None, None, None)
@@ -83,19 +87,33 @@ class RecordWalker:
         self._walk(steps, _SCAN, None, None, columns)
         return not self.is_over
 
+    def pass_over(self, end: int, steps: int) -> bool:
+        self._stop = end
+        is_left = self._walk(steps, _CHECK, None, None, None) == 0 and not self.is_over
+        self._stop = self._size
+        return is_left
+
+    def find(self, wanted: bytes, start: int, end: int) -> int:
+        if self._bytes is None:
+            self._bytes = bytes(self._view)
+        return self._bytes.find(wanted, start, end)
+
     def _walk(self, steps: int, mode: int, kind: Any, records: Any, columns: Any) -> int:
-        """Take so many steps, and keep the state."""
+        """Take so many steps, and keep the state. Return 1 at a record that ends after `_stop`, else 0."""
         if self.is_over:
             return 0
         if mode != _CHECK and self._bytes is None:
             self._bytes = bytes(self._view)
         view = self._view
         data = b"" if self._bytes is None else self._bytes
-        size, count = self._size, self._count
+        size, count, stop = self._size, self._count, self._stop
         index, position, left = self.index, self.position, self._headers_left
+        headers: Any = None
+        base_offset, base_timestamp, has_append_time = self._base_offset, self._base_timestamp, self._has_append_time
         start = end = offset = timestamp = key_at = key_size = value_at = value_size = 0
         if left != _BETWEEN:
             start, end, offset, timestamp, key_at, key_size, value_at, value_size = self._begun
+            headers = self._headers
         if columns is not None:
             starts, timestamps, offsets, keys, tombstones = columns
         try:
@@ -122,6 +140,11 @@ class RecordWalker:
                     if number & 1 or number >> 1 > room:  # mutant: walker-length-in-rest
                         _refuse(f"a record of {unzigzag(number)} bytes where {room} are left", index)
                     end = position + (number >> 1)
+                    if end > stop:  # mutant: walker-stops-before
+                        self.index = index
+                        self.position = start
+                        self._headers_left = _BETWEEN
+                        return 1
                     number = view[position + 1]
                     position += 2
                     if number > 0x7F:
@@ -142,15 +165,15 @@ class RecordWalker:
                         if number > 0xFFFFFFFF:  # mutant: walker-offset-delta-bits
                             _refuse("an offset delta of more than 32 bits", index)
                     offset_delta = (number >> 1) ^ -(number & 1)
-                    offset = self._base_offset
+                    offset = base_offset
                     # mutant: walker-offset-sum
                     if offset > _MAX - offset_delta if offset_delta > 0 else offset < _MIN - offset_delta:
                         _refuse_sum("offset", offset, offset_delta, index)
                     offset += offset_delta
-                    if self._has_append_time:
+                    if has_append_time:
                         timestamp = self._append_time
                     else:
-                        timestamp = self._base_timestamp
+                        timestamp = base_timestamp
                         # mutant: walker-timestamp-sum
                         if timestamp > _MAX - delta if delta > 0 else timestamp < _MIN - delta:
                             _refuse_sum("timestamp", timestamp, delta, index)
@@ -163,6 +186,8 @@ class RecordWalker:
                         byte = view[position]
                         if byte > 0x7F:
                             number, position = self._read_on(position, number)
+                            if number >> 1 > size - position:
+                                _refuse_field(number, index)
                         else:
                             number, position = number & 0x7F | byte << 7, position + 1
                     if number & 1:
@@ -170,8 +195,6 @@ class RecordWalker:
                             _refuse(f"a field of {unzigzag(number)} bytes", index)
                         key_size = -1
                     else:
-                        if number >> 1 > size - position:
-                            _refuse_field(number, index)
                         key_at = position
                         key_size = number >> 1
                         position += key_size
@@ -181,6 +204,8 @@ class RecordWalker:
                         byte = view[position]
                         if byte > 0x7F:
                             number, position = self._read_on(position, number)
+                            if number >> 1 > size - position:
+                                _refuse_field(number, index)
                         else:
                             number, position = number & 0x7F | byte << 7, position + 1
                     if number & 1:
@@ -188,8 +213,6 @@ class RecordWalker:
                             _refuse(f"a field of {unzigzag(number)} bytes", index)
                         value_size = -1
                     else:
-                        if number >> 1 > size - position:
-                            _refuse_field(number, index)
                         value_at = position
                         value_size = number >> 1
                         position += value_size
@@ -201,8 +224,10 @@ class RecordWalker:
                         room = end - position if end > position else 0
                         if number & 1 or number >> 1 > room >> 1:  # mutant: walker-header-count
                             _refuse(f"{unzigzag(number)} record headers in {room} bytes", index)
+                        if mode == _READ:
+                            headers = []
                     left = number >> 1
-                while left > 0:
+                while left:
                     if steps <= 0:
                         break
                     steps -= 1
@@ -225,7 +250,7 @@ class RecordWalker:
                         if number != 1:
                             _refuse(f"a field of {unzigzag(number)} bytes", index)
                         if mode == _READ:
-                            self._headers.append((data[name_at:name_end].decode("utf-8", "surrogateescape"), None))
+                            headers.append((data[name_at:name_end].decode("utf-8", "surrogateescape"), None))
                     else:
                         if number >> 1 > size - position:
                             _refuse_field(number, index)
@@ -233,9 +258,10 @@ class RecordWalker:
                         position += number >> 1
                         if mode == _READ:
                             name = data[name_at:name_end].decode("utf-8", "surrogateescape")
-                            self._headers.append((name, data[content_at:position]))
+                            headers.append((name, data[content_at:position]))
                     left -= 1
-                if left > 0:
+                if left:
+                    self._headers = headers
                     # mutant: walker-resumes-in-record
                     self._begun = (start, end, offset, timestamp, key_at, key_size, value_at, value_size)
                     break
@@ -248,11 +274,11 @@ class RecordWalker:
                     record.timestamp = timestamp
                     record.key = None if key_size < 0 else data[key_at : key_at + key_size]
                     record.value = None if value_size < 0 else data[value_at : value_at + value_size]
-                    if self._headers:
-                        record.headers = tuple(self._headers)
-                        self._headers = []
-                    else:
+                    if headers is None:
                         record.headers = ()
+                    else:
+                        record.headers = tuple(headers)
+                        headers = None
                     records.append(record)
                 elif mode == _SCAN:
                     starts.append(start)

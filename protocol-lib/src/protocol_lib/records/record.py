@@ -14,16 +14,18 @@ here (Python's `surrogateescape`), and the same byte again when the record is wr
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 from typing import Final
 
 from protocol_lib.errors import DecodeError, MalformedRecord, TimestampOverflow
 from protocol_lib.records.compression import DECOMPRESSED_BYTES_MAX, decompress
 from protocol_lib.records.header import HEADER_SIZE, RECORD_SIZE_MIN, read_batch_header
 from protocol_lib.records.walker import RecordWalker
-from protocol_lib.varint import Buffer, write_signed
+from protocol_lib.varint import SIGNED_MAX, Buffer, write_signed
 
 __all__ = [
-    "KEY_ERRORS", "Header", "Record", "TimestampOverflow", "read_records", "walker_of", "write_record", "write_tail",
+    "KEY_ERRORS", "Header", "Record", "TimestampOverflow", "read_records", "read_slices", "walker_of", "write_record",
+    "write_tail",
 ]  # fmt: skip
 
 Header = tuple[str, bytes | None]
@@ -34,8 +36,10 @@ KEY_ERRORS: Final = "surrogateescape"
 _NULL: Final = write_signed(-1)
 _ATTRIBUTES: Final = b"\0"
 _NO_HEADERS: Final = write_signed(0)
-#: Records that are read at once, or headers.
+#: Records that are read at once, or headers; those that are passed over, and bytes that are searched.
 _STEPS: Final = 64
+_STEPS_PASSED: Final = 2000
+_SEARCHED_BYTES: Final = 1 << 20
 
 
 @dataclass(slots=True)
@@ -54,11 +58,11 @@ def read_records(batch: Buffer, *, limit: int = DECOMPRESSED_BYTES_MAX) -> Itera
 
     The CRC is not checked here. `limit` bounds the bytes that a compressed batch may become.
     """
-    return _records(walker_of(batch, limit=limit))
+    return chain.from_iterable(_slices(walker_of(batch, limit=limit)))
 
 
 def walker_of(
-    batch: Buffer, *, limit: int = DECOMPRESSED_BYTES_MAX, latest: int | None = None, faults_max: int = 1
+    batch: Buffer, *, limit: int = DECOMPRESSED_BYTES_MAX, latest: int = SIGNED_MAX, faults_max: int = 1
 ) -> RecordWalker:
     """Return a walker at the first record of one whole batch. Raises DecodeError.
 
@@ -78,7 +82,19 @@ def walker_of(
     )
 
 
-def _records(walker: RecordWalker) -> Iterator[Record]:
+def read_slices(
+    batch: Buffer, *, limit: int = DECOMPRESSED_BYTES_MAX, wanted: bytes = b""
+) -> Iterator[tuple[int, list[Record]]]:
+    """Return the records of one whole batch in slices, each of some milliseconds at most: how many were passed over,
+    and those that follow. Raises DecodeError as `read_records` does.
+
+    No record that has the bytes `wanted` in its key, its value or a header is passed over; others may be returned.
+    """
+    walker = walker_of(batch, limit=limit)
+    return _search(walker, wanted) if wanted else ((0, records) for records in _slices(walker))
+
+
+def _slices(walker: RecordWalker) -> Iterator[list[Record]]:
     """Yield the records that a walker reads; raise MalformedRecord at a malformed one."""
     is_left = True
     while is_left:
@@ -86,9 +102,30 @@ def _records(walker: RecordWalker) -> Iterator[Record]:
         try:
             is_left = walker.read(Record, records, _STEPS)
         except MalformedRecord:
-            yield from records
+            yield records
             raise
-        yield from records
+        yield records
+
+
+def _search(walker: RecordWalker, wanted: bytes) -> Iterator[tuple[int, list[Record]]]:
+    """Yield the records in whose bytes others are found. The bytes before `searched` do not begin a find."""
+    searched = 0
+    while not walker.is_over:
+        start = max(walker.position, searched)
+        window = start + _SEARCHED_BYTES
+        found = walker.find(wanted, start, window + len(wanted) - 1)
+        searched = window if found < 0 else found
+        passed = walker.index
+        while walker.pass_over(searched, _STEPS_PASSED):
+            yield walker.index - passed, []
+            passed = walker.index
+        is_read = found < 0
+        while not (is_read or walker.is_over):  # by steps, to stop after the record and its headers
+            records: list[Record] = []
+            walker.read(Record, records, 1)
+            yield walker.index - passed - len(records), records
+            is_read, passed = bool(records), walker.index
+        yield walker.index - passed, []
 
 
 def write_record(record: Record, base_offset: int, base_timestamp: int, pieces: list[bytes]) -> None:

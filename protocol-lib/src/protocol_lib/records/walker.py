@@ -7,15 +7,19 @@
 
 `body` is any readable, contiguous buffer (bytes, bytearray, memoryview, mmap): the uncompressed records of a batch of
 format 2, and nothing else. The other numbers are those of its header; under LogAppendTime `append_time` is the
-timestamp of every record. A walker goes through its body once, by one of three methods:
+timestamp of every record. A walker goes through its body once, by these methods:
 
     check(steps)                    checks the records, and sums them up
     read(Record, records, steps)    appends them to a list, as objects
     scan(columns, steps)            appends to five lists: each record's first byte, timestamp, offset and key
                                     (None without one), and the index of each record without a value
+    pass_over(end, steps)           checks the records that end at or before a byte
+
+A search passes over the records before the byte at which `find(wanted, start, end)`, which is that of bytes, has found
+something, and reads the next one. Between two records a walker may change its method.
 
 A call takes `steps` steps at most, where a record is one and each of its headers is one, and may end inside of a
-record. It returns whether something is left.
+record. It returns whether something is left (before `end`).
 
     index, position         records that are behind the walker, and the first byte that is not
     max_timestamp           the largest timestamp, -1 if none is above (`check` only, as all below)
@@ -27,7 +31,8 @@ record. It returns whether something is left.
 
 A malformed record raises MalformedRecord, which has its `index`, and TimestampOverflow, a MalformedRecord, if the
 timestamp does not fit into 64 bits. The walker is of no use then but for its lists. The constructor raises
-OverflowError for an offset or a time of more than 64 bits, DecodeError for a count that is negative or of more than 31.
+OverflowError for any offset or time of more than 64 bits. It raises DecodeError for a count that is negative or of
+more than 31.
 
 The source runs interpreted, or is compiled by the build where a C compiler is: 30 times as fast. A compiled form of
 another source than the one next to it is not used.
