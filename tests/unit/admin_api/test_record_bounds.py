@@ -17,7 +17,7 @@ from admin_api.records import browsing, downloading, limits, tailing
 from admin_api.records.browsing import Browse, Range
 from admin_api.records.conditions import Filter
 from admin_api.records.cursors import Left
-from admin_api.records.decoding import DECOMPRESSED_BYTES_MAX, records_of
+from admin_api.records.decoding import DECOMPRESSED_BYTES_MAX, slices_of
 from admin_api.records.limits import Work
 from admin_api.records.rendering import Formats
 from protocol_lib.client import FetchedBatch
@@ -62,14 +62,15 @@ async def test_small_batches_that_become_large_are_decompressed_in_a_thread(
 ) -> None:
     (batch,) = whole_batches(memoryview(_batch(0, b"z" * size, codec)))
     assert len(batch.data) < 10_000
-    read, seen = FetchedBatch.records, list[tuple[bool, int]]()
+    read, seen = FetchedBatch.slices, list[tuple[bool, int]]()
 
-    def records(self: FetchedBatch, *, limit: int) -> Iterator[Record]:
+    def slices(self: FetchedBatch, *, limit: int, wanted: bytes) -> Iterator[tuple[int, list[Record]]]:
         seen.append((threading.current_thread() is threading.main_thread(), limit))
-        return read(self, limit=limit)
+        return read(self, limit=limit, wanted=wanted)
 
-    monkeypatch.setattr(FetchedBatch, "records", records)
-    assert [len(record.value or b"") for record in await records_of(batch)] == [size]
+    monkeypatch.setattr(FetchedBatch, "slices", slices)
+    found = [record for _, records in await slices_of(batch) for record in records]
+    assert [len(record.value or b"") for record in found] == [size]
     assert seen == [(True, 65_536), (False, DECOMPRESSED_BYTES_MAX)][: 1 if size < 65_536 else 2]
 
 
@@ -101,11 +102,11 @@ async def test_each_batch_that_cannot_be_read_ends_a_long_turn(reader: Any, monk
     seen: list[int] = []
     async with client_of(log) as client, _turns() as turns:
 
-        async def refused(_batch: FetchedBatch) -> NoReturn:
+        async def refused(_batch: FetchedBatch, _wanted: bytes = b"") -> NoReturn:
             seen.append(turns[0])
             raise DecodeError("a bomb")
 
-        monkeypatch.setattr(reader, "records_of", refused)
+        monkeypatch.setattr(reader, "slices_of", refused)
         if reader is browsing:
             await _browse(client, BATCHES, Work()).run()
         elif reader is downloading:
@@ -181,15 +182,15 @@ async def test_windows_of_batches_that_cannot_be_read_do_not_grow() -> None:
 
 def test_the_search_for_one_record_gives_up_the_loop(stack: Stack, monkeypatch: pytest.MonkeyPatch) -> None:
     stack.create_topic("searched", 1)
-    stack.append_batch("searched", 0, build_batch([Record(offset, 1, None, b"v") for offset in range(50)]))
+    stack.append_batch("searched", 0, build_batch([Record(offset, 1, None, b"v") for offset in range(200)]))
     pauses: list[Work] = []
 
     async def pause(self: Work) -> None:
         pauses.append(self)
 
     monkeypatch.setattr(Work, "pause", pause)
-    assert stack.http.get("/api/v1/topics/searched/records/0/49").json()["offset"] == 49
-    assert len(pauses) == 50
+    assert stack.http.get("/api/v1/topics/searched/records/0/199").json()["offset"] == 199
+    assert len(pauses) == 4  # 64 records each
 
 
 async def test_the_steps_of_all_pages_share_the_turns_of_the_event_loop() -> None:

@@ -242,3 +242,38 @@ async def test_conditions_and_substrings_pick_records() -> None:
     log = ScriptedLog({0: [build_batch(records)]})
     browse, _ = await page(log, whole(log), wanted=Filter(key=b"1", conditions=[parse("value.n >= 12")]))
     assert [offset for _, offset in shown(browse)] == [19, 18, 17, 16, 15, 14, 13, 12]
+
+
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.ZSTD])
+@pytest.mark.parametrize("newest_first", [True, False])
+async def test_a_search_passes_over_records_and_counts_them(newest_first: bool, codec: Codec) -> None:
+    """Also where the wanted bytes are those of another field, or of two records, or begin in a large one."""
+    values = {7: b"a needle", 100: b"need", 150: b"x" * 3_000_000 + b"needle", 250: b"needles"}
+    headers = {30: (("needle", None),), 31: (("name", b"a needle"),)}
+    records = [
+        Record(each, 1, b"needle" if each == 200 else b"le", values.get(each, b"x"), headers.get(each, ()))
+        for each in range(300)
+    ]
+    log = ScriptedLog({0: [build_batch(records[:180], codec=codec), build_batch(records[180:], base_offset=180)]})
+    for wanted, found in (
+        (Filter(anywhere=b"needle"), [7, 30, 31, 150, 200, 250]),
+        (Filter(key=b"needle"), [200]),
+        (Filter(conditions=[parse("value = needles")]), [250]),
+        (Filter(anywhere=b"none of them"), []),
+    ):
+        for start, end in ((0, 300), (10, 290), (180, 240)):
+            browse, _ = await page(log, [Range(0, start, end)], newest_first=newest_first, wanted=wanted)
+            expected = [each for each in found if start <= each < end]
+            assert [offset for _, offset in shown(browse)] == expected[:: -1 if newest_first else 1]
+            assert browse._work.scanned == end - start
+
+
+async def test_a_search_reports_a_malformed_batch_and_shows_what_is_before() -> None:
+    good = build_batch([Record(each, 1, None, b"needle %d" % each) for each in range(3)])
+    bad = bytearray(build_batch([Record(each, 1, None, b"needle %d" % each) for each in range(3, 6)], base_offset=3))
+    bad[-1] = 0x7E  # headers that are not there
+    log = ScriptedLog({0: [good, bytes(bad)]})
+    for text in (b"needle", b"nothing"):
+        browse, _ = await page(log, whole(log), newest_first=False, wanted=Filter(anywhere=text))
+        assert [offset for _, offset in shown(browse)] == ([0, 1, 2, 3, 4] if text == b"needle" else [])
+        assert [fault[:2] for fault in browse.faults] == [(0, 3)]

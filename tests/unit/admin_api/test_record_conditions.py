@@ -105,6 +105,43 @@ def test_texts_that_are_no_condition(text: str, message: str | None) -> None:
     assert str(caught.value) == message
 
 
+@pytest.mark.parametrize(
+    "value",
+    [
+        '{"größe":"Zürich"}'.encode(),
+        r'{"gr\u00f6\u00dfe":"Zürich"}'.encode(),
+        rb'{"gr\u00f6\u00DFe":"Z\u00fcrich"}',
+        '{"größe":"Zürich"}'.encode("utf-8-sig"),
+        '{"größe":"Zürich"}'.encode("utf-16"),
+        '{"größe":"Zürich"}'.encode("utf-16-le"),
+        '{"größe":"Zürich"}'.encode("utf-16-be"),
+        '{"größe":"Zürich"}'.encode("utf-32"),
+        '{"größe":"Zürich"}'.encode("utf-32-be"),
+    ],
+)
+def test_json_is_understood_in_every_form_of_its_letters(value: bytes) -> None:
+    """Values without a name of the path are not read as JSON at all: it may be there in another form."""
+    record = Record(0, 0, None, value)
+    assert parse('value["größe"] = Zürich').holds(0, record)
+    assert parse('value["größe"] ~ rich').holds(0, record)
+    assert not parse('value["größe"] = Zurich').holds(0, record)
+    assert not parse("value.other != 1").holds(0, record)
+
+
+@pytest.mark.parametrize(
+    ("filter_", "needle"),
+    [
+        (Filter(), b""),
+        (Filter(key=b"k", anywhere=b"longer"), b"longer"),
+        (Filter(conditions=[parse("value ~ text"), parse("headers.source = a longer one")]), b"a longer one"),
+        (Filter(conditions=[parse("value !~ text"), parse("value != text"), parse("value > text")]), b""),
+        (Filter(conditions=[parse("value.text = hello"), parse("key = null"), parse("offset = 1")]), b""),
+    ],
+)
+def test_bytes_that_every_wanted_record_has(filter_: Filter, needle: bytes) -> None:
+    assert filter_.needle == needle
+
+
 @pytest.mark.parametrize("value", [None, b"", b"{", b"\xff", b"[" * 100_000, b"NaN", b" " * JSON_BYTES_MAX + b"1"])
 def test_values_that_are_not_json_satisfy_nothing(value: bytes | None) -> None:
     record = Record(0, 0, None, value)

@@ -25,7 +25,7 @@ from admin_api import errors
 from admin_api.answer_memory import ANSWER_BYTES_MAX, AnswerTooLargeError
 from admin_api.kafka_clients import KafkaClient
 from admin_api.records.conditions import Filter
-from admin_api.records.decoding import DECOMPRESSED_BYTES_MAX, records_of
+from admin_api.records.decoding import DECOMPRESSED_BYTES_MAX, slices_of
 from admin_api.records.limits import ROWS_BYTES_MAX, Work
 from admin_api.records.rendering import Formats, render
 
@@ -239,15 +239,20 @@ class Browse:
             partition.low = max(unread.start, min(partition.low, batch.base_offset))
         if not is_visible:
             return end
+        low = partition.low if self._newest_first else position
+        is_whole = low <= batch.base_offset and end <= unread.end  # mutant: search-of-whole-batches
         try:
-            for record in await records_of(batch):
+            for passed, records in await slices_of(batch, self._filter.needle if is_whole else b""):
+                self._work.scanned += passed
                 await self._work.pause()
-                low = partition.low if self._newest_first else position
-                if not low <= record.offset < unread.end:
-                    continue
-                self._work.scanned += 1
-                if self._filter.admits(unread.partition, record) and self._keep(partition, record):
-                    return record.offset + 1
+                for record in records:
+                    low = partition.low if self._newest_first else position
+                    if not low <= record.offset < unread.end:
+                        continue
+                    self._work.scanned += 1
+                    if self._filter.admits(unread.partition, record) and self._keep(partition, record):
+                        return record.offset + 1
+                    await self._work.pause()
         except DecodeError as error:
             self._add_fault(partition, batch.base_offset, str(error))
             partition.bytes += DECOMPRESSED_BYTES_MAX  # so long it may have taken: the next window is small

@@ -11,6 +11,7 @@ text. The time of `timestamp` is in milliseconds since 1970, or in RFC 3339.
 
 from __future__ import annotations
 
+import codecs
 import json
 import operator
 import re
@@ -62,6 +63,16 @@ class Condition:
     steps: tuple[str | int, ...]
     operator: str
     literal: Any
+    #: Texts that a JSON text has in it, as UTF-8 or with a backslash, if the condition holds.
+    parts: tuple[bytes, ...] = ()
+
+    @property
+    def needle(self) -> bytes:
+        """Bytes that a record has in it as they are if the condition holds; empty where that is not known."""
+        is_whole = self.root == "headers" or (self.root in ("key", "value") and not self.steps)
+        if is_whole and self.operator in ("=", "~") and isinstance(self.literal, str):
+            return self.literal.encode(errors="surrogatepass")
+        return b""
 
     def holds(self, partition: int, record: Readable) -> bool:
         found = self._find(partition, record)
@@ -91,7 +102,9 @@ class Condition:
         data = record.value if self.root == "value" else record.key
         if not self.steps:
             return self._whole(data)
-        found = _MISSING if data is None else json_of(data)
+        if data is None or not self._may_lead(data):
+            return _MISSING
+        found = json_of(data)
         for step in self.steps:
             if isinstance(step, str) and isinstance(found, dict):
                 found = found.get(step, _MISSING)
@@ -100,6 +113,19 @@ class Condition:
             else:
                 return _MISSING
         return found
+
+    def _may_lead(self, data: bytes) -> bool:
+        """Return whether it is worth to read these bytes as JSON.
+
+        JSON may be in UTF-16 or UTF-32, with a byte order mark or with zeros in front, and may write any letter with a
+        backslash.
+        """
+        return (
+            all(part in data for part in self.parts)
+            or b"\\" in data
+            or b"\0" in data[:2]
+            or data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+        )
 
     def _whole(self, data: bytes | None) -> Any:
         if data is None:
@@ -116,6 +142,11 @@ class Filter:
     #: Bytes that the key, the value or a header has in it.
     anywhere: bytes = b""
     conditions: Sequence[Condition] = ()
+
+    @property
+    def needle(self) -> bytes:
+        """Bytes that every record has in it that the filter admits; empty where none are known."""
+        return max(self.key, self.anywhere, *(each.needle for each in self.conditions), key=len)
 
     @property
     def is_empty(self) -> bool:
@@ -160,7 +191,15 @@ def parse(text: str) -> Condition:
         literal = _milliseconds(literal)
     if found.group(1) in ("~", "!~") and not isinstance(literal, str):
         literal = text[found.end() :]
-    return Condition(root.group(), steps, found.group(1), literal)
+    return Condition(root.group(), steps, found.group(1), literal, _parts(steps, found.group(1), literal))
+
+
+def _parts(steps: tuple[str | int, ...], operation: str, literal: Any) -> tuple[bytes, ...]:
+    """Return the names of a path, and the text that its end must have in it."""
+    texts = [step for step in steps if isinstance(step, str)]
+    if operation in ("=", "~") and isinstance(literal, str):
+        texts.append(literal)
+    return tuple(text.encode(errors="surrogatepass") for text in texts)
 
 
 def json_of(data: bytes) -> Any:

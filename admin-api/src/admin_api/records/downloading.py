@@ -18,7 +18,7 @@ from admin_api.kafka_clients import KafkaClient
 from admin_api.records.browsing import LARGE_BATCH
 from admin_api.records.conditions import Filter
 from admin_api.records.cursors import Left
-from admin_api.records.decoding import records_of
+from admin_api.records.decoding import slices_of
 from admin_api.records.limits import Work
 from admin_api.records.rendering import Formats, render_in_parts
 
@@ -53,16 +53,18 @@ async def lines(
                     await work.pause()
                     position = batch.last_offset + 1
                     try:
-                        for record in await records_of(batch) if is_visible else ():
+                        for _, records in await slices_of(batch, wanted.needle) if is_visible else ():
                             await work.pause()
-                            if before <= record.offset < end and wanted.admits(partition, record):
-                                for text in render_in_parts(partition, record, formats):
-                                    piece += text.encode()
-                                    if len(piece) >= _PIECE_BYTES:
-                                        yield bytes(piece)
-                                        piece.clear()
-                                        await work.pause()
-                                piece += b"\n"
+                            for record in records:
+                                await work.pause()
+                                if before <= record.offset < end and wanted.admits(partition, record):
+                                    for text in render_in_parts(partition, record, formats):
+                                        piece += text.encode()
+                                        if len(piece) >= _PIECE_BYTES:
+                                            yield bytes(piece)
+                                            piece.clear()
+                                            await work.pause()
+                                    piece += b"\n"
                     except DecodeError as error:
                         piece += _fault(partition, max(before, batch.base_offset), min(position, end), str(error))
             if piece:

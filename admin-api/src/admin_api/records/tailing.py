@@ -33,7 +33,7 @@ from admin_api import errors
 from admin_api.answer_memory import AnswerTooLargeError
 from admin_api.kafka_clients import KafkaClient
 from admin_api.records.conditions import Filter
-from admin_api.records.decoding import records_of
+from admin_api.records.decoding import slices_of
 from admin_api.records.limits import Work
 from admin_api.records.rendering import Formats, render
 
@@ -166,18 +166,19 @@ class Tail:
     async def _read_batch(self, partition: int, batch: FetchedBatch, position: int, piece: bytearray) -> bool:
         """Add the events of a batch; return False where the allowance ends, which is the partition's next offset."""
         try:
-            for record in await records_of(batch):
-                await self._work.pause()
-                if record.offset < position:
-                    continue
-                if not (self._scanned.spend(1) and self._bytes.is_left and self._events.is_left):
-                    self._positions[partition] = record.offset
-                    return False
-                if self._filter.admits(partition, record):
-                    text = render(partition, record, self._formats).encode()
-                    self._events.spend(1)
-                    self._bytes.spend(len(text))
-                    piece += b"data: %s\n\n" % text
+            for _, records in await slices_of(batch):
+                for record in records:
+                    await self._work.pause()
+                    if record.offset < position:
+                        continue
+                    if not (self._scanned.spend(1) and self._bytes.is_left and self._events.is_left):
+                        self._positions[partition] = record.offset
+                        return False
+                    if self._filter.admits(partition, record):
+                        text = render(partition, record, self._formats).encode()
+                        self._events.spend(1)
+                        self._bytes.spend(len(text))
+                        piece += b"data: %s\n\n" % text
         except DecodeError:
             start = max(position, batch.base_offset)
             if not self._events.spend(1):

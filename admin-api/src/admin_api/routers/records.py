@@ -112,7 +112,7 @@ async def get_record(
     from protocol_lib.errors import DecodeError
     from protocol_lib.records.compression import DecompressedTooLarge
 
-    from admin_api.records.decoding import records_of
+    from admin_api.records.decoding import slices_of
 
     (range_,) = await bounds(calls, topic_name, await partitions_of(calls, topic_name, partition_id))
     if not range_.start <= offset < range_.end:
@@ -123,12 +123,12 @@ async def get_record(
             for answer in await client.fetch(topic_name, {partition_id: offset}, bytes_max=1):
                 errors.check(answer.error_code)
                 for batch, is_visible in answer.batches():
-                    for record in await records_of(batch) if is_visible else ():
+                    for _, records in await slices_of(batch) if is_visible else ():
                         await work.pause()
-                        if record.offset == offset:
-                            return await _whole(
-                                request, partition_id, record, Formats(key_format, value_format, whole=True)
-                            )
+                        for record in records:
+                            if record.offset == offset:
+                                formats = Formats(key_format, value_format, whole=True)
+                                return await _whole(request, partition_id, record, formats)
                     break
         except (AnswerTooLargeError, DecompressedTooLarge) as error:
             message = f"The record's batch is larger than {ANSWER_BYTES_MAX} bytes; a Kafka client can read it."
