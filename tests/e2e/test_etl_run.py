@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.etl, pytest.mark.timeout(600)]
 from confluent_kafka import ConsumerGroupTopicPartitions, Producer, TopicPartition  # noqa: E402
 from confluent_kafka.admin import NewTopic  # noqa: E402
 from pyspark.sql import DataFrame  # noqa: E402
-from spark_etl import batch_writer, server, sinks, summaries  # noqa: E402
+from spark_etl import batch_writer, server, sinks, stream_plans, summaries  # noqa: E402
 from spark_etl.checkpoint import Checkpoint  # noqa: E402
 from spark_etl.cluster import Cluster  # noqa: E402
 from spark_etl.commands import status  # noqa: E402
@@ -246,6 +246,27 @@ def test_a_refused_record_that_is_late_is_a_letter(etl: Etl) -> None:
     headers = {header["key"]: bytes(header["value"]).decode() for header in letter["headers"]}
     assert headers["__etl.errors.timestamp"] == "2026-01-01T00:00:00.123Z"
     assert etl.ids() == [1]
+
+
+def test_a_joined_file_that_is_exchanged_is_read_whole_and_new(etl: Etl, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is exchanged after the plan. Of the bytes that the old file had, FR and IT would match nothing."""
+    names, planned = etl.folder / "names.csv", stream_plans.StreamPlans.next
+    names.write_text("code,name\nDE,Germany\nFR,France\n")
+
+    def exchanged(*arguments: Any) -> Any:
+        plan = planned(*arguments)
+        if "Republic" not in names.read_text():
+            names.with_suffix(".new").write_text("code,name\nDE,Federal Republic of Germany\nFR,France\nIT,Italy\n")
+            names.with_suffix(".new").rename(names)
+        return plan
+
+    monkeypatch.setattr(stream_plans.StreamPlans, "next", exchanged)
+    etl.produce(*(json.dumps({"id": number, "kind": kind}) for number, kind in enumerate(("DE", "FR", "IT"))))
+    table = "name: names, path: names.csv, format: csv, schema: 'code STRING, name STRING', on: {kind: code}"
+    totals = etl.run(sections=f"join: [{{{table}, select: {{country: name}}, unmatched: dlq}}]")
+    assert totals == Totals(batches=1, rows_in=3, rows_out=3, restarts=1)
+    rows = etl.spark.read.format("delta").load(f"{etl.folder}/table").select("id", "country").collect()
+    assert sorted(map(tuple, rows)) == [(0, "Federal Republic of Germany"), (1, "France"), (2, "Italy")]
 
 
 def expire(etl: Etl) -> None:

@@ -196,7 +196,9 @@ class Windows:
         good = judged.good(judged.rows)
         (window,) = opened(etl.spark, etl.pipeline.config, etl.cluster, good.schema).windows
         window.check()
-        query = window.start(good, str(etl.folder / "windows"), {"availableNow": True}, self._batches)
+        query = window.start(
+            good, str(etl.folder / "windows"), {"availableNow": True}, self._batches, judged.check_tables
+        )
         assert query.awaitTermination(200)
         return sum(windows.late(json.loads(progress.json)) for progress in query.recentProgress)
 

@@ -168,6 +168,7 @@ class BatchWriter:
 
     def _counted(self, outcome: Mapping[str, Any], place: BatchPlace, end: Offsets) -> tuple[Counts, Identity]:
         """Return the counts of a batch that may be committed, and the identity of its source."""
+        self._judged.check_tables()
         counts = self._judged.counts(outcome)
         if not counts.balanced:
             raise AccountingError(f"batch {place.batch_id}: the outcomes do not add up to the records: {counts}")

@@ -9,6 +9,7 @@ EtlError
 │   └── IdentityError    the cluster or a topic is not the one that the offsets belong to; no retry helps
 └── RunError         Spark or Kafka failed; the text is the root cause, in one line
     ├── DataLossError    records expired before they were read, and the source may not skip them
+    ├── TableError       the files of a joined table are not those that the query was planned with; a new plan helps
     ├── PartitionsError  the source has other partitions than the batch that Spark repeats; another trigger helps
     └── StatementError   an expression of the pipeline file fails on a record, at each try
 """
@@ -48,6 +49,10 @@ class RunError(EtlError):
 
 class DataLossError(RunError):
     pass
+
+
+class TableError(RunError):
+    transient = True
 
 
 class PartitionsError(RunError):

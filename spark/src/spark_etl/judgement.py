@@ -35,6 +35,7 @@ from spark_etl.errors import ConfigError
 from spark_etl.lake import changes
 from spark_etl.letters.reasons import reason
 from spark_etl.transform import dedupe, folders, joins, statements
+from spark_etl.transform.table_files import TableFiles
 
 Check = tuple[str, str]  # stage and rule
 NOT_UTF8 = ("transform", "text")  # the check of texts that expressions, statements and joins made
@@ -71,6 +72,12 @@ class Judged:
     drops: tuple[Check, ...]  # every check that drops a row
     notes: tuple[Check, ...]  # every rule that keeps a row, in the order of the bits of `_noted`
     file: str = ""  # digest of the sections of the pipeline file that the plan is made of
+    tables: tuple[TableFiles, ...] = ()  # files of the joined tables that each batch of a stream reads
+
+    def check_tables(self) -> None:
+        """Raise TableError if a batch may have read a part of a joined table. Ask after its first job."""
+        for files in self.tables:
+            files.check()
 
     @property
     def counters(self) -> list[Column]:
@@ -123,6 +130,7 @@ class _Planner:
         deleting = pipeline.config.decode.null_value == "delete"
         self._aside = "(_error IS NOT NULL OR _deleted)" if deleting else "(_error IS NOT NULL)"
         self._notes = [rule for rule in self._config.rules if rule.on_violation == "keep"]
+        self._tables: list[TableFiles] = []
 
     def judged(self, records: DataFrame) -> Judged:
         config = self._config
@@ -148,14 +156,16 @@ class _Planner:
             frame = self._keyed(frame, columns)
         own = [name for name in ("_noted", REFUSED_AT) if name in frame.columns]
         frame = self._without_raw(frame).select(*columns, *RAW, "_error", *own)
-        return Judged(frame, columns, *self._outcomes(decoded), digest(self._pipeline))
+        return Judged(frame, columns, *self._outcomes(decoded), digest(self._pipeline), tuple(self._tables))
 
     def _joined(self, frame: DataFrame) -> DataFrame:
         for number, join in enumerate(self._config.join):
             try:
-                frame = joins.joined(self._session, frame, join, F.expr(self._aside))
+                frame, files = joins.joined(self._session, frame, join, F.expr(self._aside))
             except (PySparkException, ConfigError) as error:
                 raise self._fault(("join", number), error) from None
+            if frame.isStreaming:  # a static one has its own copy of the table
+                self._tables.append(files)
         return frame
 
     def _decoded(self, records: DataFrame) -> Decoded:

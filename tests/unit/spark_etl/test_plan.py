@@ -1,6 +1,7 @@
 """Joins, derived columns, rules, dedupe and SQL statements: exact rows, and refused rows survive every step."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ pytestmark = pytest.mark.etl
 from pyspark.errors import PySparkException  # noqa: E402
 from pyspark.sql import Observation  # noqa: E402
 from spark_etl.config import Pipeline  # noqa: E402
-from spark_etl.errors import ConfigError  # noqa: E402
+from spark_etl.errors import ConfigError, TableError  # noqa: E402
 from spark_etl.judgement import Judged, plan  # noqa: E402
 from spark_etl.transform import statements  # noqa: E402
 from support.kafka_frames import frame  # noqa: E402
@@ -115,14 +116,59 @@ def test_a_join_keeps_what_has_no_match(spark, tmp_path):
     assert judged.columns[:7] == ("id", "name", "price", "at", "airline", "double_seats", "shout")
 
 
-def test_a_table_that_gets_a_second_row_for_a_key_multiplies_no_record(spark, tmp_path, monkeypatch):
-    """The path is relative to the working directory; the JVM has another one."""
-    monkeypatch.chdir(tmp_path)
-    judged = planned(spark, tmp_path, JOINED, join=[airlines(tmp_path, path="airlines.csv")])
-    with (tmp_path / "airlines.csv").open("a") as file:
-        file.write("Ann,Second Ann,30\n")
+def streamed(spark, folder: Path, values, **sections) -> tuple[Judged, Callable[[], list[tuple]]]:
+    """Return the plan of a stream, and what runs it: (id, airline) of each good row."""
+    stored = frame(spark, values)
+    stored.write.parquet(str(folder / "input"))
+    judged = plan(
+        spark, spark.readStream.schema(stored.schema).parquet(str(folder / "input")), pipeline(folder, **sections)
+    )
+    rows: list[tuple] = []
+
+    def collect(batch, _number) -> None:
+        judged.check_tables()
+        rows.extend(tuple(row[name] for name in ("id", "airline")) for row in judged.good(batch).collect())
+
+    def run() -> list[tuple]:
+        query = judged.rows.writeStream.foreachBatch(collect).trigger(availableNow=True)
+        query.option("checkpointLocation", str(folder / "c")).start().awaitTermination()
+        return sorted(rows)
+
+    return judged, run
+
+
+def test_a_table_that_gets_a_second_row_for_a_key_multiplies_no_record(spark, tmp_path):
+    """The newest version of a Delta table is read by each batch."""
+    path = str(tmp_path / "table")
+    spark.createDataFrame([("Ann", "Ann Air")], "code STRING, full STRING").write.format("delta").save(path)
+    join = {"name": "airlines", "path": path, "format": "delta", "on": {"name": "code"}, "select": {"airline": "full"}}
+    _, run = streamed(spark, tmp_path, [record(1)], join=[join])
+    more = spark.createDataFrame([("Ann", "Second Ann")], "code STRING, full STRING")
+    more.write.format("delta").mode("append").save(path)
     with pytest.raises(PySparkException, match="join airlines: the table has several rows for one key"):
-        judged.rows.collect()
+        run()
+
+
+def exchange(table: Path, content: str) -> None:
+    table.with_suffix(".new").write_text(content)
+    table.with_suffix(".new").rename(table)
+
+
+def test_a_table_that_is_exchanged_is_read_whole_or_not_at_all(spark, tmp_path, monkeypatch):
+    """Spark would read as many bytes as the old file had. The path is relative to the working directory."""
+    monkeypatch.chdir(tmp_path)
+    join = airlines(tmp_path, path="airlines.csv")
+    judged, run = streamed(spark, tmp_path, [record(1), record(2, "Bob")], join=[join])
+    exchange(tmp_path / "airlines.csv", "code,full,seats\nAnn,The Air Line of Ann and others,10\nBob,Bob's,20\n")
+    with pytest.raises(PySparkException, match=r"TableError: join airlines: .*airlines.csv was exchanged since"):
+        run()
+    static = plan(spark, frame(spark, [record(1), record(2, "Bob")]), pipeline(tmp_path, join=[join]))
+    exchange(tmp_path / "airlines.csv", "code,full,seats\nBob,B,10\n")
+    assert good(static, "id", "airline") == [(1, "The Air Line of Ann and others"), (2, "Bob's")]
+    static.check_tables()
+    (tmp_path / "airlines.csv").unlink()
+    with pytest.raises(TableError):
+        judged.check_tables()
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from spark_etl.config import Pipeline, PipelineConfig
 from spark_etl.config.pipeline_file import Place
-from spark_etl.errors import DataLossError, EtlError, OutputError, PartitionsError, RunError, StatementError
+from spark_etl.errors import DataLossError, EtlError, OutputError, PartitionsError, RunError, StatementError, TableError
 from spark_etl.judgement import plan
 from spark_etl.letters.reasons import java_causes, java_chain, reason
 
@@ -51,6 +51,8 @@ def blamed(session: SparkSession, pipeline: Pipeline, records: DataFrame) -> Etl
             if place is None or not may_be_of_expression(error):
                 return None
             return StatementError(str(pipeline.fault(place, f"{reason(error)} (a record makes it fail)")))
+        except TableError:  # it was exchanged just now
+            return None
         except EtlError as error:  # this part cannot be planned alone
             planned = False
             if place is not None and place[0] == "join":  # its table changed since the run began

@@ -36,6 +36,7 @@ from spark_etl.errors import (
     PartitionsError,
     RuleError,
     StatementError,
+    TableError,
 )
 from spark_etl.judgement import Counts, Judged
 from spark_etl.lake import LakeTable
@@ -102,6 +103,7 @@ class Run:
         limit = self._config.source.max_bytes_per_trigger
         records = self._config.source.max_offsets_per_trigger
         self._limit = ByteLimit(limit, records, self._checkpoint.notes) if limit is not None else None
+        self._plan: Judged | None = None  # of the query
         self._plans = StreamPlans(session, pipeline, cluster, self._limit)
         self.totals = Totals()
         self._unfinished: dict[BatchPlace, Counts] = {}
@@ -222,6 +224,11 @@ class Run:
             pass
         if isinstance(error, EtlError):
             return error
+        try:
+            if self._plan is not None:
+                self._plan.check_tables()
+        except TableError as changed:  # Spark's error is of a part of a table
+            return changed
         planned = self._checkpoint.last_planned()  # Spark reads the tables of joins before it calls `_batch`
         return run_error(error) if planned is None else self._failed(error, planned)
 
@@ -258,7 +265,7 @@ class Run:
         self._query_known.clear()
         if self.totals.restarts:  # a topic or a table may have gone, or take less than before
             self._outputs.check()
-        plan = self._plans.next(self._identity.start())
+        plan = self._plan = self._plans.next(self._identity.start())
         refusals = Refusals.of(self._session, self._pipeline, self._cluster.bootstrap_servers)
         self._writer = BatchWriter(
             self._config,
@@ -296,7 +303,8 @@ class Run:
         for window in self._outputs.windows:
             checkpoint = self._checkpoint.beside(state_steps.window_location(self._checkpoint, window.topic))
             trigger = self._trigger(checkpoint)
-            started.append(window.start(good, checkpoint.location, trigger, Batches(checkpoint.notes), first))
+            batches = Batches(checkpoint.notes)
+            started.append(window.start(good, checkpoint.location, trigger, batches, plan.check_tables, first))
         return started
 
     def _trigger(self, checkpoint: Checkpoint) -> dict[str, Any]:

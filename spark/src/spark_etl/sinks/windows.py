@@ -10,7 +10,7 @@ the highest version is the answer.
 """
 
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -49,11 +49,18 @@ class WindowTopic:
         self._writer.check()
 
     def start(
-        self, good: DataFrame, checkpoint: str, trigger: Mapping[str, Any], batches: Batches, first: int = 0
+        self,
+        good: DataFrame,
+        checkpoint: str,
+        trigger: Mapping[str, Any],
+        batches: Batches,
+        check: Callable[[], None],
+        first: int = 0,
     ) -> StreamingQuery:
         """Start the query over the good rows of a judged stream. `trigger` is as for DataStreamWriter.trigger.
 
-        `first` is the version of its first batch: higher than all versions of a query that it replaces.
+        `check` raises an EtlError if a batch may not be written. `first` is the version of the first batch: higher than
+        all versions of a query that it replaces.
         """
         known = threading.Event()
         query_id: list[str] = []
@@ -63,6 +70,7 @@ class WindowTopic:
             place = BatchPlace.of(self._pipeline, query_id[0], batch_id)
             if batches.is_finished(place):
                 return
+            check()
             # mutant: window-versions-continue
             records = window_records(batch, self._config, self._pipeline, first + batch_id)
             self._writer.write(records, batches.begun(place))

@@ -2,6 +2,9 @@
 
 The table must have one row per key, or a record would become two. The plan checks it, and each batch that reads the
 table again does so too.
+
+Each batch of a stream reads the table anew, once. A static frame is read by several jobs, which must agree: it gets the
+table as it was when the frame was planned.
 """
 
 from functools import reduce
@@ -14,6 +17,7 @@ from spark_etl.config import Join
 from spark_etl.decode.faults import fault
 from spark_etl.errors import ConfigError
 from spark_etl.run import notes
+from spark_etl.transform.table_files import TableFiles
 
 STAGE = "join"
 _OPTIONS = {
@@ -24,11 +28,13 @@ _OPTIONS = {
 }
 
 
-def joined(session: SparkSession, frame: DataFrame, join: Join, aside: Column) -> DataFrame:
-    """Return the frame with the table's columns; rows for which `aside` holds match nothing.
+def joined(session: SparkSession, frame: DataFrame, join: Join, aside: Column) -> tuple[DataFrame, TableFiles]:
+    """Return the frame with the table's columns, and the table's files; rows for which `aside` holds match nothing.
 
     ConfigError: the table has two rows for a key, or a key's types differ. PySparkException: it cannot be read.
+    TableError: its files changed meanwhile.
     """
+    files = TableFiles.listed(session, join)
     table = _table(session, join)
     keys = [f"_join_{number}" for number in range(len(join.on))]
     selected = table.select(
@@ -36,6 +42,9 @@ def joined(session: SparkSession, frame: DataFrame, join: Join, aside: Column) -
         *(F.expr(expression).alias(name) for name, expression in join.select.items()),
     )
     _check_types(frame, selected, join, keys)
+    if not frame.isStreaming:
+        selected = selected.localCheckpoint()
+        files.check()
     _check_unique(selected, join, keys)
     selected = _once(selected, join, keys)  # mutant: one-row-a-key
     same = ~aside
@@ -46,7 +55,7 @@ def joined(session: SparkSession, frame: DataFrame, join: Join, aside: Column) -
         message = f"no row in {join.name} for its {', '.join(join.on)}"
         unmatched = F.when(~aside & F.col("_matched").isNull(), fault(STAGE, join.name, F.lit(message)))
         rows = rows.withColumn("_error", F.coalesce("_error", unmatched))
-    return rows.drop("_matched")
+    return rows.drop("_matched"), files
 
 
 def _table(session: SparkSession, join: Join) -> DataFrame:
