@@ -282,12 +282,3 @@ def test_a_replayed_record_replaces_no_later_row(case):
     assert case.write(replays, 1, **upsert) == 5
     assert case.stored("id, name") == [("2", "b")]
     assert {rule for _, rule, _ in case.letters.written} == {"replayed"}
-
-
-def test_a_value_that_is_marked_as_unchanged_replaces_nothing(case):
-    upsert = {"mode": "upsert", "keys": ["id"]}
-    case.write(case.frame("id bigint, bio string", (1, "long")), 0, **upsert)
-    changed = case.frame("id bigint, bio string", (1, "__debezium_unavailable_value"), (2, "b"))
-    assert case.write(changed, 1, **upsert) == 1
-    assert case.stored() == [("1", "long"), ("2", "b")]
-    assert [rule for _, rule, _ in case.letters.written] == ["unchanged_value"]

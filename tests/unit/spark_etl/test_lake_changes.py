@@ -178,6 +178,34 @@ def test_a_replayed_record_replaces_no_later_row(spark: SparkSession, tmp_path: 
         assert found(spark, path, "id", "name", "_offset") == rows
 
 
+def test_columns_say_which_change_is_later(spark: SparkSession, tmp_path: Path) -> None:
+    """In one batch and over batches; the place decides between equal ones, and about a row without a value."""
+    before = "STRUCT<topic: STRING, partition: INT, offset: BIGINT, timestamp: TIMESTAMP>"
+    kind = f"id BIGINT, name STRING, file STRING, pos BIGINT, _key STRING, {PLACE}, {GONE}, _replayed {before}"
+    path, offsets = tmp_path / "t", iter(range(1_000))
+
+    def stored(number: int, *rows: tuple) -> list[tuple]:
+        """Write rows (name, file, position); no name is a null value."""
+        values = [
+            (name and 1, name, file, pos, "1", "c", 0, next(offsets), None, name is None, None)
+            for name, file, pos in rows
+        ]
+        table.write(spark.createDataFrame(values, kind), APP, number, counted(len(rows)))
+        return found(spark, path, "name", "file", "pos")
+
+    sink = config(path, order_by=["file", "pos"])
+    schema = spark.createDataFrame([], kind).schema
+    with LakeTable.opened(spark, sink, schema) as table:
+        first = stored(0, ("a", "log.2", 5), ("older", "log.1", 9), ("older", "log.2", 4))
+        assert first == stored(1, ("older", "log.2", 4), ("older", "log.1", 7)) == [("a", "log.2", 5)]
+        assert stored(2, ("equal", "log.2", 5), ("b", "log.2", 5)) == [("b", "log.2", 5)]
+        assert stored(3, ("unknown", None, 1)) == [("unknown", None, 1)]
+        assert stored(4, ("c", "log.3", 1), (None, None, None), ("d", "log.2", 2), ("e", "log.2", 1)) == [
+            ("d", "log.2", 2)
+        ]
+        assert stored(5, (None, None, None)) == []
+
+
 @pytest.mark.parametrize(
     ("op", "after"), [(None, (1, "one")), (None, None), ("x", (1, "one")), ("u", None), ("c", (None, "no key"))]
 )

@@ -17,13 +17,11 @@ class DeltaSinkConfig(Section):
     mode: Literal["append", "upsert"] = "append"
     keys: list[AnyColumn] = Field(default=[])
     envelope: Literal["none", "debezium"] = "none"
+    order_by: list[Column] = Field(default=[])
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        if bool(self.keys) != (self.mode == "upsert"):
-            raise ValueError("keys are needed by, and only by, mode: upsert")
-        if self.envelope != "none" and self.mode != "upsert":
-            raise ValueError("an envelope needs mode: upsert")
+        _check_upsert(self)
         return self
 
 
@@ -76,21 +74,32 @@ class PostgresSinkConfig(Section):
     mode: Literal["append", "upsert"] = "append"
     keys: list[AnyColumn] = Field(default=[])
     columns: list[AnyColumn] = Field(default=[])
+    envelope: Literal["none", "debezium"] = "none"
+    order_by: list[Column] = Field(default=[])
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        if bool(self.keys) != (self.mode == "upsert"):
-            raise ValueError("keys are needed by, and only by, mode: upsert")
-        if self.columns and not set(self.keys) <= set(self.columns):
-            raise ValueError("columns must have the keys")
+        _check_upsert(self)
+        if self.columns and not {*self.keys, *self.order_by} <= set(self.columns):
+            raise ValueError("columns must have those of keys and order_by")
         if "password=" in self.url:
             raise ValueError("the password belongs in `password`, where it is never printed")
         return self
 
     @property
     def keeps_places(self) -> bool:
-        """Whether the table has the place of each row's record, which tells older rows from newer ones."""
-        return {"_topic", "_partition", "_offset", "_timestamp"} <= set(self.columns)
+        """Whether the table has columns of each row that tell older rows from newer ones."""
+        return bool(self.order_by) or {"_topic", "_partition", "_offset", "_timestamp"} <= set(self.columns)
+
+
+def _check_upsert(sink: DeltaSinkConfig | PostgresSinkConfig) -> None:
+    """Raise ValueError for options that do not fit the mode."""
+    if bool(sink.keys) != (sink.mode == "upsert"):
+        raise ValueError("keys are needed by, and only by, mode: upsert")
+    if sink.envelope != "none" and sink.mode != "upsert":
+        raise ValueError("an envelope needs mode: upsert")
+    if sink.order_by and (sink.mode != "upsert" or set(sink.order_by) & set(sink.keys)):
+        raise ValueError("order_by is for mode: upsert, and for other columns than keys")
 
 
 class ConsoleSinkConfig(Section):

@@ -15,6 +15,10 @@ batch made it. It is null in a row that neither has.
 Order within a key: by offset. A row of the table that has a later offset of the same partition stays, unless the topic
 was created again: each of its records is newer than all of the topic before it. A replayed record counts at the place
 where it was refused (replayed.py).
+
+With `order_by`, columns say which of two changes is later, wherever their records are: a position in the log of a
+database, such as Debezium's `source.lsn`. The offset decides between equal ones, and where one of the two has no such
+value: a null value under `null_value: delete` has none.
 """
 
 from collections.abc import Iterator, Sequence
@@ -23,13 +27,13 @@ from functools import reduce
 from operator import or_
 from typing import Any
 
-from pyspark.sql import Column, DataFrame, Observation
+from pyspark.sql import Column, DataFrame, Observation, Window
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import DataType, IntegralType, StructField, StructType
 from pyspark.storagelevel import StorageLevel
 
 from spark_etl import replayed
-from spark_etl.config.sinks import DeltaSinkConfig
+from spark_etl.config.sinks import DeltaSinkConfig, PostgresSinkConfig
 from spark_etl.errors import ConfigError, OutputError
 from spark_etl.lake import columns, unchanged
 
@@ -43,7 +47,7 @@ _SAME = "t._topic = s._topic AND t._partition = s._partition"
 _LATER = f"{_SAME} AND t._offset >= s._offset"
 
 
-def target_schema(config: DeltaSinkConfig, rows: StructType) -> StructType:
+def target_schema(config: DeltaSinkConfig | PostgresSinkConfig, rows: StructType) -> StructType:
     """Return the columns of the table for such rows. Raise ConfigError if the mode cannot use them."""
     if config.mode != "upsert" and DELETED in rows.names:
         raise ConfigError("sinks.delta: null_value: delete needs mode: upsert")
@@ -80,18 +84,37 @@ def same_key(keys: Sequence[str]) -> str:
     return " AND ".join(f"t.`{key}` <=> s.`{key}`" for key in keys)
 
 
-def with_actions(builder: Any, schema: StructType, keys: Sequence[str], created_again: Sequence[str]) -> Any:
+def with_actions(builder: Any, schema: StructType, config: DeltaSinkConfig, created_again: Sequence[str]) -> Any:
     """Add to a MERGE: remove, change or insert the row of a key. `created_again`: topics whose offsets began again."""
     again = "".join(f" AND s._topic <> '{topic}'" for topic in created_again)
     newer = f"NOT coalesce({_LATER}{again}, false)"  # mutant: newer-topic-wins
     order = f"IF({_SAME}{again}, t._offset < s._offset, t._timestamp < s._timestamp)"
     newer = f"{newer} AND (NOT s.{REPLAYED} OR coalesce({order}, true))"  # mutant: replayed-row-is-older
+    newer = _later(config.order_by, newer)
     values = {f"`{name}`": f"s.`{name}`" for name in schema.names}
     # mutant: unchanged-value-kept
-    kept = {f"`{name}`": f"IF(s.`{KEPT}{name}`, t.`{name}`, s.`{name}`)" for name in unchanged.columns(schema, keys)}
+    kept = {f"`{name}`": f"IF(s.`{KEPT}{name}`, t.`{name}`, s.`{name}`)" for name in _unchangeable(schema, config)}
     builder = builder.whenMatched(f"s.{DELETED} AND {newer}").delete()
     builder = builder.whenMatched(f"NOT s.{DELETED} AND {newer}").updateExpr({**values, **kept})
     return builder.whenNotMatched(f"NOT s.{DELETED}").insertExpr(values)
+
+
+def _later(order_by: Sequence[str], by_place: str) -> str:
+    """Return the SQL condition that a change is later than the table's row; `by_place` is that of their places."""
+    if not order_by:
+        return by_place
+    known = " AND ".join(f"{side}.`{name}` IS NOT NULL" for side in "st" for name in order_by)
+    change, row = (f"struct({', '.join(f'{side}.`{name}`' for name in order_by)})" for side in "st")
+    return f"IF({known}, {change} > {row} OR ({change} = {row} AND {by_place}), {by_place})"  # mutant: order-by-decides
+
+
+def _unchangeable(schema: StructType, config: DeltaSinkConfig) -> list[str]:
+    return unchanged.columns(schema, [*config.keys, *config.order_by])
+
+
+def unknown_events(number: int) -> str:
+    """Return the refusal of a batch with change events that no rule covers."""
+    return f"{number} change events have an op other than c, r, u, d, m, or no row"
 
 
 @contextmanager
@@ -101,7 +124,7 @@ def collapsed(rows: DataFrame, config: DeltaSinkConfig, schema: StructType) -> I
     The changes are kept in memory and on disk until the block ends: a merge reads them twice.
     """
     rows = _in_source_order(rows)
-    changes = _opened_envelope(rows, config, schema) if config.envelope == "debezium" else _plain(rows, config, schema)
+    changes = opened_envelope(rows, config, schema) if config.envelope == "debezium" else _plain(rows, config, schema)
     seen = Observation()
     without_key = F.lit(False)
     for key in config.keys:
@@ -112,12 +135,12 @@ def collapsed(rows: DataFrame, config: DeltaSinkConfig, schema: StructType) -> I
         F.count_if("_unknown").alias("unknown"),
         F.count_if(without_key & F.col(DELETED) & ~F.col("_ignored")).alias("keyless"),
     )
-    last = _last(counted.where(~F.col("_ignored")), config.keys, schema).persist(StorageLevel.MEMORY_AND_DISK)
+    last = _last(counted.where(~F.col("_ignored")), config, schema).persist(StorageLevel.MEMORY_AND_DISK)
     try:
         last.count()
         numbers = seen.get
         if numbers["unknown"]:
-            raise OutputError(f"{numbers['unknown']} change events have an op other than c, r, u, d, m, or no row")
+            raise OutputError(unknown_events(numbers["unknown"]))
         if numbers["keyless"]:
             raise OutputError(f"{numbers['keyless']} deletions name no key ({', '.join(config.keys)})")
         yield last, int(numbers["rows"])
@@ -134,17 +157,21 @@ def _in_source_order(rows: DataFrame) -> DataFrame:
     return marked.withColumns({name: replayed.placed(name, present) for name in replayed.PLACE}).drop(replayed.COLUMN)
 
 
-def _last(changed: DataFrame, keys: Sequence[str], schema: StructType) -> DataFrame:
+def _last(changed: DataFrame, config: DeltaSinkConfig, schema: StructType) -> DataFrame:
     """Return the last change of each key, and `KEPT…`: whether no change of the key has a value for a column."""
+    keys = [F.col(f"`{key}`") for key in config.keys]
     place = F.struct("_offset", "_partition", "_topic")
+    if config.order_by:
+        changed = changed.withColumn("_rank", _rank(config.order_by, keys, place))
+        place = F.col("_rank")
     image = F.struct(*(F.col(f"`{name}`") for name in [*schema.names, DELETED, REPLAYED]))
-    kept = unchanged.columns(schema, keys)
+    kept = _unchangeable(schema, config)
     known = {name: F.col(DELETED) | ~unchanged.marked(F.col(f"`{name}`"), schema[name].dataType) for name in kept}
     values = [
         F.max_by(F.struct(F.when(~F.col(DELETED), F.col(f"`{name}`")).alias("value")), F.when(there, place))
         for name, there in known.items()
     ]
-    grouped = changed.groupBy(*(F.col(f"`{key}`").alias(f"_by_{key}") for key in keys)).agg(
+    grouped = changed.groupBy(*(key.alias(f"_by_{name}") for key, name in zip(keys, config.keys, strict=True))).agg(
         F.max_by(image, place).alias("_last"),
         *(value.alias(f"{KEPT}{name}") for name, value in zip(kept, values, strict=True)),
     )
@@ -153,6 +180,14 @@ def _last(changed: DataFrame, keys: Sequence[str], schema: StructType) -> DataFr
     ]
     absent = [F.col(f"`{KEPT}{name}`").isNull().alias(f"{KEPT}{name}") for name in kept]
     return grouped.select(*columns_, f"_last.{DELETED}", f"_last.{REPLAYED}", *absent)
+
+
+def _rank(order_by: Sequence[str], keys: Sequence[Column], place: Column) -> Column:
+    """Return the order of changes of a key. One without a value of `order_by` is later than all of a smaller place."""
+    values = [F.col(f"`{name}`") for name in order_by]
+    unordered = reduce(or_, (value.isNull() for value in values))
+    newest = F.max(F.when(unordered, place)).over(Window.partitionBy(*keys))
+    return F.struct(F.coalesce(place >= newest, F.lit(True)), ~unordered, *values, place)
 
 
 def _plain(rows: DataFrame, config: DeltaSinkConfig, schema: StructType) -> DataFrame:
@@ -167,7 +202,10 @@ def _plain(rows: DataFrame, config: DeltaSinkConfig, schema: StructType) -> Data
     return rows.select(*fitted, deleted.alias(DELETED), REPLAYED, *none)
 
 
-def _opened_envelope(rows: DataFrame, config: DeltaSinkConfig, schema: StructType) -> DataFrame:
+def opened_envelope(
+    rows: DataFrame, config: DeltaSinkConfig | PostgresSinkConfig, schema: StructType, carried: Sequence[str] = ()
+) -> DataFrame:
+    """Return change events as rows of `schema`, with `_deleted`, `_ignored`, `_unknown` and the `carried` columns."""
     envelope = _envelope(rows.schema)
     root = "" if "op" in rows.columns else "payload."
     op = F.col(f"{root}op")
@@ -197,6 +235,7 @@ def _opened_envelope(rows: DataFrame, config: DeltaSinkConfig, schema: StructTyp
         REPLAYED,
         F.coalesce(op == "m", F.lit(False)).alias("_ignored"),
         (~tombstone & ~F.coalesce(op.isin("d", "m") | row, F.lit(False))).alias("_unknown"),
+        *carried,
     )
 
 

@@ -172,9 +172,9 @@ class LakeTable:
 
     def _prepare(self, wanted: StructType) -> None:
         partition_by = list(self._config.partition_by)
-        for name in [*partition_by, *self._config.keys]:
+        for name in [*partition_by, *self._config.keys, *self._config.order_by]:
             if name not in wanted.names:
-                raise ConfigError(f"sinks.delta {self.location}: no column {name!r} to partition by or merge by")
+                raise ConfigError(f"sinks.delta {self.location}: no column {name!r} to partition, merge or order by")
         if not self.delta.exists():
             self.folder.committed(lambda: self.delta.create(wanted, partition_by, PROPERTIES))
             self._new = True
@@ -242,7 +242,7 @@ class LakeTable:
             with self.folder.command(session, lambda: metadata, dumped):
                 builder = self.delta.merge(source, changes.same_key(self._config.keys))
                 again = metadata.get("created_again", ())
-                changes.with_actions(builder, schema, self._config.keys, again).execute()
+                changes.with_actions(builder, schema, self._config, again).execute()
         finally:
             for key in mark:
                 session.conf.unset(f"spark.databricks.delta.write.{key}")

@@ -36,7 +36,7 @@ class Console:
     def write(self, rows: DataFrame, batch: BatchPlace, begun_before: datetime | None) -> int:  # noqa: ARG002
         """Print the first rows; return 0: every row fits."""
         stream = sys.stderr if self._stream is None else self._stream
-        columns = self._config.columns or data_columns(rows)
+        columns = self._config.columns or data_columns(rows.columns)
         text = F.to_json(F.struct(*columns), TIMES)
         for (line,) in rows.limit(self._config.rows).select(text).collect():
             print(line, file=stream)

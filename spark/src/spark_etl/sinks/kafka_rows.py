@@ -90,7 +90,7 @@ def row_records(rows: DataFrame, config: KafkaSinkConfig, pipeline: str) -> Data
     if config.value == "original":
         value, original = F.col("_raw_value"), F.coalesce("_raw_headers", F.array().cast(HEADERS))
     else:
-        columns = config.columns or data_columns(rows)
+        columns = config.columns or data_columns(rows.columns)
         value = F.to_json(F.struct(*columns), KEEP_NULLS).cast("binary")
         if DELETED in rows.columns:  # a deletion is a key without a value, as in a compacted topic
             value = F.when(~F.coalesce(DELETED, F.lit(False)), value)

@@ -2,11 +2,13 @@
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
+from pyspark.sql.types import ArrayType, BinaryType, MapType, StructType, VariantType
 
 from spark_etl.config import ConsoleSinkConfig, DeltaSinkConfig, KafkaSinkConfig, Pipeline, PostgresSinkConfig
 from spark_etl.errors import ConfigError
 from spark_etl.judgement import Judged
 from spark_etl.lake.changes import target_schema
+from spark_etl.sinks import change_rows
 from spark_etl.sinks.kafka_rows import row_records
 from spark_etl.sinks.postgres_table import check_columns
 from spark_etl.sinks.rows import data_columns
@@ -37,12 +39,22 @@ def _planned(sink: object, good: DataFrame, pipeline: Pipeline) -> None:
                 assert event_time is not None  # checked with the file
                 windowed(good, sink, event_time)
         case PostgresSinkConfig():
-            _has(good.columns, [*sink.columns, *sink.keys])
-            check_columns(sink.table, good.select(*(sink.columns or data_columns(good))).schema)
+            rows = good.schema if sink.envelope == "none" else change_rows.schema(sink, good.schema)
+            _has(rows.names, [*sink.columns, *sink.keys, *sink.order_by])
+            check_columns(sink.table, StructType([rows[name] for name in sink.columns or data_columns(rows.names)]))
+            _check_order(rows, sink.order_by)
         case ConsoleSinkConfig():
             _has(good.columns, sink.columns)
         case DeltaSinkConfig():
-            _has(target_schema(sink, good.schema).names, [*sink.partition_by, *sink.keys])
+            table = target_schema(sink, good.schema)
+            _has(table.names, [*sink.partition_by, *sink.keys, *sink.order_by])
+            _check_order(table, sink.order_by)
+
+
+def _check_order(rows: StructType, names: list[str]) -> None:
+    for name in names:
+        if isinstance(rows[name].dataType, ArrayType | BinaryType | MapType | StructType | VariantType):
+            raise ConfigError(f"order_by: {name} is {rows[name].dataType.simpleString()}, which has no order")
 
 
 def _has(columns: list[str], names: list[str]) -> None:

@@ -10,8 +10,9 @@ The steps of a batch; no row passes through Python, and a driver may die after a
 4. one transaction takes the batch's number in `etl_batches`, moves the staged rows to the table, and drops the staging
    table. Of two attempts that arrive here together, the second waits for the first and then changes nothing.
 
-`mode: upsert` replaces the row of the same keys (ON CONFLICT); of several rows of a batch the one with the highest
-offset counts. A row with `_deleted` deletes the row of its keys.
+`mode: upsert` replaces the row of the same keys (ON CONFLICT); of several rows of a batch the last one counts
+(postgres_upsert.py). A row with `_deleted` deletes the row of its keys. With `envelope: debezium` the rows are change
+events (change_rows.py).
 
 A row that does not fit becomes a dead letter of the stage `sink`, and its neighbours go in. The server refuses some for
 their values (postgres_moves.py), with its reason; the others are found before:
@@ -21,7 +22,6 @@ their values (postgres_moves.py), with its reason; the others are found before:
     zero_byte           a text with U+0000, which PostgreSQL cannot store
     out_of_range        a date or time that it or JDBC's calendar does not have
     key_too_long        keys of more bytes than a unique index holds
-    unchanged_value     mode: upsert; Debezium's mark of a value that it does not know
     replayed            mode: upsert; a record that came back, in a table that cannot tell whether its row is later
 """
 
@@ -35,15 +35,17 @@ from pyspark.sql.types import StructType
 
 from spark_etl import replayed
 from spark_etl.config import PostgresSinkConfig
-from spark_etl.errors import ConfigError, RunError
+from spark_etl.errors import ConfigError, OutputError, RunError
+from spark_etl.lake import changes
 from spark_etl.ranges import Ranges
 from spark_etl.run.batches import BatchPlace
+from spark_etl.sinks import change_rows
 from spark_etl.sinks import postgres_batches as batches
 from spark_etl.sinks import postgres_moves as moves
 from spark_etl.sinks.dead_letters import DeadLetters
 from spark_etl.sinks.postgres_connection import Database, RowRefusedError
 from spark_etl.sinks.postgres_table import Table, quoted_name, staged, unfit
-from spark_etl.sinks.rows import DELETED, misfits
+from spark_etl.sinks.rows import DELETED, data_columns, misfits
 
 CREATE_SECONDS = 30  # that another pipeline or a user may keep a table locked
 _CREATING = "DO $$ BEGIN PERFORM pg_advisory_xact_lock(1702128752); END $$"  # two pipelines create in turn
@@ -72,7 +74,8 @@ class Postgres:
     ) -> None:
         self._config = config
         self._database = Database(session, config.url, config.user, config.password, f"etl {pipeline}")
-        self._schema = schema
+        self._events = config.envelope == "debezium"
+        self._schema = change_rows.schema(config, schema) if self._events else schema
         self._letters = letters
         self._table: Table | None = None
         self._target = config.table
@@ -92,9 +95,9 @@ class Postgres:
         if DELETED in self._schema.names and self._config.mode != "upsert":
             raise ConfigError(f"sink {self._config.table}: deletions need `mode: upsert`")
         structured = "_key" in self._schema.names and isinstance(self._schema["_key"].dataType, StructType)
-        if DELETED in self._schema.names and len(self._config.keys) > 1 and not structured:
+        if DELETED in self._schema.names and len(self._config.keys) > 1 and not structured and not self._events:
             raise ConfigError(f"sink {self._config.table}: deletions by several keys need `decode.key: json`")
-        for name in self._columns():
+        for name in [*self._columns(), *self._config.keys, *self._config.order_by]:
             if name not in self._schema.names:
                 raise ConfigError(f"sink {self._config.table}: rows have no column {name}")
         rows = StructType([self._schema[name] for name in self._columns()])
@@ -103,7 +106,7 @@ class Postgres:
             connection.execute(_CREATING)
             batches.create(connection)
             replays = replayed.COLUMN in self._schema.names
-            kind = self._schema["_key"].dataType
+            kind = None if self._events else self._schema["_key"].dataType
             self._table = Table.checked(connection, self._config, rows, record_key=kind, replays=replays)
             self._target = connection.value(_FULL_NAME, self._table.name) or self._target
             connection.commit()
@@ -143,14 +146,18 @@ class Postgres:
             self._known = batch.app_id
             return 0
         staging = self._new_staging(table, batch)
+        rows = change_rows.opened(rows, self._config) if self._events else rows
         judged = rows.withColumn("_unfit", unfit(table, DELETED in rows.columns))
         counted = Observation()
         observed = judged.observe(
             counted,
             F.count(F.lit(1)).alias("rows"),
             F.count("_unfit").alias("unfit"),
+            F.count_if(F.col(change_rows.UNKNOWN) if self._events else F.lit(False)).alias("unknown"),
         )
         self._database.append(staged(observed.where("_unfit IS NULL"), table), staging)
+        if counted.get["unknown"]:
+            raise OutputError(changes.unknown_events(counted.get["unknown"]))
         unfit_rows = int(counted.get["unfit"])
         if unfit_rows:
             self._refuse(judged.where("_unfit IS NOT NULL"), begun_before)
@@ -160,7 +167,7 @@ class Postgres:
         return unfit_rows + refused
 
     def _columns(self) -> list[str]:
-        return list(self._config.columns or (name for name in self._schema.names if not name.startswith("_")))
+        return list(self._config.columns or data_columns(self._schema.names))
 
     def _new_staging(self, table: Table, batch: BatchPlace) -> str:
         """Create an empty staging table of this attempt, and drop those of earlier attempts."""

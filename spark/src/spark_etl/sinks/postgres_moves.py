@@ -10,7 +10,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from spark_etl.sinks.postgres_connection import Connection, RowRefusedError
-from spark_etl.sinks.postgres_table import ORDER, PLACE, Table
+from spark_etl.sinks.postgres_table import PLACE, Table
+from spark_etl.sinks.postgres_upsert import ORDER
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +27,14 @@ class Refused:
 
 def moved(connection: Connection, table: Table, staging: str, again: Sequence[str]) -> None:
     """Move all rows; `again` are topics that were created again. RowRefusedError: the table refuses one."""
-    for statement in table.moves(staging, again):
+    for statement in table.moves(staging, again, _marked(connection, staging) if table.keys else ()):
         connection.execute(statement)
+
+
+def _marked(connection: Connection, staging: str) -> list[int]:
+    """Return the numbers of the columns in which a staged row has a mark (postgres_upsert.py)."""
+    found = connection.column(f"SELECT DISTINCT etl_unchanged FROM {staging} WHERE etl_unchanged IS NOT NULL")
+    return sorted({int(number) for marks in found for number in str(marks).strip(",").split(",")})
 
 
 def moved_in_parts(connection: Connection, table: Table, staging: str, again: Sequence[str]) -> list[Refused]:

@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
+from operator import or_
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
@@ -31,15 +33,14 @@ from spark_etl.config import PostgresSinkConfig
 from spark_etl.errors import ConfigError
 from spark_etl.lake import unchanged
 from spark_etl.lake.changes import key_column
+from spark_etl.sinks import postgres_upsert
 from spark_etl.sinks.aggregates import TIMES
 from spark_etl.sinks.postgres_connection import Connection
+from spark_etl.sinks.postgres_upsert import quoted
 from spark_etl.sinks.rows import DELETED
 
 PLACE, _DELETED = ("etl_topic", "etl_partition", "etl_offset"), "etl_deleted"
-#: The order of staged rows, and the same backwards: the last one of a key counts.
-ORDER = "etl_order, etl_offset, etl_topic DESC, etl_partition DESC"
-_LAST = "etl_order DESC, etl_offset DESC, etl_topic, etl_partition"
-_OWN = (*PLACE, "etl_order", "etl_replayed", _DELETED)
+_OWN = (*PLACE, "etl_order", "etl_replayed", _DELETED, *postgres_upsert.OWN)
 NAME_MAX = 63
 #: Spark's type: the type of a new or staged column, and the types of existing columns that hold every value of it.
 _FITTING: dict[type[DataType], tuple[str, ...]] = {
@@ -95,9 +96,9 @@ class TableColumn:
         """Return whether the column is a key whose values may have thousands of bytes."""
         return self.name in table.keys and (self.nested or isinstance(self.kind, StringType | BinaryType))
 
-    def may_be_unchanged(self, table: "Table") -> bool:
+    def may_be_unchanged(self, keys: Sequence[str]) -> bool:
         """Return whether a value may be Debezium's mark of a value that did not change."""
-        return bool(unchanged.columns(StructType([StructField(self.name, self.kind)]), table.keys))
+        return bool(unchanged.columns(StructType([StructField(self.name, self.kind)]), keys))
 
     @property
     def staging_type(self) -> str:
@@ -118,7 +119,8 @@ class Table:
     name: str
     columns: tuple[TableColumn, ...]
     keys: tuple[str, ...]  # empty: append
-    record_key: DataType  # of `_key`
+    record_key: DataType | None  # of `_key`; None: deletions have their keys in the columns
+    order_by: tuple[str, ...] = ()
     replays: bool = False  # whether rows have `_replayed`
 
     @classmethod
@@ -128,7 +130,7 @@ class Table:
         config: PostgresSinkConfig,
         schema: StructType,
         *,
-        record_key: DataType,
+        record_key: DataType | None,
         replays: bool = False,
     ) -> "Table":
         """Create the table unless it exists, and compare. Raises ConfigError if a column or the keys do not fit."""
@@ -150,7 +152,7 @@ class Table:
         keys = tuple(config.keys) if config.mode == "upsert" else ()
         if keys and ",".join(sorted(keys)) not in connection.column(_UNIQUE, name):
             raise ConfigError(f"sink {config.table}: upsert needs a unique index on exactly ({', '.join(keys)})")
-        return cls(name, tuple(columns), keys, record_key, replays and bool(keys))
+        return cls(name, tuple(columns), keys, record_key, tuple(config.order_by), replays and bool(keys))
 
     @property
     def has_places(self) -> bool:
@@ -162,58 +164,46 @@ class Table:
         columns = [f"{quoted(column.name)} {column.staging_type}" for column in self.columns]
         places = zip(PLACE, ("text", "integer", "bigint"), strict=True)
         own = [f"{name} {kind}" for name, kind in places]
-        return ", ".join([*columns, *own, "etl_order bigint", "etl_replayed boolean", "etl_deleted boolean"])
+        return ", ".join(
+            [*columns, *own, "etl_order bigint", "etl_replayed boolean", "etl_deleted boolean", "etl_unchanged text"]
+        )
 
-    def moves(self, staging: str, created_again: Sequence[str] = ()) -> Sequence[str]:
-        """Return the statements that bring the staged rows into the table.
-
-        Keys are compared as the table has them: `citext` and some collations hold texts equal that differ. Replayed
-        rows are compared by time if their topic is in `created_again`: its offsets began again.
-        """
+    def moves(self, staging: str, created_again: Sequence[str] = (), marked: Sequence[int] = ()) -> Sequence[str]:
+        """Return the statements that bring the staged rows into the table. `marked`: columns with marks."""
+        if self.keys:
+            return postgres_upsert.statements(self, staging, created_again, marked)
         names = ", ".join(quoted(column.name) for column in self.columns)
         values = ", ".join(column.moved for column in self.columns)
-        if not self.keys:
-            return [f"INSERT INTO {self.name} ({names}) SELECT {values} FROM {staging}"]
-        keys = ", ".join(map(quoted, self.keys))
-        images = ", ".join(f"{column.moved} AS {quoted(column.name)}" for column in self.columns)
-        taken = f"{images}, etl_deleted, etl_replayed"
-        last = f"SELECT DISTINCT ON ({keys}) {taken} FROM {staging} ORDER BY {keys}, {_LAST}"
-        last = self._without_older(last, created_again)
-        same = " AND ".join(f"target.{quoted(key)} = last.{quoted(key)}" for key in self.keys)
-        others = [quoted(column.name) for column in self.columns if column.name not in self.keys]
-        changes = ", ".join(f"{name} = EXCLUDED.{name}" for name in others)
-        action = f"DO UPDATE SET {changes}" if others else "DO NOTHING"
-        return [
-            f"DELETE FROM {self.name} AS target USING ({last}) AS last WHERE {same} AND last.etl_deleted",
-            f"INSERT INTO {self.name} ({names}) SELECT {names} FROM ({last}) AS last WHERE NOT last.etl_deleted"
-            f" ON CONFLICT ({keys}) {action}",
-        ]
+        return [f"INSERT INTO {self.name} ({names}) SELECT {values} FROM {staging}"]
 
-    def _without_older(self, last: str, created_again: Sequence[str]) -> str:
-        """Leave out replayed rows if the table's row of the key is later in its source."""
-        if not (self.replays and self.has_places):
-            return last
-        same = " AND ".join(f"target.{quoted(key)} = newest.{quoted(key)}" for key in self.keys)
-        there = " AND ".join(f"target.{name} = newest.{name}" for name in ("_topic", "_partition"))
-        again = "".join(f" AND newest._topic <> '{topic}'" for topic in created_again)
-        later = f"CASE WHEN {there}{again} THEN target._offset >= newest._offset"
-        later = f"{later} ELSE target._timestamp >= newest._timestamp END"
-        older = f"SELECT FROM {self.name} AS target WHERE {same} AND {later}"
-        return f"SELECT * FROM ({last}) AS newest WHERE NOT (etl_replayed AND EXISTS ({older}))"
+    def marks(self, rows: Sequence[str]) -> dict[int, Column]:
+        """Return whether a value is Debezium's mark of an unchanged one, by the number of each column that may be."""
+        chosen = [*self.keys, *self.order_by]
+        return {
+            number: unchanged.marked(F.col(column.name), column.kind)
+            for number, column in enumerate(self.columns)
+            if self.keys and column.name in rows and column.may_be_unchanged(chosen)
+        }
 
 
 def staged(rows: DataFrame, table: Table) -> DataFrame:
     """Return the rows as a staging table has them."""
     deletions = DELETED in rows.columns
     deleted = F.coalesce(DELETED, F.lit(False)) if deletions else F.lit(False)
+    marks = table.marks(rows.columns)
+    values = [_staged_value(column, table, deletions) for column in table.columns]
+    for number, mark in marks.items():  # the mark is no value of the column's type in PostgreSQL
+        values[number] = F.when(~mark, values[number])
+    marked = F.concat_ws(",", *(F.when(mark, F.lit(str(number))) for number, mark in marks.items()))
     return rows.select(
-        *(_staged_value(column, table, deletions).alias(column.name) for column in table.columns),
+        *(value.alias(column.name) for value, column in zip(values, table.columns, strict=True)),
         F.col("_topic").alias("etl_topic"),
         F.col("_partition").alias("etl_partition"),
         F.col("_offset").alias("etl_offset"),
         replayed.placed("_offset", table.replays).alias("etl_order"),
         replayed.is_replayed(table.replays).alias("etl_replayed"),
         deleted.alias("etl_deleted"),
+        F.when(marked != "", F.concat(F.lit(","), marked, F.lit(","))).alias("etl_unchanged"),
     )
 
 
@@ -235,13 +225,10 @@ def unfit(table: Table, deletions: bool) -> Column:
             beyond = ~day.between(_DAYS_MIN, _DAYS_MAX) | day.between(*_LACKING)
             message = f"{column.name} is before 4713 BC, after 5874897 or from 1582-10-05 to 1582-10-14"
             reason = reason.when(beyond, _reason("out_of_range", message))
-        if table.keys and column.may_be_unchanged(table):
-            message = f"{column.name} is marked as unchanged by Debezium, and mode: upsert here needs all values"
-            mark = unchanged.marked(F.col(column.name), column.kind)
-            reason = reason.when(mark & ~deleted, _reason("unchanged_value", message))
     if table.replays and not table.has_places:
         message = f"it was replayed, and without the columns {', '.join(replayed.PLACE)} it may replace a later row"
-        reason = reason.when(replayed.is_replayed(True), _reason("replayed", message))
+        unordered = reduce(or_, (F.col(name).isNull() for name in table.order_by), F.lit(not table.order_by))
+        reason = reason.when(replayed.is_replayed(True) & unordered, _reason("replayed", message))
     sizes = [F.octet_length(_text(column, table, deletions)) for column in table.columns if column.is_long_key(table)]
     if sizes:
         limit = _INDEX_ENTRY_BYTES - _BYTES_OF_A_KEY * len(table.keys)
@@ -270,10 +257,6 @@ def _day(column: TableColumn, value: Column) -> Column | None:
     return None
 
 
-def quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
-
-
 def quoted_name(table: str) -> str:
     """Return the name of a table, perhaps with its schema, as SQL has it."""
     return ".".join(quoted(part) for part in table.split("."))
@@ -284,7 +267,7 @@ def _value(column: TableColumn, table: Table, deletions: bool) -> Column:
     value = F.col(column.name)
     if column.name in replayed.PLACE and table.replays:
         return replayed.placed(column.name, True)
-    if not deletions or column.name not in table.keys:
+    if not deletions or table.record_key is None or column.name not in table.keys:
         return value
     key = key_column(table.record_key, StructField(column.name, column.kind), table.keys)
     return F.when(F.coalesce(DELETED, F.lit(False)), key).otherwise(value)
@@ -332,7 +315,7 @@ def check_columns(table: str, rows: StructType) -> None:
 
 
 def _check_name(table: str, name: str) -> None:
-    if name in _OWN:
+    if name in _OWN or name.startswith(postgres_upsert.OWN_PREFIXES):
         raise ConfigError(f"sink {table}: the column {name} has a name of the staging table's own columns")
     if len(name) > NAME_MAX:  # names are ASCII
         raise ConfigError(f"sink {table}: the column {name} is longer than the {NAME_MAX} bytes that PostgreSQL keeps")

@@ -1,6 +1,6 @@
 """Good rows as sinks see them: the columns to write, deletions, and rows that one sink cannot hold."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Protocol
 
@@ -39,9 +39,9 @@ class Sink(Protocol):
         """Return whether rows of a batch, which a try began at a time, are in the target. `spans` are its offsets."""
 
 
-def data_columns(rows: DataFrame) -> Sequence[str]:
+def data_columns(columns: Iterable[str]) -> Sequence[str]:
     """Return the columns of the pipeline's own making: those of the schema, of expressions and of SQL."""
-    return [name for name in rows.columns if not name.startswith("_")]
+    return [name for name in columns if not name.startswith("_")]
 
 
 def misfits(rows: DataFrame, sink: str, rule: Column, message: Column) -> DataFrame:
