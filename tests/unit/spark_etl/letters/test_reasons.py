@@ -1,6 +1,8 @@
 """The root cause of failures of Spark and of Kafka, in one line, from a living JVM."""
 
+import json
 import socket
+from typing import Any
 
 import pytest
 from pyspark.errors import PySparkException
@@ -76,3 +78,20 @@ def test_an_absent_broker(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) 
     hint = "one that expects another kafka.security.protocol does not answer either"
     expected = f"no Kafka broker answered at {address} within 0.5 s; {hint} (TimeoutException: "
     assert str(raised.value).startswith(expected)
+
+
+def test_a_log_line_of_the_jvm_has_the_root_cause_and_no_frames(spark: SparkSession) -> None:
+    jvm: Any = spark._jvm
+    log4j = jvm.org.apache.logging.log4j
+    inner = jvm.java.lang.IllegalStateException("the disk is full")
+    event = log4j.core.impl.Log4jLogEvent.newBuilder()
+    event = event.setLevel(log4j.Level.ERROR).setLoggerName("o.a.s.Executor")
+    event = event.setMessage(log4j.message.SimpleMessage("Lost task: " + "\n\tat a.B.c(B.java:1)" * 500))
+    event = event.setThrown(jvm.java.lang.RuntimeException("job aborted", inner)).build()
+    layout = log4j.LogManager.getContext(False).getConfiguration().getAppender("stderr").getLayout()
+    text = str(layout.toSerializable(event))
+    line = json.loads(text)
+    assert len(text) < 1_200
+    assert (line["service"], line["level"], line["logger"]) == ("spark-etl", "error", "o.a.s.Executor")
+    assert (line["exception"], line["reason"]) == ("java.lang.IllegalStateException", "the disk is full")
+    assert line["event"].startswith("Lost task: \n\tat a.B.c")
