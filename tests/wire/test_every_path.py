@@ -160,7 +160,7 @@ def start(request: pytest.FixtureRequest, start_broker: StartBroker, tmp_path: P
         folder = tmp_path / str(started)
         folder.mkdir()
         storage = RemoteStorage(folder)
-        storage.settings = storage.settings.model_copy(update={"group_initial_rebalance_delay_ms": 0})
+        storage.settings = storage.settings.replaced(group_initial_rebalance_delay_ms=0)
         await storage.start()
         try:
             data_dir = str(storage.settings.data_dir)

@@ -38,7 +38,7 @@ METADATA = MetadataRequest(topics=())
 @pytest.fixture
 async def storage(tmp_path: Path) -> AsyncIterator[RemoteStorage]:
     remote = RemoteStorage(tmp_path)
-    remote.settings = remote.settings.model_copy(update={"group_initial_rebalance_delay_ms": 0})
+    remote.settings = remote.settings.replaced(group_initial_rebalance_delay_ms=0)
     await remote.start()
     yield remote
     await remote.stop()

@@ -6,8 +6,6 @@ import asyncio
 import json
 import sys
 
-from service_chassis.settings import load
-
 from admin_api.app import create_app
 from admin_api.kafka_clients import KafkaClients
 from admin_api.settings import AdminSettings
@@ -18,7 +16,7 @@ async def rendered() -> str:
     """Return the OpenAPI description as JSON text."""
     storage = Storage("unix:/nowhere", timeout_s=1)  # a channel connects on first use, and nothing is asked here
     try:
-        app = create_app(load(AdminSettings), storage, KafkaClients([], timeout_s=1))
+        app = create_app(AdminSettings(), storage, KafkaClients([], timeout_s=1))
         description = await asyncio.to_thread(app.openapi)
         return json.dumps(description, indent=1, ensure_ascii=False) + "\n"
     finally:

@@ -107,7 +107,7 @@ Calls = Annotated[StorageCalls, Depends(_calls)]
 def base_url(request: Request) -> str:
     """Return the URL, without a slash at its end, that the paths of links are added to."""
     settings: AdminSettings = request.app.state.settings
-    public = settings.admin_public_url
+    public = settings.admin_public_url.rstrip("/")
     return public + request.scope.get("root_path", "") if public else str(request.base_url).rstrip("/")
 
 

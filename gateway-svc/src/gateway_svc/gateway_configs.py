@@ -38,9 +38,9 @@ def registered(settings: GatewaySettings) -> list[GatewayConfig]:
         GatewayConfig(
             name=name,
             value=_text(getattr(settings, field)),
-            default_value=_text(GatewaySettings.model_fields[field].default),
-            is_set=field in settings.model_fields_set and getattr(settings, field) != "",
-            documentation=GatewaySettings.model_fields[field].description or "",
+            default_value=_text(GatewaySettings.fields[field].default),
+            is_set=field in settings.given and getattr(settings, field) != "",
+            documentation=GatewaySettings.fields[field].description,
         )
         for name, field in _FIELDS.items()
     ]

@@ -3,117 +3,113 @@
 from __future__ import annotations
 
 import socket
-from typing import Self
 
-from pydantic import Field, field_validator, model_validator
 from service_chassis import address
-from service_chassis.settings import ServiceSettings
+from service_chassis.settings import ServiceSettings, setting
 
 
 def _host_name() -> str:
     return socket.gethostname()
 
 
+def _check_advertised(text: str) -> None:
+    for listener in address.parse_listeners(text) if text else ():
+        if listener.address.host in ("", "0.0.0.0", "::"):
+            raise ValueError(f"{listener}: clients cannot connect to a wildcard address")
+
+
+def _check_http(text: str) -> None:
+    if text:
+        address.parse(text)
+
+
 class GatewaySettings(ServiceSettings):
     """Listeners of a gateway, the address of storage, and the limits for clients."""
 
-    storage_address: str = Field("127.0.0.1:50051", description="gRPC address of storage-svc: host:port or unix:/path.")
-    listeners: str = Field(
+    storage_address: str = setting(
+        "127.0.0.1:50051", description="gRPC address of storage-svc: host:port or unix:/path."
+    )
+    listeners: str = setting(
         "EXTERNAL://localhost:9092",
+        check=address.parse_listeners,
         description="Kafka listeners, NAME://host:port separated by commas. localhost means 127.0.0.1 and ::1.",
     )
-    advertised_listeners: str = Field(
+    advertised_listeners: str = setting(
         "",
+        check=_check_advertised,
         description="Address that clients of each listener receive, NAME://host:port. Empty: the listener's address. "
         "Port 0: the port that was bound.",
     )
-    gateway_name: str = Field(
+    gateway_name: str = setting(
         "",
         description="Stable name of this gateway; a name keeps its node id for ever. Empty: the host name.",
     )
-    gateway_data_dir: str = Field(
+    gateway_data_dir: str = setting(
         "",
         description="Storage's data folder, if the gateway can read it: it then sends records from the files. "
         "Empty: records travel over gRPC.",
     )
-    gateway_http: str = Field("127.0.0.1:9102", description="Address of /metrics, /healthz and /readyz. Empty: none.")
-    gateway_lease_ms: int = Field(
+    gateway_http: str = setting(
+        "127.0.0.1:9102",
+        check=_check_http,
+        description="Address of /metrics, /healthz and /readyz. Empty: none.",
+    )
+    gateway_lease_ms: int = setting(
         1000,
         ge=300,
         le=600_000,
         description="Silence after which a gateway is no longer listed as a broker; it renews three times as often.",
     )
-    gateway_workers: int = Field(
+    gateway_workers: int = setting(
         1,
         ge=1,
         le=64,
         description="Processes of gateway-svc on the same ports, one broker to clients. They divide the memory limit, "
         "other limits apply to each. Combined mode has one.",
     )
-    reuse_port: bool = Field(
+    reuse_port: bool = setting(
         False, description="Share the Kafka ports with other gateway processes of this host (SO_REUSEPORT)."
     )
-    socket_request_max_bytes: int = Field(
+    socket_request_max_bytes: int = setting(
         104_857_600, ge=1024, le=2**31 - 1, description="Largest request; a longer one ends the connection."
     )
-    max_connections: int = Field(
+    max_connections: int = setting(
         10_000, ge=1, description="Largest number of client connections at once; fewer if open files are limited."
     )
-    max_connections_per_ip: int = Field(
+    max_connections_per_ip: int = setting(
         1_000,
         ge=1,
         description="Largest number of client connections at once from one address, for IPv6 from one /64 network.",
     )
-    connections_per_second: int = Field(
+    connections_per_second: int = setting(
         1_000,
         ge=0,
         description="Connections begun in a second, after a burst of as many as may be open; others wait. 0: no limit.",
     )
-    connections_max_idle_ms: int = Field(600_000, ge=1000, description="Idle time after which a connection is closed.")
-    frame_timeout_ms: int = Field(
+    connections_max_idle_ms: int = setting(
+        600_000, ge=1000, description="Idle time after which a connection is closed."
+    )
+    frame_timeout_ms: int = setting(
         30_000,
         ge=100,
         description="Longest time from the first byte of a request to its last, and 1 s more for each 16 KB of it.",
     )
-    gateway_memory_bytes: int = Field(
+    gateway_memory_bytes: int = setting(
         268_435_456,
         ge=1_048_576,
         description="Bytes of requests in memory, and as many of answers: docs/guarantees.md, Memory of the gateway.",
     )
-    fetch_max_bytes: int = Field(
+    fetch_max_bytes: int = setting(
         57_671_680, ge=1024, description="Most record bytes in one fetch answer, even if the client allows more."
     )
 
-    @field_validator("listeners")
-    @classmethod
-    def _listeners_are_addresses(cls, text: str) -> str:
-        address.parse_listeners(text)
-        return text
-
-    @field_validator("advertised_listeners")
-    @classmethod
-    def _advertised_are_addresses(cls, text: str) -> str:
-        if text:
-            for listener in address.parse_listeners(text):
-                if listener.address.host in ("", "0.0.0.0", "::"):
-                    raise ValueError(f"{listener}: clients cannot connect to a wildcard address")
-        return text
-
-    @field_validator("gateway_http")
-    @classmethod
-    def _http_is_address(cls, text: str) -> str:
-        if text:
-            address.parse(text)
-        return text
-
-    @model_validator(mode="after")
-    def _every_advertised_listener_exists(self) -> Self:
+    def check(self) -> None:
+        super().check()
         if self.advertised_listeners:
             names = {listener.name for listener in address.parse_listeners(self.listeners)}
             advertised = {listener.name for listener in address.parse_listeners(self.advertised_listeners)}
             if names != advertised:
                 raise ValueError("advertised listeners and listeners must have the same names")
-        return self
 
     @property
     def name(self) -> str:

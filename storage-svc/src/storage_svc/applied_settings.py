@@ -41,15 +41,15 @@ def broker_settings(settings: StorageSettings, catalog: Catalog) -> BrokerSettin
     Raises:
         CatalogError: the catalog cannot be read.
     """
-    fields = StorageSettings.model_fields
+    fields = StorageSettings.fields
     return BrokerSettings(
         catalog,
         {
             name: StaticValue(
                 _text(getattr(settings, config.setting)),
                 _text(fields[config.setting].default),
-                config.setting in settings.model_fields_set,
-                fields[config.setting].description or "",
+                config.setting in settings.given,
+                fields[config.setting].description,
             )
             for name, config in STORAGE_CONFIGS.items()
         },

@@ -72,7 +72,7 @@ def test_links_behind_a_proxy(stack: Stack, admin: Callable[..., httpx.Client], 
 
 @pytest.mark.parametrize("url", ["admin.example", "ftp://x", "https://", "https://x/?a", "https://x/#a", "https://[x"])
 def test_a_base_of_links_that_is_no_url(url: str) -> None:
-    with pytest.raises(ValueError, match="admin_public_url"):
+    with pytest.raises(ValueError, match="MILLRACE_ADMIN_PUBLIC_URL"):
         AdminSettings(admin_public_url=url)
 
 

@@ -7,9 +7,8 @@ import socket
 import pytest
 from gateway_svc.clients.listeners import advertised, bind
 from gateway_svc.settings import GatewaySettings
-from pydantic import ValidationError
 from service_chassis.address import Address, Listener, parse_listeners
-from service_chassis.settings import reference
+from service_chassis.settings import SettingsError, reference
 
 
 @pytest.mark.parametrize(
@@ -25,7 +24,7 @@ from service_chassis.settings import reference
     ],
 )
 def test_wrong_settings(wrong: dict[str, object]) -> None:
-    with pytest.raises(ValidationError):
+    with pytest.raises(SettingsError):
         GatewaySettings(**wrong)
 
 

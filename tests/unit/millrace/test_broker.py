@@ -12,7 +12,7 @@ import pytest
 from millrace.broker import _running_in_thread
 from millrace.direct import DirectSettings
 from service_chassis.lifecycle import StartError
-from service_chassis.settings import SettingsError, load
+from service_chassis.settings import SettingsError
 
 from tests.support.late import confluent
 
@@ -126,7 +126,7 @@ def test_errors_at_the_start_are_raised_here(tmp_path):
 
 
 def test_an_error_at_the_start_is_raised_when_all_has_stopped(tmp_path):
-    settings = load(DirectSettings, data_dir=str(tmp_path), listeners="EXTERNAL://localhost:0", log_level="error")
+    settings = DirectSettings(data_dir=str(tmp_path), listeners="EXTERNAL://localhost:0", log_level="error")
     with pytest.raises(StartError), _running_in_thread(settings, f"unix:{tmp_path}/missing/storage.sock"):
         pass
     assert (tmp_path / CLEAN_MARKER).exists()

@@ -8,12 +8,11 @@ import pytest
 
 SERVICE = """
 import asyncio, sys, time
-from pydantic import Field
 from service_chassis import health, lifecycle, metrics
-from service_chassis.settings import ServiceSettings
+from service_chassis.settings import ServiceSettings, setting
 
 class Settings(ServiceSettings):
-    http: str = Field("127.0.0.1:0", description="x")
+    http: str = setting("127.0.0.1:0", description="x")
 
 async def serve(settings, stop):
     endpoint = health.HttpEndpoint(settings.http, metrics.registry("x"), state := health.Health()).start()

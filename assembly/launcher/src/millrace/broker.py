@@ -29,10 +29,8 @@ from types import TracebackType
 from typing import Literal, Self, TypeVar
 
 import uvloop
-from pydantic import Field
 from service_chassis import address as addresses
 from service_chassis import logs
-from service_chassis.settings import load
 
 from millrace.direct import DirectBroker, DirectSettings
 from millrace.folders import DATA_DIR, STORAGE_SOCKET, private_folder
@@ -49,7 +47,7 @@ _Value = TypeVar("_Value")
 class _ThreadSettings(DirectSettings):
     """Settings of a broker that shares the interpreter with its clients. It does not poll, which would block them."""
 
-    poll_us: int = Field(0, ge=0, le=10_000)
+    poll_us: int = 0
     gateway_name: str = GATEWAY_NAME
     log_level: Literal["debug", "info", "warning", "error"] = "error"
     log_format: Literal["json", "text"] = "text"
@@ -76,7 +74,7 @@ class Broker:
         `settings` are fields of either service's settings, such as `message_max_bytes=2_000_000`; `millrace settings`
         lists them. The log is in text and has errors only, unless arguments or variables say otherwise.
         """
-        unknown = sorted(settings.keys() - DirectSettings.model_fields.keys())
+        unknown = sorted(settings.keys() - DirectSettings.fields.keys())
         if unknown:
             raise TypeError(f"Broker() has no setting {', '.join(unknown)}")
         self._given_data_dir = Path(data_dir) if data_dir is not None else None
@@ -140,8 +138,7 @@ class Broker:
                 storage_bind = f"unix:{folder / STORAGE_SOCKET}"
         self._data_dir = self._given_data_dir or folder / DATA_DIR
         listener = f"EXTERNAL://{addresses.Address(self._host, self._kafka_port)}"
-        settings = load(
-            _ThreadSettings,
+        settings = _ThreadSettings(
             data_dir=str(self._data_dir),
             gateway_data_dir=str(self._data_dir),
             **{"listeners": listener, "advertised_listeners": listener, **self._settings},

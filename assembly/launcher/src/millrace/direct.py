@@ -15,10 +15,10 @@ import uvloop
 from gateway_svc.app import Gateway
 from gateway_svc.settings import GatewaySettings
 from gateway_svc.storage.protocols import StoragePorts
-from pydantic import Field
 from service_chassis import lifecycle, metrics
 from service_chassis.health import Health, HttpEndpoint
 from service_chassis.lifecycle import StartError
+from service_chassis.settings import setting
 from storage_svc import app as storage_app
 from storage_svc.log.errors import DataFolderError
 from storage_svc.settings import StorageSettings
@@ -34,10 +34,10 @@ _CALLS_GRACE_S = 0.5
 class DirectSettings(StorageSettings, GatewaySettings):
     """Both services' settings: one environment describes the process."""
 
-    broker_http: str = Field(
+    broker_http: str = setting(
         "127.0.0.1:9103", description="Address of /metrics, /healthz and /readyz in combined mode."
     )
-    poll_us: int = Field(
+    poll_us: int = setting(
         200,
         ge=0,
         le=10_000,
@@ -83,7 +83,7 @@ class DirectBroker:
             undo.push_async_callback(core.stop)
             try:
                 # The process shows its metrics and health in one place, see `_serve`.
-                own = settings.model_copy(update={"gateway_http": ""})
+                own = settings.replaced(gateway_http="")
                 gateway = await Gateway.start(own, direct_storage(core), poll_us=settings.poll_us)
             except OSError as error:
                 raise StartError(error.strerror or str(error)) from error

@@ -14,7 +14,6 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from service_chassis.http.ring import HttpMetrics
-from service_chassis.settings import load
 
 from millrace.direct import DirectBroker, DirectSettings
 
@@ -77,7 +76,7 @@ def metrics_page() -> str:
 
 
 async def _registries_of_broker(folder: Path) -> tuple[list[MetricRow], list[MetricRow]]:
-    broker = await DirectBroker.start(load(DirectSettings, data_dir=folder, listeners="PLAIN://127.0.0.1:0", poll_us=0))
+    broker = await DirectBroker.start(DirectSettings(data_dir=folder, listeners="PLAIN://127.0.0.1:0", poll_us=0))
     try:
         return _rows(broker.core.registry), _rows(broker.gateway.registry)
     finally:

@@ -272,12 +272,12 @@ def stop_deadline_s() -> float:
 def _log(level: str, event: str, **fields: object) -> None:
     """Write a log line of the supervisor. Imports the logger now, because most supervisors never log."""
     from service_chassis import logs
-    from service_chassis.settings import ServiceSettings, SettingsError, load
+    from service_chassis.settings import ServiceSettings, SettingsError
 
     try:
-        settings = load(ServiceSettings)
+        settings = ServiceSettings()
+        logs.configure("millrace", settings.log_level, settings.log_format)
     except SettingsError:  # the services refuse it too, with its reason
-        settings = ServiceSettings.model_construct()
-    logs.configure("millrace", settings.log_level, settings.log_format)
+        logs.configure("millrace")
     logger = logs.get(__name__)
     (logger.error if level == "error" else logger.warning)(event, **fields)

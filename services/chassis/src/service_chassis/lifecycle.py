@@ -36,7 +36,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
 from service_chassis import logs, memory, stall_watch
-from service_chassis.settings import ServiceSettings, SettingsError, answer, load
+from service_chassis.settings import ServiceSettings, SettingsError, answer
 from service_chassis.stop_signals import StopRequest, StopSignals, handled
 
 START_ERROR_STATUS = 78
@@ -71,7 +71,7 @@ def main(
     if options := sys.argv[1:] if arguments is None else arguments:
         return answer(service, sys.modules[serve.__module__].__doc__ or "", settings_class, example, options)
     try:
-        settings = load(settings_class)
+        settings = settings_class()
     except SettingsError as error:
         logs.configure(service)
         return _cannot_start(str(error))

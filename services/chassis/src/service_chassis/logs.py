@@ -5,7 +5,7 @@
 
 `get(name)` is cheap and may be called at import. A line below the level costs one comparison. Ask `debug_enabled` first
 if the fields are expensive. `set_level` changes the level of a logger, of a package, or of all, while the process runs.
-Fields with a secret name (password, token, …) and pydantic secrets are masked. The time of a line is UTC, in
+Fields with a secret name (password, token, …) are masked. The time of a line is UTC, in
 microseconds.
 
 Logging never raises and never waits: a line that standard error does not accept is dropped and counted (log_sink.py).

@@ -54,7 +54,7 @@ async def test_everything_survives_a_restart(tmp_path: Path) -> None:
     assert (await storage.producers.init_producer_id(fresh)).producer_id == 0
     await storage.stop()
 
-    storage = await Storage.start(settings.model_copy(update={"num_partitions": 9}))
+    storage = await Storage.start(settings.replaced(num_partitions=9))
     again = await storage.topics.describe_topics(topics.DescribeTopicsRequest(all=True))
     assert [topic.name for topic in again.topics] == ["__consumer_offsets", "orders", "users"]
     assert list(again.topics)[1:] == list(described.topics)

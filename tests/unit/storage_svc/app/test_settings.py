@@ -6,7 +6,7 @@ import contextlib
 from pathlib import Path
 
 import pytest
-from service_chassis.settings import SettingsError, load, reference
+from service_chassis.settings import SettingsError, reference
 from storage_svc.applied_settings import broker_settings
 from storage_svc.settings import StorageSettings, parse_topics
 from storage_svc.topics.broker_configs import BROKER_CONFIGS, STORAGE_CONFIGS
@@ -43,7 +43,7 @@ def test_topics(text: str, topics: dict[str, int]) -> None:
 def test_topics_that_cannot_be_read_are_named_by_variable(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MILLRACE_TOPICS", text)
     with pytest.raises(SettingsError, match="MILLRACE_TOPICS"):
-        load(StorageSettings)
+        StorageSettings()
 
 
 def test_defaults_are_kafkas(tmp_path: Path) -> None:
@@ -57,11 +57,11 @@ def test_defaults_are_kafkas(tmp_path: Path) -> None:
 def test_every_setting_is_documented() -> None:
     table = reference([StorageSettings])
     assert "| `MILLRACE_FLUSH_POLICY` | `group` |" in table
-    assert table.count("\n") == len(StorageSettings.model_fields) + 2
+    assert table.count("\n") == len(StorageSettings.fields) + 2
 
 
 def test_every_broker_config_has_its_setting() -> None:
-    assert {config.setting for config in STORAGE_CONFIGS.values()} <= StorageSettings.model_fields.keys()
+    assert {config.setting for config in STORAGE_CONFIGS.values()} <= StorageSettings.fields.keys()
 
 
 def test_topic_configs_name_broker_configs_that_exist() -> None:

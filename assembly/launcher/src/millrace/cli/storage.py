@@ -80,7 +80,6 @@ def rebuild_catalog(
     Exit status: 0 the catalog is rebuilt, 2 nothing was changed. A broker runs on the folder, it is no data folder, or
     the catalog is not damaged.
     """
-    from service_chassis.settings import load
     from storage_svc.catalog_rebuild import rebuild
     from storage_svc.log.disk.checkpoints import uuid_text
     from storage_svc.log.errors import DataFolderError, StorageFailure
@@ -89,7 +88,7 @@ def rebuild_catalog(
 
     _must_exist("rebuild-catalog", folder)
     try:
-        rebuilt = rebuild(folder, load(StorageSettings, data_dir=folder).partitions_max)
+        rebuilt = rebuild(folder, StorageSettings(data_dir=folder).partitions_max)
     except (CatalogError, DataFolderError, StorageFailure) as error:
         typer.echo(f"millrace storage rebuild-catalog: {error}", err=True)
         raise typer.Exit(_IMPOSSIBLE) from error
