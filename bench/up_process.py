@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
@@ -47,10 +48,12 @@ class RunningUp:
         self._stop_timeout_s = stop_timeout_s
         self._popen: subprocess.Popen[bytes] | None = None
         self._began = 0.0
-        #: `host:port` of Kafka and of the REST API, and the seconds from the start to the ready line.
+        #: `host:port` of Kafka and of the REST API.
         self.kafka = ""
         self.http = ""
+        #: Seconds from the start to the ready line, and to the first answer of REST to a request that waited for it.
         self.ready_after_s = 0.0
+        self.rest_after_s = 0.0
         self._metrics = ""
 
     @property
@@ -77,7 +80,7 @@ class RunningUp:
         )
 
     def await_ready(self) -> None:
-        """Wait for the ready line. Raises UpFailedError when the process ends, or is not ready in time."""
+        """Wait for the ready line and for REST. Raises UpFailedError when the process ends, or is not ready in time."""
         line, _, self._metrics = self._first_line(self._began + self._ready_timeout_s).partition("\n")
         ready = _READY.fullmatch(line)
         if ready is None:
@@ -85,6 +88,11 @@ class RunningUp:
             raise UpFailedError(f"millrace up was not ready (status {status}, output {line!r}):\n{self.log()[-4000:]}")
         self.kafka, self.http = ready.groups()
         self.ready_after_s = time.monotonic() - self._began
+        try:
+            with urllib.request.urlopen(f"http://{self.http}/healthz", timeout=self._ready_timeout_s):
+                self.rest_after_s = time.monotonic() - self._began
+        except OSError as error:
+            raise UpFailedError(f"REST did not answer: {error}:\n{self.log()[-4000:]}") from error
 
     def wait(self) -> int:
         """Wait for the end of a process that something else stops; return the exit status."""

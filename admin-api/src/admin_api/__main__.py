@@ -23,7 +23,8 @@ async def _serve(settings: AdminSettings, stop: asyncio.Event) -> None:
     from service_chassis.health import Health, HttpEndpoint
     from service_chassis.http.access import AccessError
     from service_chassis.http.connections import Connections
-    from service_chassis.http.server import listen, serving
+    from service_chassis.http.server import serving
+    from service_chassis.listeners import inherited, listen
 
     from admin_api.app import create_app
     from admin_api.kafka_clients import KafkaClients
@@ -33,7 +34,9 @@ async def _serve(settings: AdminSettings, stop: asyncio.Event) -> None:
 
     given = address.parse(settings.admin_http)
     try:
-        sockets = listen(given)
+        sockets = inherited(settings.admin_http_sockets) if settings.admin_http_sockets else listen(given)
+    except ValueError as error:
+        raise lifecycle.StartError(f"MILLRACE_ADMIN_HTTP_SOCKETS: {error}") from error
     except OSError as error:
         raise lifecycle.StartError(f"MILLRACE_ADMIN_HTTP: cannot listen at {given}: {error.strerror}") from error
     if settings.admin_auth == "none" and not address.is_loopback(given.host):

@@ -44,6 +44,13 @@ class AdminSettings(ServiceSettings):
         check=address.parse,
         description="host:port of the REST API; localhost means 127.0.0.1 and ::1, port 0 a free port.",
     )
+    admin_http_sockets: str = setting(
+        "",
+        description=(
+            "Descriptors of inherited sockets that listen at MILLRACE_ADMIN_HTTP already, separated by commas."
+            " `millrace up` sets it, so that requests can wait while this service starts. Empty: it listens itself."
+        ),
+    )
     admin_health_http: str = setting(
         "127.0.0.1:9104",
         check=address.parse,

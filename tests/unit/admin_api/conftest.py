@@ -31,7 +31,8 @@ from protocol_lib.records.batch import build_batch
 from protocol_lib.records.record import Record
 from service_chassis import address
 from service_chassis.http.connections import Connections
-from service_chassis.http.server import listen, serving
+from service_chassis.http.server import serving
+from service_chassis.listeners import listen
 from storage_svc.app import Storage, serve
 from storage_svc.settings import StorageSettings
 from support.group_calls import answered

@@ -23,7 +23,8 @@ from broker_contract import administration_pb2
 from broker_contract.version import CONTRACT_VERSION
 from service_chassis import address
 from service_chassis.http.connections import Connections
-from service_chassis.http.server import listen, serving
+from service_chassis.http.server import serving
+from service_chassis.listeners import listen
 from service_chassis.version import VERSION
 
 if TYPE_CHECKING:

@@ -33,6 +33,7 @@ def test_one_process_and_admin():
         "MILLRACE_BROKER_HTTP": "127.0.0.1:9101",
     }
     assert (admin.service, admin.http_address) == ("admin-api", "127.0.0.1:9102")
+    assert (admin.clients, broker.clients) == (Address("localhost", 8082), None)
     assert admin.settings == {
         "MILLRACE_STORAGE_ADDRESS": "unix:/run/m/storage.sock",
         "MILLRACE_ADMIN_GATEWAYS": "localhost:9092",

@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -19,7 +20,7 @@ from tests.support.frozen import freeze
 from tests.support.waiting import until
 
 SERVICE = """
-import http.server, os, signal, sys, threading, time
+import http.server, os, signal, socket, sys, threading, time
 name, port, trace, *behaviour = sys.argv[1:]
 with open(trace, "a") as file:
     file.write(f"{name} start {os.getpid()}\\n")
@@ -29,6 +30,19 @@ with open(trace, "a") as file:
     if "fail-at" in behaviour and open(trace).read().count(f"{name} start") == int(behaviour[1]):
         sys.exit(1)
     if "fail-again" in behaviour and open(trace).read().count(f"{name} start") > 1:
+        sys.exit(78)
+    if os.environ.get("MILLRACE_ADMIN_HTTP_SOCKETS"):
+        for number in os.environ["MILLRACE_ADMIN_HTTP_SOCKETS"].split(","):
+            def serve(listening=socket.socket(fileno=int(number))):
+                listening.setblocking(True)
+                while True:
+                    listening.accept()[0].sendall(b"served")
+            serving = threading.Thread(target=serve, daemon=True)
+            "fail-when-called" in behaviour or serving.start()
+    if "fail-when-called" in behaviour:
+        while "client" not in open(trace).read():
+            time.sleep(0.02)
+        os.write(0, b"no storage")
         sys.exit(78)
     if "slow" in behaviour:
         time.sleep(float(behaviour[1]))
@@ -77,9 +91,11 @@ class Ensemble:
         for name, behaviour in specification.items():
             address = held.enter_context(Reservation("127.0.0.1", 0)).address
             command = (sys.executable, str(script), name, str(address.port), str(self._trace), *behaviour)
-            after = services[0].http_address if "after-first" in behaviour else ""
+            if "last" in behaviour:
+                self.clients = held.enter_context(Reservation("localhost", 0)).address
+            clients = self.clients if "last" in behaviour else None
             settings = {"MILLRACE_LOG_FORMAT": "json"}
-            services.append(ServiceProcess(name, settings, str(address), command=command, after=after))
+            services.append(ServiceProcess(name, settings, str(address), command=command, clients=clients))
         self.supervisor = Supervisor(services, stop_deadline_s)
         self.ready = threading.Event()
         self.error = None
@@ -91,6 +107,13 @@ class Ensemble:
             self.supervisor.run(self.ready.set)
         except ServiceFailedError as error:
             self.error = error
+
+    def client(self, host):
+        """Return a connection to the process that starts last, and note it in the trace."""
+        connection = socket.create_connection((host, self.clients.port), timeout=60)
+        with self._trace.open("a") as file:
+            file.write("client connected 0\n")
+        return connection
 
     def join(self):
         self._thread.join(60)
@@ -125,28 +148,84 @@ def test_starts_all_and_stops_in_reverse_order(ensemble):
     assert made.supervisor.pids() == {}
 
 
-def test_one_that_is_held_back_starts_when_the_first_serves(ensemble, monkeypatch):
+def test_the_last_starts_when_the_others_are_ready(ensemble, monkeypatch):
     monkeypatch.setattr(supervisor, "_HELD_BACK_MAX_S", 60.0)
-    made = ensemble({"broker": ["slow", "0.5"], "admin": ["after-first"]})
-    assert made.ready.wait(60)
+    made = ensemble({"broker": ["slow", "0.3"], "admin": ["last"]})
+    until(lambda: "admin start" in made.trace())
     assert made.trace() == ["broker start", "broker serves", "admin start"]
 
 
-def test_one_that_is_held_back_is_not_for_long(ensemble):
-    made = ensemble({"broker": ["serves-last", "2"], "admin": ["after-first"]})
+def test_the_last_does_not_wait_for_long(ensemble, monkeypatch):
+    monkeypatch.setattr(supervisor, "_HELD_BACK_MAX_S", 0.2)
+    made = ensemble({"broker": ["serves-last", "2"], "admin": ["last"]})
     assert made.ready.wait(60)
     *started, serves = made.trace()
     assert (sorted(started), serves) == (["admin start", "broker start"], "broker serves")
 
 
-def test_one_that_is_held_back_may_never_start(ensemble, monkeypatch):
+def test_the_last_may_never_start(ensemble, monkeypatch):
     monkeypatch.setattr(supervisor, "_HELD_BACK_MAX_S", 60.0)
-    made = ensemble({"broker": ["slow", "60"], "admin": ["after-first"]})
+    made = ensemble({"broker": ["slow", "60"], "admin": ["last"]}, stop_deadline_s=0)
+    monkeypatch.setattr(supervisor, "CUT_GRACE_S", 0.1)
     until(lambda: made.trace() == ["broker start"])
+    with pytest.raises(ConnectionRefusedError):
+        made.client("127.0.0.1")
     made.supervisor.stop()
     made.join()
     assert made.error is None
     assert made.trace() == ["broker start"]
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+def test_clients_wait_for_the_last_and_then_are_its_own(ensemble, host):
+    made = ensemble({"broker": [], "admin": ["slow", "0.3", "last"]})
+    assert made.ready.wait(60)
+    with made.client(host) as client:
+        assert client.recv(6) == b"served"
+    admin = made.supervisor._children[1]
+    until(lambda: admin.ready_at is not None)
+    before = made.supervisor.pids()["admin"]
+    os.kill(before, signal.SIGKILL)  # from here on nobody listens until the service does so itself
+    until(lambda: made.supervisor.pids().get("admin", before) != before)
+    with pytest.raises(ConnectionRefusedError):
+        made.client(host)
+
+
+def test_one_that_starts_last_and_cannot_ends_the_whole_and_disconnects_its_clients(ensemble):
+    made = ensemble({"broker": [], "admin": ["fail-when-called", "last"]})
+    assert made.ready.wait(60)
+    with made.client("127.0.0.1") as client, contextlib.suppress(ConnectionResetError):
+        assert client.recv(1) == b""
+    made.join()
+    assert str(made.error) == "no storage"
+    assert made.supervisor.pids() == {}
+
+
+def test_a_death_of_another_while_the_last_starts_is_like_any_other(ensemble, capfd):
+    made = ensemble({"broker": [], "admin": ["slow", "60", "last"]}, stop_deadline_s=0)
+    assert made.ready.wait(60)
+    before = made.supervisor.pids()["broker"]
+    os.kill(before, signal.SIGKILL)
+    until(lambda: made.supervisor.pids().get("broker", before) != before)
+    with made.client("127.0.0.1") as client:
+        made.supervisor.kill()
+        with contextlib.suppress(ConnectionResetError):
+            assert client.recv(1) == b""
+    made.join()
+    assert made.error is None
+    assert made.supervisor.killed == ["admin", "broker"]
+
+
+def test_an_address_that_is_taken_before_the_last_listens(ensemble):
+    made = ensemble({"broker": ["slow", "0.3"], "admin": ["last"]})
+    with socket.socket() as taken:
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        taken.bind(("127.0.0.1", made.clients.port))
+        taken.listen()
+        made.join()
+    reason = f"cannot listen at {made.clients}: Address already in use"
+    assert str(made.error) == f"admin could not start: {reason}"
+    assert not made.ready.is_set()
 
 
 def test_a_death_is_logged_and_the_service_comes_back_under_its_address(ensemble, capfd):

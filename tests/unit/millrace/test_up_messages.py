@@ -65,6 +65,15 @@ def test_a_mistake_is_one_sentence(arguments, environment, message):
     assert _up(*arguments, environment=environment) == (1, "", message)
 
 
+def test_a_rest_api_that_cannot_start_ends_all_and_says_why(tmp_path):
+    """Kafka clients were served at first: the ready line comes before admin-api has read its tokens."""
+    tokens = str(tmp_path / "missing")
+    settings = {"MILLRACE_LOG_LEVEL": "error", "MILLRACE_ADMIN_AUTH": "token", "MILLRACE_ADMIN_TOKENS_FILE": tokens}
+    status, out, message = _up(environment=settings)
+    assert (status, out.split(" ", 1)[0]) == (1, "ready")
+    assert message == f"millrace up: MILLRACE_ADMIN_TOKENS_FILE: cannot read {tokens}: No such file or directory\n"
+
+
 def test_a_busy_port_is_named_with_its_option():
     with socket.socket() as busy:
         busy.bind(("127.0.0.1", 0))
@@ -103,6 +112,8 @@ def test_a_terminal_gets_text_and_the_three_lines(tmp_path):
         urls = (f"http://127.0.0.1:{port}/metrics", f"http://127.0.0.1:{port + 1}/metrics")
         assert metrics == f"metrics broker={urls[0]} admin-api={urls[1]}\n"
         assert documentation == f"open http://{http}/docs\n"
+        with urllib.request.urlopen(f"http://{http}/healthz", timeout=30) as answer:  # it may wait for admin-api
+            assert answer.status == 200
         for url, name in zip(urls, ("millrace_kafka_requests_total", 'service="admin-api"'), strict=True):
             with urllib.request.urlopen(url, timeout=30) as answer:
                 assert name in answer.read().decode()

@@ -167,6 +167,18 @@ def test_nohup_is_obeyed(tmp_path):
         assert _events(up.log()).count("stopped") == 2
 
 
+@pytest.mark.parametrize("layout", [(), ("--processes",)], ids=["combined", "separate"])
+def test_a_stop_while_admin_api_starts(layout, tmp_path):
+    up = RunningUp(*ANY_PORTS, "--data-dir", str(tmp_path), *layout)
+    up.spawn()
+    until(lambda: "admin-api" in up.services())
+    services = [pid for pids in up.services().values() for pid in pids]
+    assert up.stop() == 0
+    assert (tmp_path / CLEAN_MARKER).exists()
+    assert [pid for pid in services if is_alive(pid)] == []
+    assert "killed" not in up.log()
+
+
 @pytest.mark.parametrize("standard_output", ["/dev/full", "closed", "no reader"])
 def test_standard_output_may_be_unwritable(standard_output, tmp_path):
     log = tmp_path / "log"

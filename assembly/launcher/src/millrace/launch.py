@@ -1,7 +1,8 @@
 """`millrace up`: one machine's broker from start to stop.
 
-Standard output gets three lines once every service is ready: `ready kafka=HOST:PORT http=HOST:PORT`, the addresses of
-all /metrics, and the address of the REST API's documentation. Everything else is log lines on standard error: text on a
+Standard output gets three lines once Kafka clients are served: `ready kafka=HOST:PORT http=HOST:PORT`, the addresses of
+all /metrics, and the address of the REST API's documentation. The REST API starts at that moment. Its port listens
+already, and requests wait for it, less than a second. Everything else is log lines on standard error: text on a
 terminal, else JSON, unless MILLRACE_LOG_FORMAT names one. Ports, the Unix socket's folder and a temporary data folder
 belong to this process and go with it. The next start removes the folders of one that was killed.
 """

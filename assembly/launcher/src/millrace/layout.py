@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from service_chassis.address import Address
@@ -67,11 +67,8 @@ class Layout:
         else:
             http = str(metrics_address())
             processes.append(ServiceProcess("broker", {**storage, **kafka, "MILLRACE_BROKER_HTTP": http}, http))
-        after = "" if self.separate else http
-        admin = admin_process(
-            storage_socket, reachable(self.kafka), self.http, metrics_address(), self._names(), after=after
-        )
-        return [*processes, admin]
+        admin = admin_process(storage_socket, reachable(self.kafka), self.http, metrics_address(), self._names())
+        return [*processes, replace(admin, clients=self.http)]
 
     def _names(self) -> list[str]:
         """Return the host names under which other machines may reach the REST API; none where none can."""
@@ -95,10 +92,8 @@ def admin_process(
     http: Address,
     health: Address,
     names: Sequence[str] = (),
-    *,
-    after: str = "",
 ) -> ServiceProcess:
-    """Return admin-api for a storage and a gateway that run already or are about to; `after`: see ServiceProcess.
+    """Return admin-api for a storage and a gateway that run already or are about to.
 
     `names`: the host names to serve, unless the environment has a list; empty for admin-api's default.
     """
@@ -110,4 +105,4 @@ def admin_process(
     }
     if names and not os.environ.get(_ALLOWED_HOSTS):  # mutant: host-names-allowed
         settings[_ALLOWED_HOSTS] = ",".join(names)
-    return ServiceProcess("admin-api", settings, str(health), after=after)
+    return ServiceProcess("admin-api", settings, str(health))

@@ -4,11 +4,12 @@
     thread A: supervisor.run(on_ready=...)                  # blocks until stopped; raises ServiceFailedError
     thread B: supervisor.stop()                             # or a signal handler of thread A
 
-- All processes start at once and wait for each other. One with `after` waits until that address listens, 2 s at most,
-  so that the services of the clients have the processors first.
+- Processes start at once and wait for each other. One with `clients` starts last: when the others are ready, so that
+  they have the processors, but 2 s later at most. The supervisor listens for its clients until it is ready (child).
 - A process is ready when its /readyz answers 200.
-- A process that ends before all were ready once, or with status 78 (another try cannot help), is set up wrongly. It
-  ends the whole.
+- The broker is ready when every process is, except for the last, which has started.
+- A process is set up wrongly that ends before it was ready, before the broker was, or with status 78 (another try
+  cannot help). It ends the whole.
 - Any other death is logged, and the process is restarted after 0.1 s. The wait doubles, up to 5 s, with each death that
   follows less than 2 s of readiness. After 2 s of readiness the next death counts as a first one.
 - A process that no longer answers /healthz (liveness) is killed, and restarted in the same way.
@@ -28,7 +29,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from service_chassis.probe import check, listens
+from service_chassis.probe import check
 
 from millrace.child import RESTART_DELAY_FIRST_S, Child, ServiceProcess, how_it_ended
 from millrace.liveness import Liveness
@@ -96,16 +97,18 @@ class Supervisor:
     killed: list[str] = field(default_factory=list, init=False)
     _events: queue.SimpleQueue[_Event] = field(default_factory=queue.SimpleQueue, init=False)
     _children: list[Child] = field(default_factory=list, init=False)
+    #: Whether the broker was ready once.
+    _was_ready: bool = field(default=False, init=False)
     #: `kill` was called.
     _impatient: bool = field(default=False, init=False)
 
     def run(self, on_ready: Callable[[], None] = lambda: None) -> None:
-        """Start everything, call `on_ready` when all are ready, return when stopped. Raises ServiceFailedError."""
+        """Start all, call `on_ready` when the broker is ready, return when stopped. Raises ServiceFailedError."""
         self._children[:] = [Child(process) for process in self.processes]
         liveness = Liveness(self._children, lambda *hanging: self._events.put(_Hangs(*hanging)))
         try:
             for child in self._children:
-                if child.process.after:
+                if child.process.clients is not None:
                     child.started_at = time.monotonic()
                 else:
                     self._start(child)
@@ -134,32 +137,29 @@ class Supervisor:
         return [child.stop_pipe for child in self._children if child.stop_pipe is not None]
 
     def _watch(self, on_ready: Callable[[], None]) -> None:
-        all_were_ready = False
         while True:
             event = self._next_event()
             if isinstance(event, _StopAsked):
                 self._impatient = event.kill
                 return
             if isinstance(event, _Ended):
-                self._ended(event, all_were_ready)
+                self._ended(event)
             elif isinstance(event, _Hangs) and event.child.popen is event.popen:
                 _log("error", "service hangs, killed", process=event.child.label, reason=event.fault)
                 event.popen.kill()
             now = time.monotonic()
             for child in self._children:
-                if (child.restart_at is not None and now >= child.restart_at) or self._held_back_enough(child, now):
+                if child.restart_at is not None and now >= child.restart_at:
                     self._start(child)
                 if child.popen is not None and child.ready_at is None:
                     self._probe(child)
-            if not all_were_ready and all(child.ready_at is not None for child in self._children):
-                all_were_ready = True
+            others_are_ready = all(each.ready_at is not None for each in self._children if each.process.clients is None)
+            for child in self._children:
+                if child.starts == 0 and (others_are_ready or now - child.started_at >= _HELD_BACK_MAX_S):
+                    self._start(child)
+            if others_are_ready and not self._was_ready:
+                self._was_ready = True
                 on_ready()
-
-    @staticmethod
-    def _held_back_enough(child: Child, now: float) -> bool:
-        return child.starts == 0 and (
-            now - child.started_at >= _HELD_BACK_MAX_S or listens(child.process.after, timeout_s=_PROBE_TIMEOUT_S)
-        )
 
     def _next_event(self) -> _Event | None:
         now = time.monotonic()
@@ -195,12 +195,12 @@ class Supervisor:
     def _probe(self, child: Child) -> None:
         if check(child.process.http_address, timeout_s=_PROBE_TIMEOUT_S) is not None:
             return
-        child.ready_at = time.monotonic()
-        if child.starts > 1 and child.popen is not None:
+        child.note_ready()
+        if child.starts > 1 and child.popen is not None and child.ready_at is not None:
             seconds = round(child.ready_at - child.started_at, 3)
             _log("warning", "service is back", process=child.label, pid=child.popen.pid, ready_after_s=seconds)
 
-    def _ended(self, event: _Ended, all_were_ready: bool) -> None:
+    def _ended(self, event: _Ended) -> None:
         child = event.child
         if child.popen is not event.popen:
             return
@@ -209,7 +209,7 @@ class Supervisor:
         stable = child.ready_at is not None and now - child.ready_at >= STABLE_AFTER_S
         child.popen, child.ready_at = None, None
         how = how_it_ended(event.status)
-        if event.status == _START_ERROR_STATUS or not all_were_ready:
+        if event.status == _START_ERROR_STATUS or not self._was_ready or not child.was_ready:
             reason = child.start_fault() or f"{child.label} could not start ({how}); its log line says why"
             raise ServiceFailedError(reason)
         if stable:
@@ -224,8 +224,10 @@ class Supervisor:
 
     def _stop_all(self) -> None:
         """Stop all kinds in turn. Each has the whole deadline, so that a gateway that hangs does not cost storage its
-        clean end.
+        clean end. Clients that wait are disconnected with the process that they wait for.
         """
+        for child in self._children:
+            child.close_waiting_room()
         for kind in dict.fromkeys(process.service for process in reversed(self.processes)):
             running = [child for child in self._children if child.popen is not None and child.process.service == kind]
             for child in running:

@@ -63,8 +63,9 @@ def up(
 ) -> None:
     """Run the broker and its REST API on this machine until a signal.
 
-    When ready, it prints `ready kafka=HOST:PORT http=HOST:PORT`, `metrics SERVICE=URL …` and `open URL`. Everything
-    else is set by MILLRACE_* variables: millrace settings
+    When ready, it prints `ready kafka=HOST:PORT http=HOST:PORT`, `metrics SERVICE=URL …` and `open URL`. The REST API
+    starts then; its port listens, and requests wait for it, less than a second. Everything else is set by MILLRACE_*
+    variables: millrace settings
     """
     options = LaunchOptions(**locals())
     from millrace.launch import launch

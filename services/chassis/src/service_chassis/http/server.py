@@ -1,4 +1,4 @@
-"""The HTTP server around an application: our sockets, uvicorn's protocol, stopped by the code that started it.
+"""The HTTP server around an application: our sockets (listeners.py), uvicorn's protocol, stopped by its starter.
 
 Stopping: accept no more, let open requests finish, cut them at the deadline.
 """
@@ -15,34 +15,15 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from service_chassis import shared_wakes
-from service_chassis.address import Address
 from service_chassis.http.connections import Connection, Connections
+from service_chassis.listeners import BACKLOG
 
-#: Connections that wait to be accepted; as in nginx.
-_BACKLOG = 511
 #: Connections accepted in one turn of the event loop. Each is read before many others can take its place.
 _ACCEPTED = 16
-#: The kernel's buffers of a connection: by default it gives a slow one megabytes, and they count as ours.
-_SEND_BYTES = 64 * 1024
-_RECEIVE_BYTES = 32 * 1024
 #: An idle connection is kept this long; nginx keeps it 75 s.
 _KEEP_ALIVE_S = 75
 #: Largest age of the time in an answer's head, which counts seconds.
 _DATE_S = 1.0
-
-
-def listen(address: Address) -> list[socket.socket]:
-    """Return the listening sockets: one, or for localhost one each on 127.0.0.1 and ::1. Raises OSError if one is in
-    use.
-    """
-    if address.host != "localhost":
-        family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
-        return [_listening(family, address.host, address.port)]
-    first = _listening(socket.AF_INET, "127.0.0.1", address.port)
-    sockets = [first]
-    with contextlib.suppress(OSError):  # no IPv6 on this host
-        sockets.append(_listening(socket.AF_INET6, "::1", first.getsockname()[1]))
-    return sockets
 
 
 @contextlib.asynccontextmanager
@@ -88,7 +69,7 @@ class _Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         for each in sockets or ():  # asyncio has set the queue's length to the number it accepts in one turn
-            each.listen(_BACKLOG)
+            each.listen(BACKLOG)
         self.accepting.set()
 
     def stop(self) -> None:
@@ -106,21 +87,3 @@ class _Server(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
-
-
-def _listening(family: socket.AddressFamily, host: str, port: int) -> socket.socket:
-    # With the protocol named, asyncio turns off Nagle on accepted connections. Else answers of two writes take 40 ms.
-    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BYTES)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BYTES)
-        if family is socket.AF_INET6:
-            listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, int(host != "::"))
-        listener.bind((host, port))
-        listener.listen(_BACKLOG)
-        listener.setblocking(False)
-    except OSError:
-        listener.close()
-        raise
-    return listener
