@@ -137,18 +137,39 @@ def test_an_error_at_the_start_is_raised_when_all_has_stopped(tmp_path):
 def test_importing_the_package_and_the_plugin_loads_no_broker():
     code = (
         "import sys, millrace, millrace.pytest_plugin;"
-        "print([name for name in ('grpc', 'pydantic', 'storage_svc', 'gateway_svc') if name in sys.modules])"
+        "print([name for name in ('grpc', 'storage_svc', 'gateway_svc') if name in sys.modules])"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
 
 
-def test_one_process_without_admin_never_imports_grpc():
+@pytest.mark.parametrize("state", ["enable", "disable"])
+@pytest.mark.parametrize("fails", [False, True])
+def test_the_import_collects_no_garbage_and_restores_the_collector(state, fails):
+    """Also when the import fails, as at Ctrl-C."""
     code = (
-        "import sys, millrace\n"
-        "with millrace.Broker():\n    print('grpc' in sys.modules, 'typer' in sys.modules, 'rich' in sys.modules)"
+        "import gc, sys, millrace\n"
+        "class Finder:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name == 'millrace.broker': print(gc.isenabled())\n"
+        f"        if name == 'millrace.broker' and {fails}: raise KeyboardInterrupt\n"
+        "sys.meta_path.insert(0, Finder())\n"
+        f"gc.{state}()\n"
+        "try: millrace.Broker\n"
+        "except KeyboardInterrupt: print('stopped')\n"
+        "print(gc.isenabled())\n"
     )
     output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert output.split()[:2] == ["False", "False"]
+    assert output.split() == ["False", *(["stopped"] * fails), str(state == "enable")]
+
+
+def test_one_process_without_admin_imports_neither_grpc_nor_pydantic():
+    code = (
+        "import sys, millrace\n"
+        "with millrace.Broker():\n"
+        "    print([name for name in ('grpc', 'pydantic', 'typer', 'rich') if name in sys.modules])"
+    )
+    output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert output == "[]\n"
 
 
 _UNCLOSED = """

@@ -31,7 +31,7 @@ def millrace_broker_options() -> dict[str, Any]:
 @pytest.fixture(scope="session")
 def millrace_broker(millrace_broker_options: dict[str, Any]) -> Iterator[Broker]:
     """A running broker on a temporary data folder and a free port."""
-    from millrace.broker import Broker
+    from millrace import Broker
 
     with Broker(**millrace_broker_options) as broker:
         yield broker
