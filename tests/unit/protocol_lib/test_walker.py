@@ -26,10 +26,11 @@ def interpreted_form():
     loader = SourceFileLoader("interpreted_walker", str(SOURCE))
     module = importlib.util.module_from_spec(importlib.util.spec_from_loader(loader.name, loader))
     loader.exec_module(module)
-    return module.RecordWalker
+    return module
 
 
-FORMS = {"interpreted": interpreted_form(), "in use": walker.RecordWalker}
+INTERPRETED = interpreted_form()
+FORMS = {"interpreted": INTERPRETED.RecordWalker, "in use": walker.RecordWalker}
 FORM = pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
 
 
@@ -106,6 +107,43 @@ def test_both_forms_say_the_same_of_any_bytes(written, changes, more, steps, off
         for size in (steps, ALL)
     ]
     assert all(each == said[0] for each in said)
+
+
+def checked(body, count, timestamp, keys, steps):
+    """Return the largest timestamp that a walker of its own finds, and NOT_SOUND for anything else."""
+    found = walker.RecordWalker(body, count, 0, timestamp, earliest=NOW - 100, latest=NOW + 100, keys_required=keys)
+    try:
+        is_left = found.check(steps)
+    except MalformedRecord:
+        return walker.NOT_SOUND
+    return walker.NOT_SOUND if is_left or found.keyless or found.mistimed else found.max_timestamp
+
+
+@settings(max_examples=150)
+@given(
+    st.lists(records, max_size=4),
+    st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 255)), max_size=1),
+    st.integers(0, 1),
+    st.sampled_from([2, ALL]),
+    st.sampled_from([0, NOW, NOW + 101, 2**63 - 1, -(2**63)]),
+    st.booleans(),
+)
+@example([Record(0, 5, b"k", None)], [], 0, ALL, NOW, True)
+@example([Record(0, 5, None, None)], [], 0, ALL, NOW, True)
+@example([Record(0, -1, None, None, (("a", None), ("b", b"")))], [], 0, 2, 0, False)
+def test_a_body_is_vouched_for_if_a_walker_finds_nothing_wrong(written, changes, more, steps, timestamp, keys):
+    body = bytearray(body_of(written))
+    for at, byte in changes:
+        if body:
+            body[at % len(body)] = byte
+    count = len(written) + more
+    rest = (timestamp, NOW - 100, NOW + 100, keys, steps)
+    answers = {
+        vouch(kind(body), count, *rest)
+        for vouch in (INTERPRETED.largest_timestamp, walker.largest_timestamp)
+        for kind in (bytes, memoryview)
+    }
+    assert answers == {checked(body, count, timestamp, keys, steps)}
 
 
 @FORM

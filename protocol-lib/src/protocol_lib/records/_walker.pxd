@@ -75,3 +75,15 @@ cdef class RecordWalker:
     cdef int _walk(self, long long steps, int mode, kind, list records, tuple columns) except -1
     @cython.locals(byte=cython.ulonglong, value=cython.ulonglong, shift=cython.int)
     cdef (unsigned long long, Py_ssize_t) _read_on(self, Py_ssize_t position, unsigned long long first) except *
+
+
+cdef RecordWalker _spare
+cpdef long long largest_timestamp(
+    body,
+    long long count,
+    long long base_timestamp,
+    long long earliest,
+    long long latest,
+    bint keys_required,
+    long long steps,
+) except? -3

@@ -22,6 +22,8 @@ _CHECK, _READ, _SCAN = 0, 1, 2
 #: The number of headers that are left, between two records.
 _BETWEEN = -1
 _NO_TIMESTAMP = -1
+#: The answer of `largest_timestamp` where it does not vouch for the records. A timestamp is at least -1.
+NOT_SOUND = -2
 
 
 class RecordWalker:
@@ -57,7 +59,7 @@ class RecordWalker:
         if not 0 <= self._count < 2**31:
             raise DecodeError(f"{count} records")
         self._bytes = body if type(body) is bytes else None
-        self._view = body if type(body) is bytes else memoryview(body).cast("B")
+        self._view: Any = body if type(body) is bytes else memoryview(body).cast("B")
         self._size = self._stop = len(self._view)
         self._keys_required = keys_required
         self._faults_max = faults_max
@@ -330,6 +332,39 @@ class RecordWalker:
             if byte < 0x80:
                 return value, position + 1
             shift += 7
+
+
+_spare = RecordWalker(b"", 0, 0, 0)
+
+
+def largest_timestamp(
+    body: Buffer, count: int, base_timestamp: int, earliest: int, latest: int, keys_required: bool, steps: int
+) -> int:
+    walker = _spare
+    try:
+        walker._view = body
+        walker._size = walker._stop = len(walker._view)
+        walker._count = count
+        walker._base_timestamp = base_timestamp
+        walker._earliest = earliest
+        walker._latest = latest
+        walker._keys_required = keys_required
+        walker._faults_max = 1
+        walker.index = 0
+        walker.position = 0
+        walker.max_timestamp = _NO_TIMESTAMP
+        walker.is_over = False
+        walker._headers_left = _BETWEEN
+        walker._walk(steps, _CHECK, None, None, None)
+        if walker.is_over and not walker.mistimed and not walker.keyless:  # mutant: walker-vouches-for-whole-bodies
+            return walker.max_timestamp
+    except DecodeError:
+        pass
+    finally:
+        walker._view = None
+    walker.keyless = []
+    walker.mistimed = []
+    return NOT_SOUND
 
 
 def _refuse(text: str, index: int) -> NoReturn:

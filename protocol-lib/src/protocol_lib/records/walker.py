@@ -34,6 +34,14 @@ timestamp does not fit into 64 bits. The walker is of no use then but for its li
 OverflowError for any offset or time of more than 64 bits. It raises DecodeError for a count that is negative or of
 more than 31.
 
+Most batches are a few records without a fault. For these,
+
+    largest_timestamp(body, count, base_timestamp, earliest, latest, keys_required, steps)
+
+answers like a walker's `check`, in half of the time: the largest timestamp, or NOT_SOUND if there is any fault, a key
+or time that is not as demanded, or more than `steps` steps. A walker of its own then tells what it is. All numbers must
+fit into 64 bits.
+
 The source runs interpreted, or is compiled by the build where a C compiler is: 30 times as fast. A compiled form of
 another source than the one next to it is not used.
 """
@@ -48,8 +56,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from protocol_lib.records import _walker
+from protocol_lib.records._walker import NOT_SOUND
 
-__all__ = ["FORM", "RecordWalker", "source_digest"]
+__all__ = ["FORM", "NOT_SOUND", "RecordWalker", "largest_timestamp", "source_digest"]
 
 _SOURCE: Final = Path(__file__).with_name("_walker.py")
 
@@ -74,6 +83,7 @@ FORM: Final = _form()
 
 if TYPE_CHECKING or FORM in ("compiled", "interpreted"):
     RecordWalker = _walker.RecordWalker
+    largest_timestamp = _walker.largest_timestamp
 else:
     _spec = importlib.util.spec_from_loader(_walker.__name__, SourceFileLoader(_walker.__name__, str(_SOURCE)))
     assert _spec is not None
@@ -82,3 +92,4 @@ else:
     sys.modules[_walker.__name__] = _interpreted
     _spec.loader.exec_module(_interpreted)
     RecordWalker = _interpreted.RecordWalker
+    largest_timestamp = _interpreted.largest_timestamp

@@ -10,9 +10,10 @@ from broker_contract.data import Append, AppendResponse, TopicIdPartition
 from protocol_lib.records.batch import build_batch
 from protocol_lib.records.compression import Codec
 from protocol_lib.records.record import Record
+from storage_svc.log.batch.admission import admit
 from storage_svc.log.batch.header import unpack_header
 from storage_svc.log.batch.record_checks import TOO_SLOW, checked
-from storage_svc.log.batch.room import BATCH_BYTES, RECOMPRESSED_BATCH_BYTES, STEPS, TINY_BYTES, Room
+from storage_svc.log.batch.room import BATCH_BYTES, QUICK_STEPS, RECOMPRESSED_BATCH_BYTES, STEPS, Room
 from storage_svc.log.batch.rules import Rules
 from storage_svc.log.config import FlushPolicy, LogConfig, LogSettings
 from storage_svc.log.folder.data_folder import DataFolder
@@ -144,7 +145,7 @@ def value(size: int, codec: Codec) -> bytes:
 
 
 def test_slow_batches() -> None:
-    large = value(TINY_BYTES, Codec.NONE)
+    large = value(1000, Codec.NONE)
     assert slow(edited(large, 57, ">i", STEPS + 1))
     assert not slow(edited(large, 57, ">i", STEPS))
     assert not slow(value(10 * BATCH_BYTES, Codec.NONE))
@@ -165,7 +166,7 @@ def test_headers_of_a_record_count_as_records_do() -> None:
 
 
 def test_a_turn_checks_for_so_long_and_no_longer() -> None:
-    room, small = Room(), value(TINY_BYTES, Codec.NONE)
+    room, small = Room(), value(1000, Codec.NONE)
     whole = room.seconds
     assert not slow(small, room)
     assert 0 < room.seconds < whole
@@ -173,3 +174,12 @@ def test_a_turn_checks_for_so_long_and_no_longer() -> None:
     assert slow(small, room)
     room.renew()
     assert not slow(small, room)
+
+
+def test_a_small_sound_batch_is_checked_in_a_turn_without_room() -> None:
+    room, rules = Room(), Rules(LogConfig())
+    room.seconds = 0.0
+    for count, is_small in ((QUICK_STEPS, True), (QUICK_STEPS + 1, False)):
+        view = memoryview(build_batch([Record(index, NOW_MS, b"k", b"v") for index in range(count)]))
+        admitted = admit(view, rules, NOW_MS, room=room)
+        assert admitted == (view, unpack_header(view)) if is_small else admitted is TOO_SLOW

@@ -28,7 +28,7 @@ from protocol_lib.records.header import (
 from service_chassis.time_slices import TimeSlices
 
 from storage_svc.log.batch.header import CRC_START, RawHeader, unpack_header
-from storage_svc.log.batch.record_checks import checked, decompressed_bytes_max
+from storage_svc.log.batch.record_checks import checked, decompressed_bytes_max, is_quickly_found_sound
 from storage_svc.log.batch.room import Room
 from storage_svc.log.batch.rules import RECORD_ERRORS_MAX, Refusal, Rules
 
@@ -113,11 +113,12 @@ def admit(
     if attributes & _SPECIAL:
         return _special(attributes, count)
     if rules.opens_every or not rules.believes(header, now_ms):  # mutant: records-checked
-        outcome = checked(view, header, rules, now_ms, slices, room)
-        if isinstance(outcome, Refusal):
-            return outcome
-        view, header = outcome
-        size = len(view)
+        if not is_quickly_found_sound(view, header, rules, now_ms):
+            outcome = checked(view, header, rules, now_ms, slices, room)
+            if isinstance(outcome, Refusal):
+                return outcome
+            view, header = outcome
+            size = len(view)
     elif count * RECORD_SIZE_MIN > size - HEADER_SIZE and (overcount := _overcount(header, rules)) is not None:
         return overcount
     if size > rules.segment_bytes:

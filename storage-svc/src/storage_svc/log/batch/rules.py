@@ -22,12 +22,17 @@ _CODECS: Final = {
 }
 
 
+#: Added to any time of a clock it fits into 64 bits.
+_AFTER_MAX_MS: Final = 2**62
+
+
 class Rules:
     """The demands of a topic's settings on a batch, in the form the checks use."""
 
     __slots__ = (
         "bytes_max",
         "codec",
+        "keeps_plain",
         "keys_required",
         "level",
         "log_append_time",
@@ -46,6 +51,8 @@ class Rules:
         self.timestamp_before_max_ms = config.message_timestamp_before_max_ms
         self.codec = None if config.compression_type == "producer" else _CODECS[config.compression_type]
         self.level = config.compression_level
+        #: Whether a plain batch of sound records, whose header says their largest timestamp, is stored as it is.
+        self.keeps_plain = not self.codec and not self.log_append_time and self.timestamp_after_max_ms < _AFTER_MAX_MS
         #: Whether the records of every batch are checked.
         self.opens_every = (
             config.validates_records
