@@ -26,9 +26,10 @@ from types import TracebackType
 from typing import Final, Self
 
 from protocol_lib.client.assignors import Assignor, RangeAssignor
+from protocol_lib.client.automatic_commits import AutomaticCommits
 from protocol_lib.client.cluster import Cluster
 from protocol_lib.client.cooperative_sticky import CooperativeStickyAssignor
-from protocol_lib.client.errors import ClientClosedError, KafkaError, NoOffsetError, ResponseTimeoutError, broker_error
+from protocol_lib.client.errors import ClientClosedError, NoOffsetError, ResponseTimeoutError, broker_error
 from protocol_lib.client.fetch_state import ConsumerRecord, PartitionState
 from protocol_lib.client.fetcher import Fetcher, Fetching
 from protocol_lib.client.group_membership import GroupSettings
@@ -104,12 +105,9 @@ class Consumer:
             reset_to=_RESETS[auto_offset_reset],
             rack=rack,
         )
-        self._auto_commit_s = auto_commit_interval_ms / 1000 if auto_commit and group_id else None
-        self._commit_at = 0.0
-        #: automatic commit under way
-        self._committing: asyncio.Task[None] | None = None
-        #: number of calls of `commit` under way
-        self._saving = 0
+        interval_s = auto_commit_interval_ms / 1000 if auto_commit and group_id else None
+        timeout_s = self._settings.request_timeout_ms / 1000
+        self._commits = AutomaticCommits(interval_s, timeout_s, self._positions, self._commit)
         self._give_way_at = 0.0
         self._cluster: Cluster | None = None
         self._fetcher: Fetcher | None = None
@@ -137,12 +135,11 @@ class Consumer:
             if self._rebalancing is not None:
                 await self._rebalancing.leave(commit=commit)
             elif commit:
-                await self._commit_finished()
+                await self._commits.finish()
         finally:
             cluster, fetcher = self._cluster, self._fetcher
             self._cluster = self._fetcher = self._rebalancing = None
-            if self._committing is not None:
-                self._committing.cancel()
+            self._commits.cancel()
             await fetcher.stop()
             await cluster.close()
 
@@ -169,7 +166,7 @@ class Consumer:
             raise TypeError("topics are a list of names")
         if self._rebalancing is None:
             fetcher.assign(set())
-            self._rebalancing = Rebalancing(cluster, fetcher, self._group, self._commit_finished)
+            self._rebalancing = Rebalancing(cluster, fetcher, self._group, self._commits.finish)
         await self._rebalancing.subscribe(topics, listener)
 
     async def assign(self, partitions: Iterable[TopicPartition]) -> None:
@@ -206,7 +203,7 @@ class Consumer:
         while True:
             fetcher.arrived.clear()
             if self._rebalancing is None or await self._rebalancing.take_part(deadline):
-                self._commit_if_due(loop.time())
+                self._commits.begin_if_due(loop.time())
                 if records := fetcher.take(records_max, bytes_max):
                     return records  # with no await between: a cancelled caller would lose these records
             if loop.time() >= deadline:
@@ -293,8 +290,8 @@ class Consumer:
     async def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | None = None) -> None:
         """Save these positions, by default those of all assigned partitions. KafkaError when the group refuses: this
         consumer may have lost its partitions."""
-        cluster, _ = self._running()
-        group_id = self._group_id()
+        self._running()
+        self._group_id()
         if offsets is None:
             positions = self._positions()
         else:
@@ -304,12 +301,8 @@ class Consumer:
             }
         if not positions:
             return
-        self._cancel_automatic_commit()  # mutant: explicit-commit-wins
-        self._saving += 1
-        try:
-            await commit_offsets(cluster, group_id, positions, self._member())
-        finally:
-            self._saving -= 1
+        with self._commits.suspended():
+            await self._commit(positions)
 
     async def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata | None]:
         cluster, _ = self._running()
@@ -381,29 +374,6 @@ class Consumer:
             self._give_way_at = now + _TURN_S
             await asyncio.sleep(0)
 
-    def _commit_if_due(self, now: float) -> None:
-        """Begin to commit the positions of now, before the next records move them."""
-        if self._auto_commit_s is None or now < self._commit_at or self._saving:
-            return
-        first, self._commit_at = self._commit_at == 0.0, now + self._auto_commit_s
-        if not first and (self._committing is None or self._committing.done()):
-            # mutant: automatic-positions-before-poll
-            self._committing = asyncio.create_task(self._commit_quietly(self._positions()))
-
-    async def _commit_finished(self) -> None:
-        """Commit all positions, with automatic commits. Call it while every record counts as finished."""
-        if self._auto_commit_s is not None:
-            self._cancel_automatic_commit()
-            await self._commit_quietly(self._positions())
-
-    async def _commit_quietly(self, positions: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        """Commit; after a failure the records are read again, and nothing else happens."""
+    async def _commit(self, positions: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         cluster, _ = self._running()
-        with contextlib.suppress(KafkaError, TimeoutError):
-            async with asyncio.timeout(self._settings.request_timeout_ms / 1000):
-                await commit_offsets(cluster, self._group_id(), positions, self._member())
-
-    def _cancel_automatic_commit(self) -> None:
-        """Cancel it before a later commit: tried again after that one, it would undo it."""
-        if self._committing is not None:
-            self._committing.cancel()
+        await commit_offsets(cluster, self._group_id(), positions, self._member())

@@ -1,4 +1,4 @@
-"""Keeps the buffers of assigned partitions filled: one fetch is on its way to each leader of partitions with room, for
+"""Keeps the buffers of assigned partitions filled. One fetch is on its way to each leader of partitions with room, for
 all of them together, in a session.
 
 A task decides; each fetch is another task. `wake` signals the first that there may be something to fetch, `arrived`
