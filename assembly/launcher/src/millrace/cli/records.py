@@ -16,6 +16,20 @@ Name = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.")]
 Lines = Literal["text", "json-each-row"]
 Codec = Literal["none", "gzip", "snappy", "lz4", "zstd"]
 Positions = Literal["none", "summary", "text", "json-each-row"]
+Form = Annotated[
+    str | None,
+    typer.Option("--format", "-f", help=r"Format as kcat's: %t %p %o %T %k %s %h \n … [default: the value, a line]."),
+]
+Span = Annotated[
+    str,
+    typer.Option(
+        "--offset",
+        "-o",
+        metavar="START[:END]",
+        help="beginning, end, an offset, -N for the last N, or @TIME: in ms, as 2026-01-31T12:00:00Z, or -15m "
+        "for a quarter of an hour ago. END is the first offset that is not read; it ends the command.",
+    ),
+]
 #: Interval at which a consumer looks for new partitions, unless `-X metadata.max.age.ms` is given.
 _LOOK_MS = 5_000
 
@@ -71,26 +85,12 @@ def produce(
 def consume(
     topics: Annotated[list[str], typer.Argument(metavar="TOPIC...", help="Names of topics.")],
     regex: Regex = False,
-    form: Annotated[
-        str | None,
-        typer.Option(
-            "--format", "-f", help=r"Format as kcat's: %t %p %o %T %k %s %h \n … [default: the value, a line]."
-        ),
-    ] = None,
+    form: Form = None,
     key_delimiter: Annotated[
         str | None, typer.Option("--key-delimiter", "-K", help="Print the key too, with this text after it.")
     ] = None,
     null: Annotated[bool, typer.Option("--null", "-Z", help="Print NULL for a key or value that is null.")] = False,
-    offset: Annotated[
-        str,
-        typer.Option(
-            "--offset",
-            "-o",
-            metavar="START[:END]",
-            help="beginning, end, an offset, -N for the last N, or @TIME: in ms, as 2026-01-31T12:00:00Z, or -15m "
-            "for a quarter of an hour ago. END is the first offset that is not read; it ends the command.",
-        ),
-    ] = "end",
+    offset: Span = "end",
     end: Annotated[bool, typer.Option("--exit", "-e", help="Exit at the end of the partitions.")] = False,
     count: Annotated[int | None, typer.Option("--count", "-c", min=1, help="Exit after N records.")] = None,
     partition: Annotated[list[int] | None, typer.Option("--partition", "-p", min=0, help="Repeatable.")] = None,
