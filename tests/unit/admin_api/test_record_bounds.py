@@ -64,9 +64,9 @@ async def test_small_batches_that_become_large_are_decompressed_in_a_thread(
     assert len(batch.data) < 10_000
     read, seen = FetchedBatch.slices, list[tuple[bool, int]]()
 
-    def slices(self: FetchedBatch, *, limit: int, wanted: bytes) -> Iterator[tuple[int, list[Record]]]:
+    def slices(self: FetchedBatch, *, limit: int, wanted: bytes, skip: int) -> Iterator[tuple[int, list[Record]]]:
         seen.append((threading.current_thread() is threading.main_thread(), limit))
-        return read(self, limit=limit, wanted=wanted)
+        return read(self, limit=limit, wanted=wanted, skip=skip)
 
     monkeypatch.setattr(FetchedBatch, "slices", slices)
     found = [record for _, records in await slices_of(batch) for record in records]
@@ -102,7 +102,7 @@ async def test_each_batch_that_cannot_be_read_ends_a_long_turn(reader: Any, monk
     seen: list[int] = []
     async with client_of(log) as client, _turns() as turns:
 
-        async def refused(_batch: FetchedBatch, _wanted: bytes = b"") -> NoReturn:
+        async def refused(_batch: FetchedBatch, _wanted: bytes = b"", _skip: int = 0) -> NoReturn:
             seen.append(turns[0])
             raise DecodeError("a bomb")
 

@@ -16,7 +16,7 @@ from protocol_lib.internal.control_record import ControlType
 from protocol_lib.records.batch import build_batch
 from protocol_lib.records.compression import Codec
 from protocol_lib.records.control import EndTransactionMarker, build_marker_batch
-from protocol_lib.records.record import Record
+from protocol_lib.records.record import Record, read_slices
 
 from tests.unit.admin_api.scripted_log import ScriptedLog, client_of
 
@@ -277,3 +277,23 @@ async def test_a_search_reports_a_malformed_batch_and_shows_what_is_before() -> 
         browse, _ = await page(log, whole(log), newest_first=False, wanted=Filter(anywhere=text))
         assert [offset for _, offset in shown(browse)] == ([0, 1, 2, 3, 4] if text == b"needle" else [])
         assert [fault[:2] for fault in browse.faults] == [(0, 3)]
+
+
+async def test_the_newest_of_a_batch_come_page_by_page() -> None:
+    """The records before them are passed over, and are there for the next page."""
+    log = ScriptedLog({0: [batch(0, 40), batch(40, 200)]})
+    ranges, seen = whole(log), list[int]()
+    while ranges:
+        browse, _ = await page(log, ranges, limit=7)
+        seen += [offset for _, offset in shown(browse)]
+        ranges = browse.ranges
+    assert seen == list(range(239, -1, -1))
+
+
+def test_records_at_the_start_of_a_batch_are_passed_over() -> None:
+    headers = (("name", b"x"),) * 5
+    written = [Record(each, 1, None, b"v", headers if each % 3 else ()) for each in range(200)]
+    for skip in (0, 1, 2, 150, 199, 200):
+        slices = list(read_slices(build_batch(written), skip=skip))
+        assert sum(passed for passed, _ in slices) == skip
+        assert [each.offset for _, records in slices for each in records] == list(range(skip, 200))

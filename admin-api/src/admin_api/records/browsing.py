@@ -241,8 +241,9 @@ class Browse:
             return end
         low = partition.low if self._newest_first else position
         is_whole = low <= batch.base_offset and end <= unread.end  # mutant: search-of-whole-batches
+        needle, skip = (self._filter.needle, self._needless(batch)) if is_whole else (b"", 0)
         try:
-            for passed, records in await slices_of(batch, self._filter.needle if is_whole else b""):
+            for passed, records in await slices_of(batch, needle, skip):
                 self._work.scanned += passed
                 await self._work.pause()
                 for record in records:
@@ -252,11 +253,21 @@ class Browse:
                     self._work.scanned += 1
                     if self._filter.admits(unread.partition, record) and self._keep(partition, record):
                         return record.offset + 1
-                    await self._work.pause()
+                    if self._work.is_due:
+                        await self._work.pause()
         except DecodeError as error:
             self._add_fault(partition, batch.base_offset, str(error))
             partition.bytes += DECOMPRESSED_BYTES_MAX  # so long it may have taken: the next window is small
         return end
+
+    def _needless(self, batch: FetchedBatch) -> int:
+        """Return the number of records at the start of a batch that a page of the newest has no room for.
+
+        One more than it shows is kept, from which the next page goes on.
+        """
+        if self._newest_first and self._filter.is_empty and batch.header is not None:
+            return max(0, batch.header.records_count - self._limit - 1)  # mutant: newest-of-batch-kept
+        return 0
 
     def _keep(self, partition: _Partition, record: Record) -> bool:
         """Keep a row; return whether the partition has as many as the page can show."""
@@ -289,10 +300,12 @@ class Browse:
         partition.position = after
         if after < unread.end:
             return
-        span = max(unread.end - partition.low, 1)
+        span, count = max(unread.end - partition.low, 1), len(partition.found)
         self._show(partition)
         unread.end = partition.low
         grown = span * FETCH_BYTES // partition.bytes if partition.bytes else 16 * span
+        if count and self._filter.is_empty:
+            grown = min(grown, span * self._limit // count)  # the page needs no more
         partition.window = max(1, min(16 * span, grown))
         partition.position, partition.bytes = -1, 0
         self._progressed = True

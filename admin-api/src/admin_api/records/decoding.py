@@ -20,17 +20,18 @@ _LOOP_DECOMPRESSED_BYTES = 64 * 1024
 _threads = ThreadPoolExecutor(2, thread_name_prefix="decompress")
 
 
-async def slices_of(batch: FetchedBatch, wanted: bytes = b"") -> Iterator[tuple[int, list[Record]]]:
-    """Return the records in slices: how many were passed over for lack of the bytes `wanted`, and those that follow.
+async def slices_of(batch: FetchedBatch, wanted: bytes = b"", skip: int = 0) -> Iterator[tuple[int, list[Record]]]:
+    """Return the records in slices: how many were passed over, and those that follow.
 
-    Raises DecodeError here or at a malformed record. A slice takes some milliseconds at most.
+    The first `skip` records are passed over, and those without the bytes `wanted`. Raises DecodeError here or at a
+    malformed record. A slice takes some milliseconds at most.
     """
-    read = partial(batch.slices, limit=DECOMPRESSED_BYTES_MAX, wanted=wanted)
+    read = partial(batch.slices, limit=DECOMPRESSED_BYTES_MAX, wanted=wanted, skip=skip)
     if batch.is_plain:
         return read()
     if len(batch.data) <= _LOOP_BYTES:
         try:
-            return batch.slices(limit=_LOOP_DECOMPRESSED_BYTES, wanted=wanted)  # mutant: bombs-in-threads
+            return batch.slices(limit=_LOOP_DECOMPRESSED_BYTES, wanted=wanted, skip=skip)  # mutant: bombs-in-threads
         except DecompressedTooLarge:
             pass
     return await asyncio.get_running_loop().run_in_executor(_threads, read)

@@ -56,7 +56,8 @@ async def lines(
                         for _, records in await slices_of(batch, wanted.needle) if is_visible else ():
                             await work.pause()
                             for record in records:
-                                await work.pause()
+                                if work.is_due:
+                                    await work.pause()
                                 if before <= record.offset < end and wanted.admits(partition, record):
                                     for text in render_in_parts(partition, record, formats):
                                         piece += text.encode()

@@ -42,8 +42,13 @@ class Work:
             or time.monotonic() - self._started >= self._time_max_s
         )
 
+    @property
+    def is_due(self) -> bool:
+        """Whether this step was long."""
+        return time.monotonic() - self._step >= _STEP_S
+
     async def pause(self) -> None:
         """Let others have the event loop, if this step was long. All such work shares the loop's turns."""
-        if time.monotonic() - self._step >= _STEP_S:
+        if self.is_due:
             await self._turns.next()  # mutant: browse-in-turns
             self._step = time.monotonic()

@@ -57,10 +57,12 @@ class FetchedBatch:
         message, _ = read_message(self.data)
         return iter(message_records(message, limit=limit))
 
-    def slices(self, *, limit: int = DECOMPRESSED_BYTES_MAX, wanted: bytes = b"") -> Iterator[tuple[int, list[Record]]]:
-        """Return its records in slices, passing over those without the bytes `wanted`: see `read_slices`."""
+    def slices(
+        self, *, limit: int = DECOMPRESSED_BYTES_MAX, wanted: bytes = b"", skip: int = 0
+    ) -> Iterator[tuple[int, list[Record]]]:
+        """Return its records in slices: `read_slices`. Of a message of format 0 or 1 none is passed over."""
         if self.header is not None:
-            return read_slices(self.data, limit=limit, wanted=wanted)
+            return read_slices(self.data, limit=limit, wanted=wanted, skip=skip)
         message, _ = read_message(self.data)
         records = message_records(message, limit=limit)
         return ((0, records[start : start + _SLICE]) for start in range(0, len(records), _SLICE))

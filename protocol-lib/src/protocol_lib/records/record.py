@@ -83,15 +83,27 @@ def walker_of(
 
 
 def read_slices(
-    batch: Buffer, *, limit: int = DECOMPRESSED_BYTES_MAX, wanted: bytes = b""
+    batch: Buffer, *, limit: int = DECOMPRESSED_BYTES_MAX, wanted: bytes = b"", skip: int = 0
 ) -> Iterator[tuple[int, list[Record]]]:
     """Return the records of one whole batch in slices, each of some milliseconds at most: how many were passed over,
     and those that follow. Raises DecodeError as `read_records` does.
 
-    No record that has the bytes `wanted` in its key, its value or a header is passed over; others may be returned.
+    The first `skip` records are passed over. After them, no record is that has the bytes `wanted` in its key, its value
+    or a header; others may be returned.
     """
-    walker = walker_of(batch, limit=limit)
-    return _search(walker, wanted) if wanted else ((0, records) for records in _slices(walker))
+    return _passing(walker_of(batch, limit=limit), wanted, skip)
+
+
+def _passing(walker: RecordWalker, wanted: bytes, skip: int) -> Iterator[tuple[int, list[Record]]]:
+    """Yield the slices. A step walks a record or less, so that the walk stops between two records."""
+    while (passed := walker.index) < skip and not walker.is_over:
+        walker.pass_over(SIGNED_MAX, min(skip - passed, _STEPS_PASSED))
+        yield walker.index - passed, []
+    if wanted:
+        yield from _search(walker, wanted)
+    else:
+        for records in _slices(walker):
+            yield 0, records
 
 
 def _slices(walker: RecordWalker) -> Iterator[list[Record]]:
