@@ -13,7 +13,10 @@ from collections.abc import Callable
 from functools import partial
 
 from protocol_lib.records.batch import build_batch, crc_matches, read_batch_header
+from protocol_lib.records.header import HEADER_SIZE
 from protocol_lib.records.record import Header, Record, read_records
+from protocol_lib.records.walker import FORM, RecordWalker
+from protocol_lib.varint import Buffer
 from table import Row, alternating, show
 
 with warnings.catch_warnings():
@@ -27,6 +30,13 @@ NOW = 1_700_000_000_000
 READ_RATIO_MIN = 1.6
 BATCH_BYTES = 16 * 1024
 BATCH_US_MAX = 2.0
+STEPS = 10**9
+#: The methods of the walker.
+WALKS: dict[str, Callable[[RecordWalker], object]] = {
+    "check": lambda walker: walker.check(STEPS),
+    "read": lambda walker: walker.read(Record, [], STEPS),
+    "scan": lambda walker: walker.scan(([], [], [], [], []), STEPS),
+}
 #: name -> the records of one batch: size of the value (None for no key and no value), headers.
 SHAPES: dict[str, tuple[int | None, tuple[Header, ...]]] = {
     "160 B": (160, ()),
@@ -87,6 +97,24 @@ def compared(figure: str, must: str, ours: Callable[[], None], theirs: Callable[
     return Row(figure, must, f"{ratio:.2f} ({mine * micro:.2f} and {other * micro:.2f} us)"), ratio
 
 
+def walk(body: Buffer, count: int, name: str) -> None:
+    WALKS[name](RecordWalker(body, count, 0, 0))
+
+
+def walked() -> list[Row]:
+    """Return the nanoseconds a record of each method of the walker, and of a batch of one record."""
+    rows = []
+    for shape in ("160 B", "1 KB"):
+        body = build_batch(records_of(shape))[HEADER_SIZE:]
+        for name in WALKS:
+            each = min(seconds(partial(walk, body, RECORDS, name)) for _ in range(10 * ROUNDS)) / RECORDS
+            rows.append(Row(f"{name} of the walker ({FORM}), a record of {shape}", "", f"{each * 1e9:.0f} ns"))
+    lone = memoryview(build_batch(records_of("160 B")[:1]))[HEADER_SIZE:]
+    each = min(seconds(partial(walk, lone, 1, "check")) for _ in range(100 * ROUNDS))
+    rows.append(Row(f"check of the walker ({FORM}), a batch of one record", "", f"{each * 1e9:.0f} ns"))
+    return rows
+
+
 def main() -> None:
     rows, ratios = [], []
     for shape in SHAPES:
@@ -110,6 +138,7 @@ def main() -> None:
             partial(write_theirs, records),
         )
         rows.append(row)
+    rows += walked()
     batch = build_batch([Record(0, NOW, None, random.Random(1).randbytes(BATCH_BYTES))])
     each = min(seconds(lambda: (read_batch_header(batch), crc_matches(batch))) for _ in range(100 * ROUNDS))
     rows.append(Row("header and CRC of a batch of 16 KB", f"<= {BATCH_US_MAX} us", f"{each * 1e6:.2f} us"))
