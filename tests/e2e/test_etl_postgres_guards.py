@@ -31,19 +31,23 @@ class Table:
         self._etl, self._server = etl, server
         self.checkpoint = etl.folder / "checkpoint"
         login = f'url: "{server.url}", user: {USER}, password: "{PASSWORD}"'
-        self._options = {"table": False, "sink": f"- {{type: postgres, table: {etl.name}, columns: [id], {login}}}"}
+        self._login = login
+        self._options: dict[str, Any] = {"table": False, "sink": self.sink(etl.name)}
 
-    def run(self, sections: str = "") -> Any:
-        return self._etl.run(sections=sections, **self._options)
+    def sink(self, table: str) -> str:
+        return f"- {{type: postgres, table: {table}, columns: [id], {self._login}}}"
+
+    def run(self, sections: str = "", **options: Any) -> Any:
+        return self._etl.run(sections=sections, **{**self._options, **options})
 
     def ids(self) -> list[int]:
         return sorted(int(number) for (number,) in self._server.rows(f"SELECT id FROM {self._etl.name}"))
 
-    def refused(self, reason: str) -> None:
+    def refused(self, reason: str, **options: Any) -> None:
         """Run, and see that the run is refused and changes nothing."""
         before = self.ids()
         with pytest.raises(OutputError, match=reason):
-            self.run()
+            self.run(**options)
         assert self.ids() == before
 
     def save(self, number: int) -> None:
@@ -100,6 +104,29 @@ def test_lost_and_restored_parts_are_refused_and_recovered(table: Table, etl: Et
     table.run()
     assert table.ids() == [1, 2, 3, 4, 5]
     assert table.run().rows_in == 0
+
+
+def test_a_restored_database_next_to_a_delta_table_has_another_way_out(
+    table: Table, etl: Etl, postgres: PostgresServer
+) -> None:
+    etl.produce(1, 2)
+    table.run(table=True)
+    table.save(0)
+    for number in (3, 4):
+        etl.produce(number)
+        table.run(table=True)
+    table.restore(0)
+    etl.produce(5)
+    reason = (
+        rf"has batch 0 as its last one, and batch 2 is missing: .* copy the rows of {etl.place}/table to a new table"
+    )
+    table.refused(reason, table=True)
+    table.run(table=True, sink="")
+    rows = ", ".join(f"({number})" for number in etl.ids())
+    postgres.run(f"CREATE TABLE {etl.name}_new (id bigint)", f"INSERT INTO {etl.name}_new VALUES {rows}")
+    etl.produce(6)
+    table.run(table=True, sink=table.sink(f"{etl.name}_new"))
+    assert postgres.rows(f"SELECT id FROM {etl.name}_new ORDER BY 1") == [(str(number),) for number in range(1, 7)]
 
 
 def test_a_file_may_be_mended_while_no_output_has_the_batch(

@@ -150,7 +150,8 @@ class Run:
         query, planned = self._checkpoint.query_id(), self._checkpoint.last_planned()
         finished, outputs = Batches(self._checkpoint.notes).last_finished(query) if query is not None else (-1, [])
         before = self._identity.queries_before()
-        return Position(self._config.name, query, before, -1 if planned is None else planned, finished, outputs)
+        lake = self._config.delta.path if self._config.table is not None else ""
+        return Position(self._config.name, query, before, -1 if planned is None else planned, finished, outputs, lake)
 
     def _check_belongs(self) -> None:
         """Refuse a checkpoint that does not belong to the table: its records would be written twice."""

@@ -82,6 +82,7 @@ class Postgres:
         self._pipeline = pipeline
         self._known = ""  # the application of the last batch that this run wrote or found
         self._lock: batches.RunLock | None = None  # of a run
+        self._lake = ""  # the place of the pipeline's Delta table
 
     @property
     def name(self) -> str:
@@ -117,6 +118,7 @@ class Postgres:
         OutputError: another run writes to it, or it does not belong to the checkpoint.
         """
         assert self._table is not None
+        self._lake = position.table
         self._lock = batches.RunLock(self._database, self._pipeline, self._target, self.name)
         self._lock.take()
         with self._database.connected() as connection:
@@ -130,7 +132,7 @@ class Postgres:
         """Return whether the table has a batch. OutputError: it lacks one before, or has it with other records."""
         with self._database.connected() as connection:
             last = batches.held(connection, batch.pipeline, batch.query_id, self._target)
-        return batches.check_follows(last, batch, self.name, self._known == batch.app_id)
+        return batches.check_follows(last, batch, self.name, self._known == batch.app_id, self._lake)
 
     def has(self, batch: BatchPlace, begun: datetime, spans: Ranges) -> bool:  # noqa: ARG002
         """Return whether the table has a batch."""

@@ -67,6 +67,7 @@ class Position:
     planned: int = -1  # the last batch that Spark has planned
     finished: int = -1  # the last batch that every output had
     outputs: Collection[str] = ()  # names of these outputs
+    table: str = ""  # the place of the pipeline's Delta table, if it has one
 
 
 def create(connection: Connection) -> None:
@@ -114,20 +115,20 @@ def check_belongs(connection: Connection, position: Position, table: str, target
         )
     had = position.finished if output in position.outputs else -1
     if had > (own.batch if own is not None else -1):
-        raise OutputError(_missing(output, own, had))
+        raise OutputError(_missing(output, own, had, position.table))
 
 
-def check_follows(last: Held | None, place: BatchPlace, output: str, known: bool) -> bool:
+def check_follows(last: Held | None, place: BatchPlace, output: str, known: bool, table: str = "") -> bool:
     """Return whether the table has a batch. OutputError: it lacks one before, or has other records as this one.
 
-    `known`: whether this run has written to the table before.
+    `known`: whether this run has written to the table before. `table`: the place of the pipeline's Delta table, if any.
     """
     if last is None:
         if known:
-            raise OutputError(_missing(output, None, place.batch_id - 1))
+            raise OutputError(_missing(output, None, place.batch_id - 1, table))
         return False  # an output that is new to the pipeline
     if last.batch < place.batch_id - 1:  # mutant: missing-batch-refused
-        raise OutputError(_missing(output, last, place.batch_id - 1))
+        raise OutputError(_missing(output, last, place.batch_id - 1, table))
     end, now = last.place.get("end"), (place.commit or {}).get("end")
     if last.batch == place.batch_id and None not in (end, now) and end != now:
         raise OutputError(
@@ -149,11 +150,15 @@ def count_refused(connection: Connection, place: BatchPlace, target: str, rows: 
     connection.execute(statement, rows, place.app_id, target)
 
 
-def _missing(output: str, last: Held | None, wanted: int) -> str:
+def _missing(output: str, last: Held | None, wanted: int, table: str) -> str:
+    """Return the refusal. `recover` goes on after the last batch of a Delta table, which has the missing ones."""
     where = "no batch of this checkpoint" if last is None else f"batch {last.batch} as its last one"
+    way = "move the checkpoint away and write it again with `recover`"
+    if table:
+        way = f"run once without this sink, copy the rows of {table} to a new table, and name that one in the sink"
     return (
         f"{output} has {where}, and batch {wanted} is missing: the database was restored, or this output was left out"
-        " for a while. Restore a newer state; or move the checkpoint away and write it again with `recover`"
+        f" for a while. Restore a newer state; or {way}"
     )
 
 
