@@ -123,7 +123,7 @@ CurrentView = Annotated[View, Depends(_current_view)]
 
 
 async def _view_of(
-    view: CurrentView,
+    request: Request,
     cluster_id: Annotated[
         str,
         Path(
@@ -132,6 +132,7 @@ async def _view_of(
         ),
     ],
 ) -> View:
+    view = await _current_view(request, _calls(request))
     if cluster_id not in (view.cluster_id, ONLY_CLUSTER):
         raise errors.not_found(f"Cluster {cluster_id[:255]} cannot be found.")
     return view

@@ -23,18 +23,21 @@ _REFERENCE = "#/components/schemas/{model}"
 CLUSTERS = "/v3/clusters"
 CLUSTER = "/v3/clusters/{cluster_id}"
 
+#: With a reference in place of a model, FastAPI makes no validator of errors for each operation.
+_ERROR_CONTENT = {JSON: {"schema": {"$ref": _REFERENCE.format(model=Error.__name__)}}}
 _ERRORS: dict[int | str, dict[str, Any]] = {
-    "4XX": {"model": Error, "description": "The request is refused; the message says why."},
-    "5XX": {"model": Error, "description": "The server or storage cannot answer now."},
+    "4XX": {"description": "The request is refused; the message says why.", "content": _ERROR_CONTENT},
+    "5XX": {"description": "The server or storage cannot answer now.", "content": _ERROR_CONTENT},
 }
 
 
 def described(app: FastAPI) -> dict[str, Any]:
-    """Return the OpenAPI description, with the shapes of the bodies that endpoints read themselves."""
+    """Return the OpenAPI description, with the shapes of errors and of the bodies that endpoints read themselves."""
     description = FastAPI.openapi(app)
-    shapes = [(body, "validation") for body in app.state.read_bodies]
+    shapes = [(each, "validation") for each in (Error, *app.state.read_bodies)]
     _, definitions = models_json_schema(shapes, ref_template=_REFERENCE)  # type: ignore[arg-type]  # a list of literals
-    description["components"]["schemas"].update(definitions["$defs"])
+    schemas = description["components"]["schemas"] | definitions["$defs"]
+    description["components"]["schemas"] = dict(sorted(schemas.items()))
     return description
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, PlainValidator
+from pydantic import ConfigDict, Field, PlainValidator
 from pydantic_core import PydanticCustomError
 
+from admin_api.schemas.answer import Answer
 from admin_api.schemas.requests import GivenInt32, Request, Text, as_text
 from admin_api.schemas.resources import Int32, Int64
 
@@ -19,34 +20,34 @@ MetricName = Literal["records_in_per_s", "records", "bytes", "lag"]
 ResetTarget = Literal["earliest", "latest", "current", "offset", "timestamp", "shift-by", "duration"]
 
 
-class Version(BaseModel):
+class Version(Answer):
     version: str = Field(description="Version of admin-api.")
     contract_version: str = Field(description="Version of the contract with storage, which must have the same.")
 
 
-class Reason(BaseModel):
+class Reason(Answer):
     service: str
     message: str
 
 
-class ServiceStatus(BaseModel):
+class ServiceStatus(Answer):
     name: str
     is_up: bool
     detail: str = Field(description="Number of instances, or the fault.")
 
 
-class Disk(BaseModel):
+class Disk(Answer):
     path: str = Field(description="Storage's data folder.")
     total_bytes: Int64
     usable_bytes: Int64
 
 
-class OfflinePartition(BaseModel):
+class OfflinePartition(Answer):
     topic_name: str
     partition_id: Int32
 
 
-class Health(BaseModel):
+class Health(Answer):
     is_healthy: bool
     reasons: list[Reason] = Field(description="Every fault found; empty when healthy.")
     services: list[ServiceStatus]
@@ -55,7 +56,7 @@ class Health(BaseModel):
     offline_partitions: list[OfflinePartition] = Field(description="The first 100 of them.")
 
 
-class TopicSummary(BaseModel):
+class TopicSummary(Answer):
     topic_name: str
     is_internal: bool
     partitions_count: Int32
@@ -66,12 +67,12 @@ class TopicSummary(BaseModel):
     consumer_groups: Int32 = Field(description="Groups that committed an offset in the topic.")
 
 
-class TopicSummaryList(BaseModel):
+class TopicSummaryList(Answer):
     data: list[TopicSummary]
     next: str | None = Field(description="URL of the next page; null on the last one.")
 
 
-class Segment(BaseModel):
+class Segment(Answer):
     topic_name: str
     partition_id: Int32
     base_offset: Int64
@@ -86,17 +87,17 @@ class Segment(BaseModel):
     )
 
 
-class SegmentList(BaseModel):
+class SegmentList(Answer):
     data: list[Segment]
     next: str | None = Field(description="URL of the next page; null on the last one.")
 
 
-class MetricPoint(BaseModel):
+class MetricPoint(Answer):
     at: Int64 = Field(description="Time of the sample in ms.")
     value: float | None = Field(description="Null where there is no sample.")
 
 
-class MetricRange(BaseModel):
+class MetricRange(Answer):
     metric: MetricName
     topic: str | None
     group: str | None
@@ -155,14 +156,14 @@ class CopyRequest(Request):
     dry_run: bool = Field(False, description="Only say what would change.")
 
 
-class OffsetChange(BaseModel):
+class OffsetChange(Answer):
     topic_name: str
     partition_id: Int32
     before: Int64 | None = Field(description="The committed offset; null when there is none.")
     after: Int64
 
 
-class OffsetChanges(BaseModel):
+class OffsetChanges(Answer):
     consumer_group_id: str
     dry_run: bool
     data: list[OffsetChange] = Field(description="By topic and partition.")

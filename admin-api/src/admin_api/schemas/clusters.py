@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, Field
+from pydantic import Field
 
+from admin_api.schemas.answer import Answer
 from admin_api.schemas.resources import Collection, Int32, Relationship, Resource
 
 ConfigSource = Literal[
@@ -51,7 +52,7 @@ class BrokerList(Collection):
     data: list[Broker]
 
 
-class ConfigSynonym(BaseModel):
+class ConfigSynonym(Answer):
     name: str
     value: str | None
     source: ConfigSource

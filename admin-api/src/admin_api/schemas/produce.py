@@ -5,8 +5,9 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
 
+from admin_api.schemas.answer import Answer
 from admin_api.schemas.requests import GivenInt32, Request, Text
 from admin_api.schemas.resources import Int32, Int64
 
@@ -61,12 +62,12 @@ class ProduceBatchRequest(Request):
     entries: Annotated[list[ProduceBatchEntry], Field(fail_fast=True, json_schema_extra={"maxItems": ENTRIES_MAX})]
 
 
-class ProduceResponseData(BaseModel):
+class ProduceResponseData(Answer):
     type: Format | None
     size: Int64 = Field(description="Bytes, 0 for null.")
 
 
-class _Delivered(BaseModel):
+class _Delivered(Answer):
     cluster_id: str | None = None
     topic_name: str | None = None
     partition_id: Int32 | None = None
@@ -87,12 +88,12 @@ class ProduceBatchSuccess(_Delivered):
     id: str
 
 
-class ProduceBatchFailure(BaseModel):
+class ProduceBatchFailure(Answer):
     id: str
     error_code: Int32
     message: str
 
 
-class ProduceBatchResponse(BaseModel):
+class ProduceBatchResponse(Answer):
     successes: list[ProduceBatchSuccess]
     failures: list[ProduceBatchFailure]

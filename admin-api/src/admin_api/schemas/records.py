@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from admin_api.schemas.answer import Answer
 from admin_api.schemas.resources import Int32, Int64
 
 Mode = Literal["newest", "oldest", "from_offset", "to_offset", "from_timestamp", "to_timestamp"]
@@ -19,7 +20,7 @@ _PartitionText = Annotated[str, Field(pattern=r"^(0|[1-9][0-9]{0,9})$")]
 _Before = Annotated[int, Field(ge=-1, le=2**63 - 1, json_schema_extra={"format": "int64"})]
 
 
-class RecordHeader(BaseModel):
+class RecordHeader(Answer):
     name: str = Field(description="Text, or base64 of a name that is not UTF-8.")
     name_format: Literal["utf8", "base64"]
     name_size: Int32 = Field(description="Bytes of the whole name.")
@@ -30,7 +31,7 @@ class RecordHeader(BaseModel):
     value_truncated: bool = Field(description="Whether only the beginning is shown.")
 
 
-class Record(BaseModel):
+class Record(Answer):
     partition: Int32
     offset: Int64
     timestamp: Int64 = Field(description="Milliseconds since 1970.")
@@ -46,13 +47,13 @@ class Record(BaseModel):
     headers_count: Int32 = Field(description="The number of headers; a list shows the first 64.")
 
 
-class RecordFault(BaseModel):
+class RecordFault(Answer):
     partition: Int32
     offset: Int64
     message: str
 
 
-class RecordPage(BaseModel):
+class RecordPage(Answer):
     data: list[Record]
     scanned: Int32 = Field(description="Records read for this page.")
     truncated: bool = Field(
@@ -79,7 +80,7 @@ class TruncateRequest(BaseModel):
     dry_run: bool = Field(False, description="Only say what would be deleted.")
 
 
-class DeletedRecords(BaseModel):
+class DeletedRecords(Answer):
     partition: Int32
     log_start_offset_before: Int64
     log_start_offset_after: Int64
@@ -88,7 +89,7 @@ class DeletedRecords(BaseModel):
     )
 
 
-class Deletion(BaseModel):
+class Deletion(Answer):
     topic_name: str
     dry_run: bool
     data: list[DeletedRecords]

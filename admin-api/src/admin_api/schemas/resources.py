@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
+
+from admin_api.schemas.answer import Answer
 
 #: A generated client takes these sizes; without them it would take int32 for offsets too.
 Int32 = Annotated[int, Field(json_schema_extra={"format": "int32"})]
@@ -14,34 +16,34 @@ Int64 = Annotated[int, Field(json_schema_extra={"format": "int64"})]
 _ALWAYS_PRESENT = ConfigDict(json_schema_serialization_defaults_required=True)
 
 
-class ResourceMetadata(BaseModel):
+class ResourceMetadata(Answer):
     self_url: str = Field(serialization_alias="self", description="URL of this resource.")
     resource_name: str = Field(description="Name of this resource, unique among clusters.")
 
 
-class CollectionMetadata(BaseModel):
+class CollectionMetadata(Answer):
     self_url: str = Field(serialization_alias="self", description="URL of this list.")
     next: str | None = Field(description="URL of the next page; null on the last one.")
 
 
-class Relationship(BaseModel):
+class Relationship(Answer):
     related: str = Field(description="URL of the related resource.")
 
 
-class Resource(BaseModel):
+class Resource(Answer):
     model_config = _ALWAYS_PRESENT
 
     kind: str
     metadata: ResourceMetadata
 
 
-class Collection(BaseModel):
+class Collection(Answer):
     model_config = _ALWAYS_PRESENT
 
     kind: str
     metadata: CollectionMetadata
 
 
-class Error(BaseModel):
+class Error(Answer):
     error_code: Int32 = Field(description="The HTTP status, or five digits that begin with it.")
     message: str

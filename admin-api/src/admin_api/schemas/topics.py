@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, Field
+from pydantic import Field
 
+from admin_api.schemas.answer import Answer
 from admin_api.schemas.clusters import Config
 from admin_api.schemas.requests import GivenInt32, Request, Text, example
 from admin_api.schemas.resources import Collection, Int32, Int64, Relationship, Resource
@@ -77,13 +78,13 @@ class DeleteTopicsRequest(Request):
     topic_names: Annotated[list[Text], Field(max_length=TOGETHER_MAX, fail_fast=True)]
 
 
-class TopicFailure(BaseModel):
+class TopicFailure(Answer):
     topic_name: str
     error_code: Int32
     message: str
 
 
-class TopicsDeletion(BaseModel):
+class TopicsDeletion(Answer):
     deleted: list[str] = Field(description="Names of topics that are gone, with their records.")
     failures: list[TopicFailure]
 
