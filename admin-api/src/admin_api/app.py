@@ -78,7 +78,7 @@ def create_app(settings: AdminSettings, storage: Storage, clients: KafkaClients)
     app.router.route_class = JsonRoute
     app.openapi = functools.partial(described, app)  # type: ignore[method-assign]  # as FastAPI documents it
     app.state.read_bodies = []
-    registry = metrics.registry("admin-api")
+    registry = metrics.Registry("admin-api")
     app.state.settings = settings
     app.state.storage = storage
     app.state.clients = clients

@@ -14,7 +14,6 @@ from service_chassis import lifecycle, metrics
 from service_chassis.health import Health, HttpEndpoint
 from service_chassis.memory import keep_freed_memory
 
-from gateway_svc import workers
 from gateway_svc.app import Gateway
 from gateway_svc.metrics import GatewayMetrics
 from gateway_svc.settings import GatewaySettings
@@ -33,13 +32,15 @@ def main() -> int:
 async def _serve(settings: GatewaySettings, stop: asyncio.Event) -> None:
     """Serve until `stop` is set. Health is served at once, because storage may be long in coming."""
     if settings.gateway_workers > 1:
+        from gateway_svc import workers
+
         await workers.serve(settings, stop)
         return
     from gateway_svc.storage.grpc import GrpcStorage  # grpc is configured before its import
 
     keep_freed_memory()
     counts = GatewayMetrics()
-    health, registry = Health(), metrics.registry("gateway-svc")
+    health, registry = Health(), metrics.Registry("gateway-svc")
     async with contextlib.AsyncExitStack() as undo:
         connection = GrpcStorage.connect(settings.storage_address, settings.name, counts)
         undo.push_async_callback(connection.close)

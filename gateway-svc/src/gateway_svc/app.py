@@ -13,7 +13,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
-from prometheus_client import CollectorRegistry
 from service_chassis import logs, loop_lag, metrics
 from service_chassis.address import Address, Listener, parse_listeners
 from service_chassis.health import Health
@@ -74,7 +73,7 @@ class Gateway:
         poll_us: int,
         admission: MakeAdmission,
         health: Health,
-        registry: CollectorRegistry,
+        registry: metrics.Registry,
     ) -> None:
         loop = asyncio.get_running_loop()
         self.settings = settings
@@ -152,7 +151,7 @@ class Gateway:
         poll_us: int = 0,
         admission: MakeAdmission = Admission,
         health: Health | None = None,
-        registry: CollectorRegistry | None = None,
+        registry: metrics.Registry | None = None,
     ) -> Gateway:
         """Return a gateway that accepts clients. It waits for storage as long as storage takes.
 
@@ -170,7 +169,7 @@ class Gateway:
             poll_us,
             admission,
             health or Health(),
-            registry or metrics.registry("gateway-svc"),
+            registry or metrics.Registry("gateway-svc"),
         )
         try:
             await gateway._start()

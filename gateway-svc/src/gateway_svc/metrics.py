@@ -14,11 +14,12 @@ import time
 from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
-from prometheus_client.metrics_core import Metric
-from prometheus_client.registry import Collector
 from service_chassis.histogram import Buckets, add_buckets
+
+if TYPE_CHECKING:
+    from prometheus_client.metrics_core import Metric
 
 #: Seconds; from half a millisecond (one lone produce) to a long poll's ten seconds.
 DURATION_BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
@@ -101,7 +102,7 @@ _TOPIC_FAMILIES = (
 )
 
 
-class GatewayMetrics(Collector):
+class GatewayMetrics:
     """Figures that the event loop writes and the scraping thread reads. A scrape may miss the latest request."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -156,6 +157,8 @@ class GatewayMetrics(Collector):
         return False
 
     def collect(self) -> Iterator[Metric]:
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+
         yield from self._collect_requests()
         yield _counter("millrace_kafka_requests_refused", "Requests refused.", "reason", self.refused)
         yield _counter("millrace_kafka_connections", "Connections accepted.", "listener", self.connections_opened)
@@ -197,6 +200,8 @@ class GatewayMetrics(Collector):
             yield family
 
     def _collect_requests(self) -> Iterator[Metric]:
+        from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
+
         answers = CounterMetricFamily(
             "millrace_kafka_requests", "Requests answered.", labels=["api", "version", "error"]
         )
@@ -219,6 +224,8 @@ class GatewayMetrics(Collector):
 
 
 def _counter(name: str, meaning: str, label: str, counts: Counter[str]) -> Metric:
+    from prometheus_client.core import CounterMetricFamily
+
     family = CounterMetricFamily(name, meaning, labels=[label])
     for value, count in list(counts.items()):
         family.add_metric([value], count)

@@ -36,7 +36,7 @@ async def run(settings: StorageSettings, stop: asyncio.Event) -> None:
         lifecycle.StartError: the data folder, the catalog or an address cannot be used.
     """
     keep_freed_memory()
-    health, registry = Health(), metrics.registry("storage-svc")
+    health, registry = Health(), metrics.Registry("storage-svc")
     async with contextlib.AsyncExitStack() as undo:
         undo.callback(health.watch_loop())
         undo.callback(loop_lag.observe(registry))

@@ -17,10 +17,6 @@ from collections.abc import Iterator, Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
-from prometheus_client import CollectorRegistry
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
-from prometheus_client.metrics_core import Metric
-from prometheus_client.registry import Collector
 from protocol_lib.records.walker import FORM as WALKER_FORM
 from service_chassis import logs as service_logs
 from service_chassis import metrics
@@ -50,7 +46,6 @@ from storage_svc.rpc.cluster import ClusterService
 from storage_svc.rpc.config_alterations import BrokerAlterations, ConfigAlterations
 from storage_svc.rpc.configs import ConfigDescriptions
 from storage_svc.rpc.data import DataService
-from storage_svc.rpc.data_metrics import DataMetrics
 from storage_svc.rpc.groups import GroupsService
 from storage_svc.rpc.logs import LogsService
 from storage_svc.rpc.offsets import OffsetsService
@@ -69,6 +64,8 @@ from storage_svc.topics.names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from storage_svc.topics.registry import TopicRegistry
 
 if TYPE_CHECKING:
+    from prometheus_client.metrics_core import Metric
+
     from storage_svc.rpc.server import StorageServer
 
 log = service_logs.get(__name__)
@@ -87,7 +84,7 @@ class Storage:
         catalog: Catalog,
         health: Health,
         broker: BrokerSettings,
-        registry: CollectorRegistry,
+        registry: metrics.Registry,
     ) -> None:
         self.settings = settings
         self.health = health
@@ -165,11 +162,10 @@ class Storage:
         )
         self.registry = registry
         self.registry.register(_CoreMetrics(self))
-        self.registry.register(DataMetrics(logs, self.maintenance, self.data))
 
     @classmethod
     async def start(
-        cls, settings: StorageSettings, *, health: Health | None = None, registry: CollectorRegistry | None = None
+        cls, settings: StorageSettings, *, health: Health | None = None, registry: metrics.Registry | None = None
     ) -> Storage:
         """Open the data folder and get ready to serve.
 
@@ -178,12 +174,12 @@ class Storage:
             CatalogError: the catalog in it cannot.
         """
         try:
-            return await cls._start(settings, health or Health(), registry or metrics.registry("storage-svc"))
+            return await cls._start(settings, health or Health(), registry or metrics.Registry("storage-svc"))
         except StorageFailure as error:
             raise DataFolderError(f"data folder {settings.data_dir}: {error}") from error
 
     @classmethod
-    async def _start(cls, settings: StorageSettings, health: Health, registry: CollectorRegistry) -> Storage:
+    async def _start(cls, settings: StorageSettings, health: Health, registry: metrics.Registry) -> Storage:
         async with contextlib.AsyncExitStack() as undo:
             opened: list[tuple[Catalog, BrokerSettings]] = []
 
@@ -289,7 +285,7 @@ async def serve(storage: Storage, address: str) -> StorageServer:
     return await StorageServer.start(services, address)
 
 
-class _CoreMetrics(Collector):
+class _CoreMetrics:
     """Metrics that are computed at each scrape.
 
     The HTTP thread reads only sizes and single references of objects that the event loop owns.
@@ -299,6 +295,10 @@ class _CoreMetrics(Collector):
         self._storage = storage
 
     def collect(self) -> Iterator[Metric]:
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+        from storage_svc.rpc.data_metrics import DataMetrics
+
         topics = self._storage.topic_registry
         yield GaugeMetricFamily("millrace_topics", "Topics, internal ones included.", len(topics))
         yield GaugeMetricFamily("millrace_partitions", "Partitions of all topics.", len(self._storage.logs.logs))
@@ -322,3 +322,4 @@ class _CoreMetrics(Collector):
         for state, count in self._storage.transaction_coordinator.counts().items():
             ids.add_metric([state], count)
         yield ids
+        yield from DataMetrics(self._storage.logs, self._storage.maintenance, self._storage.data).collect()

@@ -14,7 +14,7 @@ from service_chassis.version import VERSION
 @pytest.fixture
 def served():
     state = health.Health()
-    registry = metrics.registry("storage-svc")
+    registry = metrics.Registry("storage-svc")
     endpoint = health.HttpEndpoint("127.0.0.1:0", registry, state).start()
     yield state, registry, f"127.0.0.1:{endpoint.port}"
     endpoint.close()
@@ -77,10 +77,12 @@ def test_metrics(served):
     assert "millrace_things_total 3.0" in body
     assert "process_resident_memory_bytes" in body
     assert _get(address, "/else")[0] == 404
+    Counter("millrace_later", "Registered after a scrape.", registry=registry)
+    assert "millrace_later_total 0.0" in _get(address, "/metrics")[1]
 
 
 def test_merged_registries_show_each_family_once():
-    first, second = metrics.registry("storage-svc"), metrics.registry("gateway-svc")
+    first, second = metrics.Registry("storage-svc"), metrics.Registry("gateway-svc")
     Counter("millrace_appends", "A.", registry=first)
     Counter("millrace_requests", "R.", registry=second)
     names = [family.name for family in metrics.merged(first, second).collect()]
@@ -93,10 +95,10 @@ def test_closed_endpoint_frees_its_port(served):
         reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         reserved.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{reserved.getsockname()[1]}"
-        endpoint = health.HttpEndpoint(address, metrics.registry("x"), health.Health()).start()
+        endpoint = health.HttpEndpoint(address, metrics.Registry("x"), health.Health()).start()
         endpoint.close()
         endpoint.close()
-        again = health.HttpEndpoint(address, metrics.registry("x"), health.Health()).start()
+        again = health.HttpEndpoint(address, metrics.Registry("x"), health.Health()).start()
         again.close()
 
 

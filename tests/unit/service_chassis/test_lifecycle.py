@@ -15,7 +15,7 @@ class Settings(ServiceSettings):
     http: str = setting("127.0.0.1:0", description="x")
 
 async def serve(settings, stop):
-    endpoint = health.HttpEndpoint(settings.http, metrics.registry("x"), state := health.Health()).start()
+    endpoint = health.HttpEndpoint(settings.http, metrics.Registry("x"), state := health.Health()).start()
     state.set_ready(True)
     print("ready", endpoint.port, flush=True)
     {body}

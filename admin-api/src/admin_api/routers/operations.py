@@ -23,7 +23,7 @@ _REFERENCE = "#/components/schemas/{model}"
 CLUSTERS = "/v3/clusters"
 CLUSTER = "/v3/clusters/{cluster_id}"
 
-#: With a reference in place of a model, FastAPI makes no validator of errors for each operation.
+#: A reference to the shape of errors: with a model, FastAPI would make a validator of it for each operation.
 _ERROR_CONTENT = {JSON: {"schema": {"$ref": _REFERENCE.format(model=Error.__name__)}}}
 _ERRORS: dict[int | str, dict[str, Any]] = {
     "4XX": {"description": "The request is refused; the message says why.", "content": _ERROR_CONTENT},

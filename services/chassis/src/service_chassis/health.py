@@ -15,9 +15,6 @@ import json
 import time
 from collections.abc import Callable, Mapping
 
-from prometheus_client.exposition import choose_encoder
-from prometheus_client.registry import CollectorRegistry
-
 from service_chassis import address as addresses
 from service_chassis import shared_wakes
 from service_chassis.lifecycle import StartError
@@ -113,10 +110,10 @@ class HttpEndpoint:
             self._server = None
 
     def _metrics(self, headers: Mapping[str, str]) -> Answer:
-        # The encoder reads collect() and nothing else, which a merged registry has too.
+        from prometheus_client.exposition import choose_encoder  # the first time it takes long, on this thread
+
         encode, content_type = choose_encoder(headers.get("accept", ""))
-        registry: CollectorRegistry = self._registry  # type: ignore[assignment]
-        return Answer(200, content_type, encode(registry))
+        return Answer(200, content_type, encode(self._registry))
 
     def _healthz(self, _headers: Mapping[str, str]) -> Answer:
         live = self._health.is_live()

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from prometheus_client.core import HistogramMetricFamily
+if TYPE_CHECKING:
+    from prometheus_client.core import HistogramMetricFamily
 
 #: Upper bounds in seconds: from a tenth of a millisecond (one small write) to ten seconds (a disk that hangs).
 SECONDS: Final = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
@@ -37,6 +38,8 @@ class Buckets:
 
     def family(self, name: str, meaning: str) -> HistogramMetricFamily:
         """Return a family without labels that holds this histogram."""
+        from prometheus_client.core import HistogramMetricFamily
+
         family = HistogramMetricFamily(name, meaning)
         self.add_to(family)
         return family

@@ -17,7 +17,6 @@ from prometheus_client.core import (
     SummaryMetricFamily,
 )
 from prometheus_client.metrics_core import Metric
-from prometheus_client.registry import Collector
 from protocol_lib.errors import ErrorCode
 from service_chassis.histogram import SECONDS, add_buckets
 
@@ -31,8 +30,8 @@ from storage_svc.rpc.data import DataService
 _NAMES: Final = {int(code): code.name for code in ErrorCode}
 
 
-class DataMetrics(Collector):
-    """Register one with the storage core's registry."""
+class DataMetrics:
+    """The families of one scrape."""
 
     def __init__(self, directory: DataFolder, maintenance: Maintenance, service: DataService) -> None:
         self._directory = directory

@@ -18,10 +18,9 @@ import pytest
 from broker_contract import cluster_pb2, producers_pb2
 from broker_contract import groups_pb2 as groups
 from broker_contract import topics_pb2 as topics
-from prometheus_client.registry import Collector, CollectorRegistry
 from protocol_lib.records.batch import build_batch
 from protocol_lib.records.record import Record
-from service_chassis import probe
+from service_chassis import metrics, probe
 from storage_svc.app import Storage
 from storage_svc.settings import StorageSettings
 from support.group_calls import answered
@@ -110,15 +109,15 @@ async def test_a_start_that_fails_lets_go_of_the_folder(tmp_path: Path) -> None:
     await storage.stop()
 
 
-class FullRegistry(CollectorRegistry):
-    def register(self, collector: Collector) -> None:
+class FullRegistry(metrics.Registry):
+    def register(self, collector: metrics.Collects) -> None:
         raise ValueError("full")
 
 
 async def test_a_catalog_is_open_once_and_closed_when_a_start_fails(tmp_path: Path) -> None:
     storage = await Storage.start(StorageSettings(data_dir=tmp_path / "one"))
     with pytest.raises(ValueError, match="full"):
-        await Storage.start(StorageSettings(data_dir=tmp_path / "two"), registry=FullRegistry())
+        await Storage.start(StorageSettings(data_dir=tmp_path / "two"), registry=FullRegistry("storage-svc"))
     assert open_catalogs(tmp_path) == ["one"]
     await storage.stop()
     assert open_catalogs(tmp_path) == []
