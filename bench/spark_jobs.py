@@ -3,7 +3,8 @@
     driver.call(spark_jobs.opened)                    # start of the session
     driver.call(spark_jobs.count, address, topic)
 
-The JVM ends with its process. Every job returns its seconds, and those of the JVM's processors.
+The JVM ends with its process. Every job returns its seconds, and those of the processors that the JVM and its Python
+workers used.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ BATCH_SECONDS_MAX = 60.0
 
 @dataclass
 class Timed:
-    """One job: its records, its seconds, and those of the JVM's processors."""
+    """One job: its records, its seconds, and those of the processors."""
 
     records: int
     seconds: float
@@ -82,10 +83,10 @@ class _Jvm:
         return self.folder / str(self.folders)
 
     def timed(self, job: Callable[[], int]) -> Timed:
-        pids = list(descendants(os.getpid()))
-        before, began = cpu_seconds(pids), time.perf_counter()
+        before, began = cpu_seconds(list(descendants(os.getpid()))), time.perf_counter()
         records = job()
-        return Timed(records, time.perf_counter() - began, cpu_seconds(pids) - before)
+        seconds = time.perf_counter() - began
+        return Timed(records, seconds, cpu_seconds(list(descendants(os.getpid()))) - before)
 
 
 def settings(folder: Path) -> EtlSettings:

@@ -1,7 +1,7 @@
 """Apache Spark 4.0 with the stock connector: reading a topic, the flights pipeline of spark_etl, and small batches.
 
 The records are flights, in lz4 batches. Spark has a JVM with two cores, which all sides share. It is warmed up by one
-job on each side. The processor time of the driver is that of the JVM.
+job on each side. The processor time of the driver is that of the JVM and its Python workers.
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ The master may be `local[n]` or any cluster's. Under spark-submit the session jo
 import os
 import shutil
 import signal
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import chdir, contextmanager
 from importlib.resources import files
@@ -44,6 +45,7 @@ DEEP_STACKS = "-Xss8m"
 #: JDBC counts times in the zone of its JVM. New York was 3 min 58 s off before 1883: times would move by that.
 ZONE = "UTC"
 OF_EVERY_JVM = f"{LONG_METHODS} {DEEP_STACKS} {AVRO_LIMITS} -Duser.timezone={ZONE}"  # mutant: long-methods-compiled
+ARROW_BYTES = 2 << 20
 UI_ADDRESS = "SPARK_LOCAL_IP"
 #: PySpark's loggers of each expression that Spark refuses. They print its whole plan, with the passwords of the source.
 PLAN_LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
@@ -66,6 +68,7 @@ def opened(settings: EtlSettings, name: str, *, kafka: bool = True) -> Iterator[
         for key, value in configuration(settings, Path(folder), kafka=kafka).items():
             builder = builder.config(key, value)
         # Spark makes a folder "artifacts" wherever the JVM was started.
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # of executors too
         with chdir(folder), _own_address(settings), _own_jvm():
             session = _started(builder)
         _set_zone(session)
@@ -147,9 +150,13 @@ def _own_jvm() -> Iterator[None]:
 
 
 def _ignore_stops() -> None:
-    """Ignore the signals, in a process that is about to become a JVM: Java leaves ignored ones alone."""
+    """Ignore the signals, in a process that is about to become a JVM: Java leaves ignored ones alone.
+
+    Its Python workers set handlers of their own. They inherit the mask: no such signal reaches them.
+    """
     for number in STOPS:
         signal.signal(number, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM, signal.SIGINT])  # mutant: workers-finish-the-batch
 
 
 @contextmanager
@@ -216,6 +223,9 @@ def _of_the_session(settings: EtlSettings) -> dict[str, str]:
         "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
         "spark.hadoop.mapreduce.fileoutputcommitter.algorithm.version": "2",
         "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
+        # Records travel to Python in batches. By default only their number is bounded.
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "4096",
+        "spark.sql.execution.arrow.maxBytesPerBatch": str(ARROW_BYTES),
         "spark.ui.showConsoleProgress": "false",
         "spark.redaction.string.regex": SECRETS,
         "spark.sql.redaction.string.regex": SECRETS,

@@ -1,5 +1,6 @@
 """A pipeline file is refused with the place and the reason, before anything starts."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -243,3 +244,21 @@ def test_relative_places_count_from_the_file(tmp_path, monkeypatch):
     assert pipeline(folder, **document).config == config
     hadoop = pipeline(folder, **{**document, "checkpoint": "hdfs://n/c"}).config
     assert hadoop.checkpoint == "hdfs://n/c"
+
+
+def test_a_property_has_the_column_of_its_name(tmp_path):
+    properties = {"US Gross": {"type": "integer"}, "_links": {"type": "object", "properties": {"US Gross": {}}}}
+    (tmp_path / "films.json").write_text(json.dumps({"type": "object", "properties": properties}))
+    decode = {"format": "json", "schema": "films.json"}
+    named = {**document(), "decode": {**decode, "names": {"US Gross": "gross", "_links": "links"}}}
+    named["sinks"] = [{"type": "console"}]
+    named["rules"] = []
+    assert load(write(tmp_path, named), {}).names == ["gross", "links"]
+    named["decode"] = decode
+    assert 'decode.names, such as {"US Gross": US_Gross, "_links": links}' in refusal(tmp_path, named)
+    named["decode"] = {**decode, "names": {"US Gross": "gross", "_links": "links", "other": "more"}}
+    assert "decode.names: no schema has the property 'other'" in refusal(tmp_path, named)
+    named["decode"] = {**decode, "names": {"US Gross": "_gross"}}
+    assert "decode.names.US Gross: String should match" in refusal(tmp_path, named)
+    named["decode"] = {"format": "raw", "names": {"a": "b"}}
+    assert "names are only for JSON" in refusal(tmp_path, named)

@@ -2,16 +2,10 @@
 
 import json
 import random
-from datetime import datetime
+from datetime import UTC, datetime
 
-import pytest
-
-pytestmark = pytest.mark.etl
-
-from spark_etl.config import Pipeline  # noqa: E402
-from spark_etl.judgement import plan  # noqa: E402
-from support.kafka_frames import frame  # noqa: E402
-from support.pipelines import json_decode, pipeline  # noqa: E402
+from spark_etl.decode.json_rows import Judge
+from spark_etl.schema import RecordSchema
 
 ITEM = {
     "type": "object",
@@ -124,65 +118,55 @@ REFUSED = [
         "unknown: customer.address.city",
     ),
     ("unknown in an item", changed("items", 0, "colour", to="red"), "unknown_field", "unknown: items[].colour"),
-    ("twice inside", twice(b'"vip": true'), "json", "the value is not strict JSON or a nested field appears twice"),
-    ("twice in an item", twice(b'"sku": "y"'), "json", "the value is not strict JSON or a nested field appears twice"),
+    ("twice inside", twice(b'"vip": true'), "duplicate_field", "a field appears twice: vip"),
+    ("twice in an item", twice(b'"sku": "y"'), "duplicate_field", "a field appears twice: sku"),
 ]
 
 
-def judge(spark, pipe: Pipeline, values: list[bytes]):
-    return sorted(plan(spark, frame(spark, values), pipe).rows.collect(), key=lambda row: row["_offset"])
+def judge(values: list[bytes], unknown: str = "reject") -> tuple[list, list, list]:
+    """Return the fields, unknown fields and faults of records."""
+    found, others, faults = Judge(RecordSchema.parse(SCHEMA).root, "value", unknown).judged(values)
+    return found.to_pylist(), others.to_pylist(), [fault and tuple(fault.values()) for fault in faults.to_pylist()]
 
 
-def test_every_fault_is_named(spark, tmp_path):
-    rows = judge(spark, pipeline(tmp_path, SCHEMA), [value for _, value, *_ in REFUSED])
-    found = [(name, *(row["_error"] or ())) for (name, *_), row in zip(REFUSED, rows, strict=True)]
-    assert found == [(name, "decode", rule, message) for name, _, rule, message in REFUSED]
+def test_every_fault_is_named():
+    found, _, faults = judge([value for _, value, *_ in REFUSED])
+    assert faults == [(rule, message) for _, _, rule, message in REFUSED]
+    assert found == [None] * len(REFUSED)
 
 
-def test_faults_of_several_levels_are_listed_together(spark, tmp_path):
+def test_faults_of_several_levels_are_listed_together():
     document = json.loads(changed("customer", "vip", to=1))
     document["items"][0]["count"] = "2"
     document["id"] = "one"
-    (row,) = judge(spark, pipeline(tmp_path, SCHEMA), [json.dumps(document).encode()])
-    assert tuple(row["_error"]) == ("decode", "type", "wrong type: id, customer.vip, items[].count")
+    _, _, faults = judge([json.dumps(document).encode()])
+    assert faults == [("type", "wrong type: id, customer.vip, items[].count")]
 
 
-def test_good_values_keep_their_types(spark, tmp_path):
+def test_good_values_keep_their_types():
     least = {"id": 2, "customer": {"name": "Bob", "address": None}, "items": []}
-    values = [json.dumps(GOOD).encode(), json.dumps(least).encode()]
-    rows = judge(spark, pipeline(tmp_path, SCHEMA), values)
-    assert [row["_error"] for row in rows] == [None, None]
-    assert rows[0]["customer"].asDict(recursive=True) == GOOD["customer"]
-    assert [item.asDict() for item in rows[0]["items"]] == [
-        {"sku": "x", "count": 2, "price": 1.5, "sold": datetime(2026, 1, 31, 10)},
+    rows, _, faults = judge([json.dumps(GOOD).encode(), json.dumps(least).encode()])
+    assert faults == [None, None]
+    assert rows[0]["customer"] == GOOD["customer"]
+    assert rows[0]["items"] == [
+        {"sku": "x", "count": 2, "price": 1.5, "sold": datetime(2026, 1, 31, 10, tzinfo=UTC)},
         {"sku": "y", "count": 1, "price": 2.0, "sold": None},
     ]
     assert rows[0]["grid"] == [[1, None], []]
     assert (rows[1]["customer"]["address"], rows[1]["items"], rows[1]["grid"]) == (None, [], None)
 
 
-def test_the_types_of_the_columns(spark, tmp_path):
-    rows = plan(spark, frame(spark, []), pipeline(tmp_path, SCHEMA)).rows
-    assert {field.name: field.dataType.simpleString() for field in rows.schema[:4]} == {
-        "id": "bigint",
-        "customer": "struct<name:string,vip:boolean,address:struct<zip:string,lines:array<string>>>",
-        "items": "array<struct<sku:string,count:bigint,price:double,sold:timestamp>>",
-        "grid": "array<array<bigint>>",
-    }
-
-
-def test_rescue_keeps_a_nested_field_whole(spark, tmp_path):
-    pipe = pipeline(tmp_path, SCHEMA, decode=json_decode(unknown_fields="rescue"))
+def test_rescue_keeps_a_nested_field_whole():
     document = json.loads(changed("customer", "age", to=3))
     document["note"] = "n"
-    rows = judge(spark, pipe, [json.dumps(document).encode(), json.dumps(GOOD).encode()])
-    assert [row["_error"] for row in rows] == [None, None]
-    rescued = json.loads(rows[0]["_rescued"])
+    rows, others, faults = judge([json.dumps(document).encode(), json.dumps(GOOD).encode()], "rescue")
+    assert faults == [None, None]
+    rescued = json.loads(others[0])
     assert {name: json.loads(text) if name != "note" else text for name, text in rescued.items()} == {
         "customer": document["customer"],
         "note": "n",
     }
-    assert rows[1]["_rescued"] is None
+    assert others[1] is None
     assert rows[0]["customer"]["name"] == "Ann"
 
 
@@ -231,16 +215,16 @@ def verdict(value: object, spec: dict, required: bool) -> set[str]:
     return broken
 
 
-def test_random_documents_agree_with_a_second_judge(spark, tmp_path):
+def test_random_documents_agree_with_a_second_judge():
     chance = random.Random(20260131)
-    documents = [disturbed(chance, GOOD, chance.choice([0, 0.02, 0.1])) for _ in range(400)]
+    documents = [disturbed(chance, GOOD, chance.choice([0, 0.02, 0.1])) for _ in range(2_000)]
     documents = [document for document in documents if isinstance(document, dict)]
-    rows = judge(spark, pipeline(tmp_path, SCHEMA), [json.dumps(document).encode() for document in documents])
+    rows, _, faults = judge([json.dumps(document).encode() for document in documents])
     expected = []
     for document in documents:
         broken = verdict(document, SCHEMA, True)
         expected.append(next((rule for rule in ("type", "required", "unknown_field") if rule in broken), None))
-    assert [row["_error"]["rule"] if row["_error"] else None for row in rows] == expected
+    assert [fault and fault[0] for fault in faults] == expected
     assert min(expected.count(rule) for rule in (None, "type", "required", "unknown_field")) >= 5
     for row, document, rule in zip(rows, documents, expected, strict=True):
         if rule is None:

@@ -4,6 +4,7 @@ decode:
   format: json                      # avro, csv, raw
   schema: orders.json               # a JSON Schema for json and csv, an Avro schema for avro, none for raw
   unknown_fields: reject            # rescue: as JSON in the column _rescued; ignore: of keys too
+  names: {"US Gross": us_gross}     # property of a schema, at any depth: column
   key: utf8                         # binary, or json with key_schema
   null_value: dlq                   # drop, delete
   headers: {trace: trace-id}        # column: name of the header
@@ -28,6 +29,7 @@ class Decode(Section):
     format: Literal["json", "avro", "csv", "raw"]
     schema_file: Location | None = Field(default=None, alias="schema")
     unknown_fields: Literal["reject", "rescue", "ignore"] = "reject"
+    names: dict[str, Column] = Field(default={}, max_length=2_000)
     delimiter: str = Field(default=",", min_length=1, max_length=1)
     key: Literal["utf8", "binary", "json"] = "utf8"
     key_schema: Location | None = None
@@ -44,6 +46,8 @@ class Decode(Section):
         given = self.model_fields_set
         if "unknown_fields" in given and self.format != "json":
             raise ValueError("unknown_fields is only for format json")
+        if self.names and self.format != "json" and self.key != "json":
+            raise ValueError("names are only for JSON")
         if "delimiter" in given and self.format != "csv":
             raise ValueError("delimiter is only for format csv")
         return self

@@ -31,7 +31,7 @@ from spark_etl.config.document import PipelineConfig, faults
 from spark_etl.config.places import resolved
 from spark_etl.config.sinks import KafkaSinkConfig
 from spark_etl.errors import ConfigError
-from spark_etl.schema import RecordSchema
+from spark_etl.schema import CSV_KINDS, RecordSchema
 
 PIPELINE_FILE_BYTES_MAX = 1 << 20
 NESTING_MAX = 50
@@ -122,6 +122,7 @@ def load(path: Path, environment: Mapping[str, str]) -> Pipeline:
     config = resolved(config, path, lines.fault)
     pipeline = Pipeline(config=config, schema_=_schema(path, config), key_schema=_key_schema(path, config))
     pipeline._lines = lines
+    _check_names(pipeline, lines)
     _check_columns(pipeline, lines)
     return pipeline
 
@@ -133,15 +134,28 @@ def _schema(path: Path, config: PipelineConfig) -> RecordSchema | AvroSchema | N
     file = path.parent / decode.schema_file
     if decode.format == "avro":
         return AvroSchema.load(file)
-    schema = RecordSchema.load(file)
-    nested = [field.name for field in schema.fields if field.nested]
-    if nested and decode.format == "csv":
-        raise ConfigError(f"{file}: properties.{nested[0]}: csv has no {nested[0]!r} of several values")
+    schema = RecordSchema.load(file, decode.names if decode.format == "json" else None)
+    if decode.format == "csv":
+        for field in schema.fields:
+            if field.kind not in CSV_KINDS or field.limits:
+                raise ConfigError(
+                    f"{file}: properties.{field.name}: csv has no {field.kind}, and no check but its type"
+                )
     return schema
 
 
 def _key_schema(path: Path, config: PipelineConfig) -> RecordSchema | None:
-    return RecordSchema.load(path.parent / config.decode.key_schema) if config.decode.key_schema is not None else None
+    decode = config.decode
+    return RecordSchema.load(path.parent / decode.key_schema, decode.names) if decode.key_schema is not None else None
+
+
+def _check_names(pipeline: Pipeline, lines: _Lines) -> None:
+    """Refuse a name for a property that no schema has."""
+    schemas = [schema for schema in (pipeline.schema_, pipeline.key_schema) if isinstance(schema, RecordSchema)]
+    found = {field.name for schema in schemas for field in schema.every_field()}
+    for name in pipeline.config.decode.names:
+        if name not in found:
+            raise lines.fault(("decode", "names"), f"no schema has the property {name[:128]!r}")
 
 
 def interpolate(value: Any, environment: Mapping[str, str]) -> Any:

@@ -1,4 +1,4 @@
-"""Kafka records → typed rows, or the reason why not. SQL functions only; no Python runs per record."""
+"""Kafka records → typed rows, or the reason why not."""
 
 from spark_etl.decode.records import RAW, SOURCE_COLUMNS, Decoded, decode
 

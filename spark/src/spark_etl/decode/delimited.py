@@ -33,10 +33,10 @@ class Delimited:
         options = {"sep": self._delimiter, "mode": "PERMISSIVE", "columnNameOfCorruptRecord": "_corrupt"}
         options |= {"ignoreLeadingWhiteSpace": "false", "ignoreTrailingWhiteSpace": "false", "escape": '"'}
         parsed = records.select("*", F.from_csv(text, ", ".join(columns), options).alias(f"{self._prefix}csv"))
-        typed = parsed.select("*", *(self._value(field).alias(field.name) for field in self._schema.fields))
+        typed = parsed.select("*", *(self._value(field).alias(field.column) for field in self._schema.fields))
         required = [field for field in self._schema.fields if field.required and not field.nullable]
         wrong = [
-            F.when(self._text(field).isNotNull() & F.col(field.name).isNull(), F.lit(field.name))
+            F.when(self._text(field).isNotNull() & F.col(field.column).isNull(), F.lit(field.name))
             for field in self._schema.fields
         ]
         missing = [F.when(self._text(field).isNull(), F.lit(field.name)) for field in required]
@@ -55,12 +55,12 @@ class Delimited:
         ]
 
     def _text(self, field: Field) -> Column:
-        return F.col(f"{self._prefix}csv.{field.name}")
+        return F.col(f"{self._prefix}csv.{field.column}")
 
     def _value(self, field: Field) -> Column:
         text = self._text(field)
-        if field.date_time:
+        if field.kind == "date-time":
             return time(text)
-        if field.json_type == "string":
+        if field.kind == "string":
             return text
-        return F.when(text.rlike(_FORMS[field.json_type]), text.try_cast(field.spark_type))
+        return F.when(text.rlike(_FORMS[field.kind]), text.try_cast(field.spark_type))

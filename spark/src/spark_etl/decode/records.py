@@ -1,29 +1,35 @@
 """Decoding of whole records: value, key, headers and event time.
 
-The frame keeps every record. `_error` is the first fault; the data columns of a faulty record may hold anything.
+The frame keeps every record. `_error` is the first fault; the data columns of a faulty record may hold anything. Python
+on the executors reads JSON (json_rows.py), Spark's SQL functions read other forms.
 """
 
 import secrets
 from dataclasses import dataclass
-from typing import Literal
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import StructType
 
 from spark_etl import replayed
 from spark_etl.avro_schema import AvroSchema
 from spark_etl.config import Decode, Pipeline
-from spark_etl.decode import avro, delimited, json_text
+from spark_etl.decode import avro, delimited, json_rows, json_values
 from spark_etl.decode.avro import Avro
 from spark_etl.decode.delimited import Delimited
-from spark_etl.decode.faults import Finding, barrier, first, utf8
-from spark_etl.decode.json_text import JsonText
+from spark_etl.decode.faults import barrier, first, utf8
+from spark_etl.schema import RecordSchema
 
 RAW = ("_raw_key", "_raw_value", "_raw_headers")
 SOURCE_COLUMNS = ("_key", "_topic", "_partition", "_offset", "_timestamp")
-VALUE, KEY, KEY_FIELD = "_value_", "_key_", "_key_field_"  # beginnings of working columns
-_VALUE_CHECKS = {"json": json_text.CHECKS, "csv": delimited.CHECKS, "avro": avro.CHECKS, "raw": ()}
-Reader = JsonText | Delimited | Avro
+TEXT = "_value_text"  # working columns
+RESCUED, FAULT, KEY, KEY_FAULT = JSON_COLUMNS = ("_rescued", "_value_fault", "_key", "_key_fault")
+_VALUE_CHECKS = {
+    "json": json_values.CHECKS,
+    "csv": ("utf8", *delimited.CHECKS),
+    "avro": avro.CHECKS,
+    "raw": (),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,19 +48,15 @@ def decode(records: DataFrame, pipeline: Pipeline) -> Decoded:
         *(F.col(name).alias(f"_raw_{name}") for name in ("key", "value", "headers")),
         *(F.col(name).alias(f"_{name}") for name in ("topic", "partition", "offset", "timestamp")),
     )
-    if config.format in ("json", "csv"):
-        frame = frame.withColumn(f"{VALUE}text", utf8("_raw_value"))
-    reader = _reader(pipeline, nonce)
-    frame = reader.decoded(frame) if reader is not None else frame.withColumn("value", F.col("_raw_value"))
-    frame, key_findings = _with_key(frame, pipeline, nonce)
+    frame = _with_json(frame, pipeline)
+    frame, fault = _with_value(frame, pipeline, nonce)
+    frame, key_fault = _with_key(frame, pipeline)
     frame = frame.select("*", *(_header(name).alias(column) for column, name in config.headers.items()))
-    value_findings = reader.findings() if reader is not None else []
-    frame = frame.withColumn("_error", barrier(_error(config, key_findings, value_findings)))
+    frame = frame.withColumn("_error", barrier(_error(config, key_fault, fault)))
     columns = tuple(pipeline.names)
     marks = []
     if config.unknown_fields == "rescue":
-        frame = frame.withColumn("_rescued", F.col(f"{VALUE}rescued"))
-        marks.append("_rescued")
+        marks.append(RESCUED)
     if config.null_value == "delete":
         frame = frame.withColumn("_deleted", F.col("_raw_value").isNull())
         marks.append("_deleted")
@@ -67,42 +69,65 @@ def decode(records: DataFrame, pipeline: Pipeline) -> Decoded:
 
 
 def _checks(config: Decode) -> tuple[tuple[str, str], ...]:
-    key = {"utf8": ("utf8",), "binary": (), "json": ("utf8", *(f"key_{name}" for name in json_text.CHECKS))}[config.key]
-    text = ("utf8",) if config.format in ("json", "csv") else ()
+    of_json = ("utf8", *(f"key_{name}" for name in json_values.CHECKS if name != "utf8"))
+    key: dict[str, tuple[str, ...]] = {"utf8": ("utf8",), "binary": (), "json": of_json}
     event_time = ("event_time",) if config.timestamp is not None else ()
-    names = ("null_value", *text, *key, *_VALUE_CHECKS[config.format], *event_time)
+    names = ("null_value", *key[config.key], *_VALUE_CHECKS[config.format], *event_time)
     return tuple(("decode", name) for name in dict.fromkeys(names))
 
 
-def _reader(pipeline: Pipeline, nonce: str) -> Reader | None:
+def _with_json(frame: DataFrame, pipeline: Pipeline) -> DataFrame:
+    """Add the columns of a JSON value and of a JSON key."""
+    config = pipeline.config.decode
+    schema = pipeline.schema_ if config.format == "json" else None
+    value = schema.root if isinstance(schema, RecordSchema) else None
+    key = pipeline.key_schema.root if pipeline.key_schema is not None else None
+    fields = [f"`{field.column}` {field.spark_type}" for field in value.fields] if value is not None else []
+    if value is not None:
+        fields += [f"{RESCUED} STRING"] if config.unknown_fields == "rescue" else []
+        fields.append(f"{FAULT} STRUCT<rule: STRING, message: STRING>")
+    if key is not None:
+        fields += [f"{KEY} {key.spark_type}", f"{KEY_FAULT} STRUCT<rule: STRING, message: STRING>"]
+    if not fields:
+        return frame
+    json_rows.shipped()
+    added = StructType.fromDDL(", ".join(fields))
+    columns = StructType([*frame.schema.fields, *added])  # type: ignore[misc]
+    return frame.mapInArrow(json_rows.rows(value, key, config.unknown_fields, JSON_COLUMNS), columns)
+
+
+def _with_value(frame: DataFrame, pipeline: Pipeline, nonce: str) -> tuple[DataFrame, Column]:
+    """Add the columns of the value, and return its fault."""
     config, schema = pipeline.config.decode, pipeline.schema_
     if schema is None:
-        return None
+        return frame.withColumn("value", F.col("_raw_value")), F.lit(None)
     if isinstance(schema, AvroSchema):
-        return Avro(schema.document, schema.names, VALUE, nonce=nonce)
-    if config.format == "csv":
-        return Delimited(schema, config.delimiter, VALUE, nonce=nonce)
-    return JsonText(schema, VALUE, "value", unknown=config.unknown_fields, nonce=nonce)
+        reader = Avro(schema.document, schema.names, "_value_", nonce=nonce)
+        return reader.decoded(frame), first("decode", reader.findings())
+    if config.format == "json":
+        return frame, _fault(FAULT)
+    lines = Delimited(schema, config.delimiter, "_value_", nonce=nonce)
+    frame = lines.decoded(frame.withColumn(TEXT, utf8("_raw_value")))
+    no_text = (F.col(TEXT).isNull(), "utf8", F.lit("the value is not UTF-8"))
+    return frame, first("decode", [no_text, *lines.findings()])
 
 
-def _with_key(frame: DataFrame, pipeline: Pipeline, nonce: str) -> tuple[DataFrame, list[Finding]]:
-    """Add `_key`: text, bytes, or a struct of the fields of a JSON key."""
+def _with_key(frame: DataFrame, pipeline: Pipeline) -> tuple[DataFrame, Column]:
+    """Add `_key` as text or bytes, unless it is there as a struct of the fields of a JSON key; return its fault."""
     form = pipeline.config.decode.key
     if form == "binary":
-        return frame.withColumn("_key", F.col("_raw_key")), []
-    text = f"{KEY}text"
-    frame = frame.withColumn(text, utf8("_raw_key"))
-    there = F.col("_raw_key").isNotNull()
-    findings: list[Finding] = [(there & F.col(text).isNull(), "utf8", F.lit("the key is not UTF-8"))]
-    if pipeline.key_schema is None:
-        return frame.withColumn("_key", F.col(text)), findings
-    unknown: Literal["reject", "ignore"] = "ignore" if pipeline.config.decode.unknown_fields == "ignore" else "reject"
-    reader = JsonText(pipeline.key_schema, KEY, "key", field_prefix=KEY_FIELD, unknown=unknown, nonce=nonce)
-    fields = [F.col(f"{KEY_FIELD}{name}").alias(name) for name in pipeline.key_schema.names]
-    frame = reader.decoded(frame).withColumn("_key", F.when(there, F.struct(*fields)))
-    for condition, rule, message in reader.findings():
-        findings.append((there & condition, f"key_{rule}", F.concat(F.lit("key: "), message)))
-    return frame, findings
+        return frame.withColumn(KEY, F.col("_raw_key")), F.lit(None)
+    if form == "json":
+        return frame, _fault(KEY_FAULT)
+    frame = frame.withColumn(KEY, utf8("_raw_key"))
+    wrong = F.col("_raw_key").isNotNull() & F.col(KEY).isNull()
+    return frame, first("decode", [(wrong, "utf8", F.lit("the key is not UTF-8"))])
+
+
+def _fault(column: str) -> Column:
+    """Return the fault that is in a column of json_rows."""
+    found = F.struct(F.lit("decode").alias("stage"), F.col(f"{column}.rule"), F.col(f"{column}.message"))
+    return F.when(F.col(column).isNotNull(), found)
 
 
 def _header(name: str) -> Column:
@@ -112,17 +137,13 @@ def _header(name: str) -> Column:
     return F.when(F.is_valid_utf8(value), value.cast("string"))
 
 
-def _error(config: Decode, key: list[Finding], value: list[Finding]) -> Column:
+def _error(config: Decode, key: Column, value: Column) -> Column:
     null = F.col("_raw_value").isNull()
-    text = config.format in ("json", "csv")
-    findings = [*key, *value]
-    if text:
-        findings.insert(0, (F.col(f"{VALUE}text").isNull(), "utf8", F.lit("the value is not UTF-8")))
+    faults = [key, value]
     if config.timestamp is not None:
-        message = F.lit(f"{config.timestamp.field} is null")
-        findings.append((F.col(config.timestamp.field).isNull(), "event_time", message))
+        name = config.timestamp.field
+        faults.append(first("decode", [(F.col(name).isNull(), "event_time", F.lit(f"{name} is null"))]))
     if config.null_value != "delete":
-        return first("decode", [(null, "null_value", F.lit("the value is null")), *findings])
-    no_key = (F.col("_raw_key").isNull(), "null_value", F.lit("the value and the key are null"))
-    deleted = F.when(null, first("decode", [no_key, *key]))
-    return deleted.otherwise(first("decode", findings)) if findings else deleted
+        return F.coalesce(first("decode", [(null, "null_value", F.lit("the value is null"))]), *faults)
+    no_key = first("decode", [(F.col("_raw_key").isNull(), "null_value", F.lit("the value and the key are null"))])
+    return F.when(null, F.coalesce(no_key, key)).otherwise(F.coalesce(*faults))
