@@ -18,7 +18,8 @@ pytestmark = [pytest.mark.etl, pytest.mark.slow, pytest.mark.timeout(600)]
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource  # noqa: E402
 from millrace_demo.topics import read_all  # noqa: E402
 from spark_etl.errors import RunError  # noqa: E402
-from support.etl_runs import Continuous, broker, etl, until  # noqa: E402
+from support.etl_kills import Drivers  # noqa: E402
+from support.etl_runs import SCHEMA, Continuous, broker, etl, until  # noqa: E402
 from support.frozen import freeze  # noqa: E402
 from support.postgres import PASSWORD, USER, PostgresServer  # noqa: E402
 
@@ -42,13 +43,6 @@ def server() -> Iterator[PostgresServer]:
 
 
 def test_a_server_that_is_stopped_and_started_again(server, etl):
-    with server:
-        pass
-    with Continuous(etl, "", sink=table_of(server)) as absent:
-        until(lambda: absent.error is not None)
-    assert str(absent.error).startswith(f"PostgreSQL: Connection to 127.0.0.1:{server.port} refused")
-    server.__enter__()
-
     def stored() -> list[tuple[str, ...]]:
         found = server.rows("SELECT to_regclass('t')") == [("t",)]
         return server.rows("SELECT id FROM t ORDER BY 1") if found else []
@@ -58,6 +52,8 @@ def test_a_server_that_is_stopped_and_started_again(server, etl):
 
     etl.produce(1, 2, 3)
     with Continuous(etl, "", sink=table_of(server)) as continuous:
+        until(lambda: continuous.error is not None or etl.metrics.health()["state"] == "restarting")
+        server.__enter__()
         done(continuous, lambda: stored() == numbers(3))
         server.__exit__()
         etl.produce(4, 5)
@@ -81,6 +77,35 @@ def test_a_server_that_is_stopped_and_started_again(server, etl):
     assert etl.ids() == [1, 2, 3, 4, 5, 6]
     # The table had the batches before the server failed: they count in the try that ended them, once.
     assert (etl.work.totals.rows_in, etl.work.totals.rows_out) == (6, 6)
+
+
+def test_a_signal_ends_a_batch_that_waits_for_the_database(server, broker, jars, tmp_path):
+    """PostgreSQL is frozen, and the statement would wait for ten minutes. An end takes 30 s, and more under load."""
+    drivers = Drivers(tmp_path, broker.bootstrap_servers, jars)
+    sink = drivers.postgres(server, ", columns: [id]")
+    drivers.write(SCHEMA, [sink], "trigger: {processing_time: 1 second}\n")
+    drivers.produce([("a", {"id": 1})])
+    with server:
+        pids: list[int] = []
+        try:
+            with drivers.running(within=60):
+                until(lambda: drivers.stored(server, "id") == [(1,)])
+                pids = server.pids()
+                for pid in pids:
+                    with suppress(OSError):
+                        freeze(pid)
+                drivers.produce([("b", {"id": 2})])
+                until(lambda: list((drivers.checkpoint / "_etl" / "begun").glob("*-1.json")) != [])
+        finally:
+            for pid in pids:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGCONT)
+    lines = (tmp_path / "run.log").read_text().splitlines()
+    events = [json.loads(line) for line in lines if line.startswith("{")]
+    reasons = {each["event"]: each.get("reason", "") for each in events}
+    assert reasons["batch given up"].startswith("PostgreSQL: ")
+    assert events[-1]["event"] == "stopped"
+    assert [line for line in lines if line.startswith("Traceback")] == []
 
 
 def test_a_topic_that_takes_less_or_is_deleted(etl):

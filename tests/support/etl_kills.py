@@ -116,8 +116,8 @@ class Drivers:
         return ended([str(PROGRAM), json.dumps(death), command, str(self.file), *options], self._environment)
 
     @contextmanager
-    def running(self) -> Iterator[subprocess.Popen[bytes]]:
-        """Run the pipeline without end. Stop its process group at the end of the block, and check that it went well."""
+    def running(self, within: float = 120) -> Iterator[subprocess.Popen[bytes]]:
+        """Run the pipeline without end. Stop its process group at the end of the block, within a number of seconds."""
         log = self.folder / "run.log"
         with log.open("wb") as errors:
             command = [sys.executable, "-m", "spark_etl", "run", str(self.file)]
@@ -127,7 +127,7 @@ class Drivers:
         try:
             yield process
             os.killpg(process.pid, signal.SIGTERM)
-            assert process.wait(120) == 128 + signal.SIGTERM, log.read_text()[-3000:]
+            assert process.wait(within) == 128 + signal.SIGTERM, log.read_text()[-3000:]
         finally:
             process.kill()
             process.wait()

@@ -81,6 +81,7 @@ def _perform(options: argparse.Namespace, settings: EtlSettings, log: logs.Log, 
         return 0
     pipeline = load(options.pipeline, environment())
     command = _module(options.command)
+    signals.end_work = import_module("spark_etl.session").end_jvm
     if options.command == "run":
         return int(command.run(pipeline, settings, options, log, signals))
     return int(command.run(pipeline, settings, options, log))

@@ -187,4 +187,6 @@ def _translated(bootstrap_servers: str, subject: str = "") -> Iterator[None]:
                 f"no Kafka broker answered at {bootstrap_servers} within {ANSWER_SECONDS:g} s; one that expects another"
                 f" kafka.security.protocol does not answer either ({text})"
             ) from error
+        if root.endswith(".ConfigException") and "No resolvable bootstrap" in text:  # a container that is to start yet
+            raise UnreachableError(f"no address is known of {bootstrap_servers}") from error
         raise ClusterError(f"{subject or f'Kafka at {bootstrap_servers}'}: {text}") from error

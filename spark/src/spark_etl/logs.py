@@ -48,7 +48,21 @@ class Log:
         self._logger.error(event, exc_info=exc_info, extra={"fields": fields})
 
 
+class _Others(logging.Handler):
+    """Lines of libraries, without stack traces. py4j reports each failure of a call, which its caller reports too."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if "/py4j/" not in record.pathname:
+            record.exc_info = None
+            print(self.format(record), file=sys.stderr)
+
+
 def configure(level: str) -> Log:
+    root = logging.getLogger()
+    if level != "debug" and not any(isinstance(each, _Others) for each in root.handlers):
+        others = _Others()
+        others.setFormatter(JsonFormatter())
+        root.addHandler(others)
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter())
     logger = logging.getLogger("spark_etl")

@@ -110,16 +110,26 @@ def submitted() -> bool:
 def _close(session: SparkSession) -> None:
     """End the session, then the JVM. Its own orderly exit would take seconds and has nothing left to do."""
     gateway = SparkContext._gateway
-    session.stop()
     process = getattr(gateway, "proc", None)
+    lives = process is None or process.poll() is None
+    if lives:
+        session.stop()
     if gateway is None or process is None:  # spark-submit's JVM, which outlives this process
         return
-    gateway.shutdown()
+    if lives:
+        gateway.shutdown()
     process.kill()
     process.stdin.close()
     process.wait()
     SparkContext._gateway = None
     SparkContext._jvm = None
+
+
+def end_jvm() -> None:
+    """Kill the JVM that this process started, if there is one: each call of it fails now."""
+    process = getattr(SparkContext._gateway, "proc", None)
+    if process is not None:
+        process.kill()
 
 
 @contextmanager

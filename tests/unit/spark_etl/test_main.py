@@ -1,11 +1,13 @@
 """The command without Spark: a wrong file or setting ends it with status 2 and one JSON line that says why."""
 
 import json
+import logging
 import signal
+import sys
 from pathlib import Path
 
 import pytest
-from spark_etl import __main__
+from spark_etl import __main__, logs
 from spark_etl.__main__ import main
 from spark_etl.signals import Stopped
 
@@ -70,3 +72,17 @@ def test_a_signal_that_ends_a_call_of_java_is_no_failure(monkeypatch, capsys, fa
     monkeypatch.setattr(__main__, "_perform", perform)
     assert main(["validate", str(FLIGHTS)]) == 128 + signal.SIGINT
     assert refusal(capsys)["event"] == "stopped"
+
+
+def test_a_library_logs_lines_of_json_and_py4j_none(capsys):
+    logs.configure("info")
+    try:
+        raise OSError("gone")
+    except OSError:
+        logging.getLogger("x").exception("failed")
+        for module in ("/lib/py4j/java_gateway.py", "/lib/x.py"):
+            record = logging.LogRecord("root", logging.ERROR, module, 1, "no %s", ("answer",), sys.exc_info())
+            logging.getLogger().handle(record)
+    lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    assert [line["event"] for line in lines] == ["failed", "no answer"]
+    assert [line for line in lines if "exception" in line] == []

@@ -1,6 +1,7 @@
 """`run PIPELINE [--once]`: processes the records of the source; without end if the trigger says so.
 
 Exit status: 0 done, 1 failed, 128 + n stopped by signal n after the batch at work (the next run continues from there).
+A second signal, or a broker or database that is away, ends the batch at work; the next run repeats it.
 The last line on stdout is one JSON object with the totals of the run.
 """
 
@@ -12,6 +13,7 @@ from spark_etl.cluster import Cluster
 from spark_etl.config import Pipeline
 from spark_etl.logs import Log
 from spark_etl.metrics import Metrics
+from spark_etl.run import stopping
 from spark_etl.run.pipeline_run import Run
 from spark_etl.server import served
 from spark_etl.session import opened
@@ -36,7 +38,8 @@ def run(
         cluster = Cluster(settings.bootstrap_servers, config.kafka.properties)
         with signals.graceful():
             work = Run(pipeline, cluster, session, metrics, log, once=options.once)
-            totals = work.run(signals.stop)
+            with stopping.watched(signals, work.away, log):
+                totals = work.run(signals.stop)
             document = {
                 "pipeline": config.name,
                 **asdict(totals),

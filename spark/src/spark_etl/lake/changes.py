@@ -16,9 +16,9 @@ Order within a key: by offset. A row of the table that has a later offset of the
 was created again: each of its records is newer than all of the topic before it. A replayed record counts at the place
 where it was refused (replayed.py).
 
-With `order_by`, columns say which of two changes is later, wherever their records are: a position in the log of a
-database, such as Debezium's `source.lsn`. The offset decides between equal ones, and where one of the two has no such
-value: a null value under `null_value: delete` has none.
+With `order_by`, columns say which of two changes is later, wherever their records are. They have a position in the log
+of a database, such as Debezium's `source.lsn`. The offset decides between equal ones. It also decides where one of the
+two has no such value, as a null value under `null_value: delete` has none.
 """
 
 from collections.abc import Iterator, Sequence

@@ -5,12 +5,13 @@ The source is decoded and judged on the stream, planned once for a query; `batch
 until `stop`. `stop` lets the batch at work finish.
 
 A failure of Spark or Kafka restarts the query after a pause, which doubles from failure to failure and is short again
-once a batch is committed. Failures that no retry mends end the run: see `_FINAL`.
+once a batch is committed. Failures that no retry mends end the run: see `_FINAL`. A broker or a database that is away
+at the start is tried again in the same way.
 """
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -99,6 +100,8 @@ class Run:
         self._query_id = ""
         self._query_known = threading.Event()
         self._pace_changed = False
+        self._asks: list[Callable[[], object]] = []  # questions to the broker and the databases
+        self._started = False  # whether the first query may start
         self._repeats = False  # whether the next query repeats the batch that Spark has planned, and ends
         limit = self._config.source.max_bytes_per_trigger
         records = self._config.source.max_offsets_per_trigger
@@ -113,31 +116,57 @@ class Run:
     def run(self, stop: threading.Event) -> Totals:
         """Run until the end of an `available_now`, or `stop`. Raises EtlError: nothing but its text is for a user."""
         schema = self._plans.check()
-        lock = checkpoint_lock(self._session, self._config.checkpoint, "run")
-        with lock, self._cluster.admin(self._session) as admin:
-            self._checkpoint.complete_replacement()
-            state_steps.check(self._pipeline, self._checkpoint)
-            self._admin = admin
-            self._identity = identity.SourceIdentity(self._checkpoint, admin, self._config.source)
-            changed = self._changed_source()
-            self._outputs = sinks.opened(self._session, self._config, self._cluster, schema)
-            self._outputs.check()
-            with self._outputs.claimed(self._position()), self._table(schema) as table:
-                self._lake = table
-                self._summaries = Summaries(self._session, table, self._outputs.summaries, self._checkpoint.notes)
-                self._check_belongs()
-                if table is not None:
-                    places = (table, self._outputs, self._checkpoint.notes, self._identity.unchanged)
-                    unfinished_batch.finish(self._session, self._cluster, self._pipeline, *places)
-                if changed is not None:
-                    self._start_over(changed)
-                else:
-                    self._finish_batch()
-                self._repeat(stop)
-                if not stop.is_set():
-                    self._summarise()
-                self._look_at_table()
+        failures = 0
+        with checkpoint_lock(self._session, self._config.checkpoint, "run"):
+            while not stop.is_set():
+                try:
+                    with self._cluster.admin(self._session) as self._admin:
+                        self._work(schema, stop)
+                    break
+                except EtlError as error:
+                    if self._started or not getattr(error, "transient", False):
+                        raise
+                    failures += 1
+                    self._pause("run starts again", error, failures, stop)
         return self.totals
+
+    def away(self) -> str | None:
+        """Return why the broker or a database gives no answer, None if all do; at most 25 s."""
+        try:
+            for ask in self._asks:
+                ask()
+        except EtlError as error:
+            return reason(error) if getattr(error, "transient", False) else None
+        except Exception:  # the JVM has ended
+            return None
+        return None
+
+    def _work(self, schema: StructType, stop: threading.Event) -> None:
+        """Open the source and the outputs, finish what an earlier run left, and run queries until the end."""
+        self._asks = [self._admin.cluster_id]
+        self._checkpoint.complete_replacement()
+        state_steps.check(self._pipeline, self._checkpoint)
+        self._identity = identity.SourceIdentity(self._checkpoint, self._admin, self._config.source)
+        changed = self._changed_source()
+        self._outputs = sinks.opened(self._session, self._config, self._cluster, schema)
+        self._asks.append(self._outputs.ask)
+        self._outputs.check()
+        with self._outputs.claimed(self._position()), self._table(schema) as table:
+            self._lake = table
+            self._summaries = Summaries(self._session, table, self._outputs.summaries, self._checkpoint.notes)
+            self._check_belongs()
+            if table is not None:
+                places = (table, self._outputs, self._checkpoint.notes, self._identity.unchanged)
+                unfinished_batch.finish(self._session, self._cluster, self._pipeline, *places)
+            if changed is not None:
+                self._start_over(changed)
+            else:
+                self._finish_batch()
+            self._started = True
+            self._repeat(stop)
+            if not stop.is_set():
+                self._summarise()
+            self._look_at_table()
 
     @contextmanager
     def _table(self, schema: StructType) -> Iterator[LakeTable | None]:
@@ -188,25 +217,32 @@ class Run:
                 self._repeats = False
             except Exception as error:
                 failures = failures + 1 if self.totals.batches == batches else 1
-                self._recover(self._cause(error), failures, stop)
+                self._recover(error if stop.is_set() else self._cause(error), failures, stop)
 
     def _recover(self, error: Exception, failures: int, stop: threading.Event) -> None:
-        """Return when the next query may start. Raises the error if it ends the run."""
+        """Return when the next query may start, at once if the run is to stop. Raises the error if it ends the run."""
+        if stop.is_set() and not isinstance(error, _FINAL):
+            self._log.warning("query failed after the signal", reason=reason(error))
+            return
         if isinstance(error, IdentityError):
             self._start_over(error)
             return
         if isinstance(error, PartitionsError) and not self._repeats:
             self._repeats = True
             return
-        if isinstance(error, _FINAL) or failures > self._config.restart.attempts:
+        if isinstance(error, _FINAL) or (self._once and not getattr(error, "transient", False)):
             raise error
-        if self._once and not getattr(error, "transient", False):
+        self._pause("query restarts", error, failures, stop)
+
+    def _pause(self, event: str, error: Exception, failures: int, stop: threading.Event) -> None:
+        """Log why the run goes on after a pause, and wait. Raises the error after too many failures."""
+        if failures > self._config.restart.attempts:
             raise error
         first, longest = seconds(self._config.restart.backoff), seconds(self._config.restart.backoff_max)
         pause = min(first * 2 ** min(failures - 1, 30), longest)
         self.totals.restarts += 1
         self._metrics.restarted()
-        self._log.warning("query restarts", reason=reason(error), failures=failures, pause_seconds=pause)
+        self._log.warning(event, reason=reason(error), failures=failures, pause_seconds=pause)
         stop.wait(pause)
 
     def _cause(self, error: Exception) -> Exception:
@@ -294,7 +330,7 @@ class Run:
         finally:
             self._metrics.active(False)
             for each in running:
-                each.stop()
+                queries.stop(each, 0 if stop.is_set() else None)  # those of a stop have had their time
 
     def _windows(self, plan: Judged) -> list[StreamingQuery]:
         """Start the query of each windowed aggregate."""
@@ -323,7 +359,7 @@ class Run:
             self._look_at_progress(running, seen)
             if stop.is_set() or self._pace_changed:
                 self._gate.close()
-                queries.stop_between_batches(running, self._gate)
+                queries.stop_between_batches(running, self._gate, queries.STOP_SECONDS if stop.is_set() else None)
                 return
             if any(queries.failure(query) is not None for query in running):
                 break

@@ -3,14 +3,15 @@
 import json
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from pyspark.errors import PySparkException
 from pyspark.sql.streaming.query import StreamingQuery
 
 LOOK_SECONDS = 0.05
+STOP_SECONDS = 10.0  # of a query without a batch; one that asks an absent broker for offsets takes minutes
 
 
 class GateClosedError(Exception):
@@ -69,17 +70,33 @@ def failure(query: StreamingQuery) -> Exception | None:
     return found
 
 
-def stop_between_batches(running: Sequence[StreamingQuery], gate: Gate) -> None:
+def stop_between_batches(running: Sequence[StreamingQuery], gate: Gate, within: float | None = None) -> None:
     """Stop queries so that no batch is given up: its rows are written and Spark has committed its offsets.
 
-    The gate is that of the first query; the others are idempotent and wait for the end of their trigger.
+    The gate is that of the first query; the others are idempotent and wait for the end of their trigger. A query
+    without a batch that does not end `within` seconds is left to the end of the JVM.
     """
     for number, query in enumerate(running):
         while query.isActive and not (number == 0 and gate.refused.is_set()):
             if not (number == 0 and gate.busy) and _between(query.status):
                 break
             time.sleep(LOOK_SECONDS)
+        stop(query, within)
+
+
+def stop(query: StreamingQuery, within: float | None = None) -> None:
+    """Stop a query; return when it has ended, or after a number of seconds."""
+    if within is None:
         query.stop()
+        return
+    thread = threading.Thread(target=_quietly, args=(query.stop,), name="stop", daemon=True)
+    thread.start()
+    thread.join(within)
+
+
+def _quietly(call: Callable[[], object]) -> None:
+    with suppress(Exception):  # the JVM has ended meanwhile
+        call()
 
 
 def _between(status: Mapping[str, Any]) -> bool:

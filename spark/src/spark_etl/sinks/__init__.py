@@ -45,6 +45,12 @@ class Outputs:
         for window in self.windows:
             window.check()
 
+    def ask(self) -> None:
+        """Raise RunError if a database is away, within 10 s."""
+        for sink in self.rows:
+            if isinstance(sink, Postgres):
+                sink.ask()
+
     @property
     def numbered(self) -> tuple[str, ...]:
         """The names of the outputs that keep the numbers of their batches themselves."""

@@ -88,6 +88,11 @@ class Postgres:
     def name(self) -> str:
         return f"postgres:{self._database.address}/{self._config.table}"
 
+    def ask(self) -> None:
+        """Raise RunError if the database is away, OutputError if it refuses the login."""
+        with self._database.connected():
+            pass
+
     def check(self) -> None:
         """Create the table unless it exists; compare its columns with the rows.
 

@@ -78,6 +78,8 @@ def test_an_absent_broker(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) 
     hint = "one that expects another kafka.security.protocol does not answer either"
     expected = f"no Kafka broker answered at {address} within 0.5 s; {hint} (TimeoutException: "
     assert str(raised.value).startswith(expected)
+    with pytest.raises(UnreachableError, match=r"^no address is known of none\.invalid:9092$"):  # not started yet
+        KafkaAdmin.opened(spark, "none.invalid:9092").__enter__()
 
 
 def test_a_log_line_of_the_jvm_has_the_root_cause_and_no_frames(spark: SparkSession) -> None:

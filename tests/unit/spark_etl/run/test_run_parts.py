@@ -82,6 +82,16 @@ def test_a_query_that_asks_an_absent_broker_for_offsets_stops_at_once(message, r
     assert (query.isActive, gate.refused.is_set()) == (False, refused)
 
 
+def test_a_query_that_does_not_end_is_left_after_a_time():
+    """Spark waits in its question to a broker, which no interrupt ends."""
+    gate, answer = Gate(), threading.Event()
+    query: Any = Query("Getting offsets from KafkaV2[Subscribe[orders]]", gate)
+    query.stop = lambda: answer.wait(60)
+    stop_between_batches([query], gate, 0.01)
+    assert query.isActive
+    answer.set()
+
+
 def test_the_limit_follows_the_mean_size_and_is_kept(tmp_path):
     notes = LocalNotes(tmp_path)
     limit = ByteLimit(1_000_000, None, notes)
