@@ -272,5 +272,5 @@ def test_a_reader_sees_no_aborted_record_at_length() -> None:
 @pytest.mark.slow
 @pytest.mark.usefixtures("_batches_wait")
 def test_a_reader_sees_no_aborted_record_when_batches_wait_at_length() -> None:
-    for seed in range(1000, 1000 + scaled(200)):
+    for seed in range(1000, 1000 + scaled(60)):
         run(seed)
