@@ -118,6 +118,7 @@ profile: setup
 bench-parts: setup
 	$(BIN)/python bench/groups.py
 	$(BIN)/python bench/administration.py
+	$(BIN)/python bench/starts.py
 	$(BIN)/python bench/log.py
 	$(BIN)/python bench/records.py
 	$(BIN)/python bench/codec.py

@@ -40,8 +40,9 @@ class RunningUp:
         log_path: Path | None = None,
         ready_timeout_s: float = 60.0,
         stop_timeout_s: float = 60.0,
+        python: str = sys.executable,
     ) -> None:
-        self._command = [sys.executable, "-m", "millrace", "up", *arguments]
+        self._command = [python, "-m", "millrace", "up", *arguments]
         self._environment = environment or {}
         self._log = open(log_path, "w+b") if log_path else tempfile.TemporaryFile()  # noqa: SIM115
         self._ready_timeout_s = ready_timeout_s

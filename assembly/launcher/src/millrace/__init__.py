@@ -28,6 +28,9 @@ def __getattr__(name: str) -> object:
         try:
             from millrace.broker import Broker
         finally:
+            if not gc.get_freeze_count():
+                gc.freeze()
+                gc.unfreeze()  # into the oldest generation, which is searched last
             if collects:
                 gc.enable()
         return Broker
