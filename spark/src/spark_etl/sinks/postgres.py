@@ -17,7 +17,7 @@ events (change_rows.py).
 A row that does not fit becomes a dead letter of the stage `sink`, and its neighbours go in. The server refuses some for
 their values (postgres_moves.py), with its reason; the others are found before:
 
-    constraint, value   the server: a constraint, or a value that a column does not take
+    constraint, value   the server: a constraint, a trigger, or a value that a column does not take
     null_column         null in a NOT NULL column or in a key
     zero_byte           a text with U+0000, which PostgreSQL cannot store
     out_of_range        a date or time that it or JDBC's calendar does not have
@@ -43,7 +43,8 @@ from spark_etl.sinks import change_rows
 from spark_etl.sinks import postgres_batches as batches
 from spark_etl.sinks import postgres_moves as moves
 from spark_etl.sinks.dead_letters import DeadLetters
-from spark_etl.sinks.postgres_connection import Database, RowRefusedError
+from spark_etl.sinks.postgres_columns import SESSION
+from spark_etl.sinks.postgres_connection import Connection, Database, RowRefusedError
 from spark_etl.sinks.postgres_table import Table, quoted_name, staged, unfit
 from spark_etl.sinks.rows import DELETED, data_columns, misfits
 
@@ -224,7 +225,7 @@ class Postgres:
             if found != expected:
                 raise StagingError(f"{self._config.table}: {expected} rows to write, {found} staged")
             try:
-                if batches.take(connection, batch, self._target, expected):
+                if self._taken(connection, batch, expected):
                     moves.moved(connection, table, staging, again)
                 connection.execute(f"DROP TABLE {staging}")
                 connection.commit()
@@ -232,7 +233,7 @@ class Postgres:
             except RowRefusedError:
                 connection.rollback()
             refused: list[moves.Refused] = []
-            if batches.take(connection, batch, self._target, expected):
+            if self._taken(connection, batch, expected):
                 refused = moves.moved_in_parts(connection, table, staging, again)
             connection.execute(f"DROP TABLE {staging}")
             if refused:
@@ -240,6 +241,11 @@ class Postgres:
                 self._refuse_broken(rows, refused, begun_before)
             connection.commit()
             return len(refused)
+
+    def _taken(self, connection: Connection, batch: BatchPlace, rows: int) -> bool:
+        """Begin the transaction of a batch; return False if the table has the batch."""
+        connection.execute(SESSION)
+        return batches.take(connection, batch, self._target, rows)
 
 
 def last_batch(session: SparkSession, config: PostgresSinkConfig, pipeline: str) -> batches.Held | None:

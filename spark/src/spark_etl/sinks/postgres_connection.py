@@ -23,10 +23,9 @@ ANSWER_SECONDS = 600
 #: SQLSTATEs, or their classes, of a server that is away, busy, full or being restarted, and of lost races: deadlock,
 #: serialization failure, lock or statement timeout, a standby that is not yet the primary.
 _TRANSIENT = ("08", "40", "53", "57", "58", "55P03", "25006")
-
-
-#: Classes of SQLSTATEs of a value or row that the table does not take: data exceptions and broken constraints.
-_OF_A_ROW = ("22", "23")
+#: SQLSTATEs, or their classes, of rows that a table does not take: data exceptions, broken constraints, two rows with
+#: one key, exceptions of triggers. The last two are those of text search and of extensions for a text.
+_OF_A_ROW = ("22", "23", "21", "P0", "42601", "XX000")
 
 
 class RowRefusedError(OutputError):
@@ -35,7 +34,7 @@ class RowRefusedError(OutputError):
     def __init__(self, text: str, state: str, reason: str) -> None:
         super().__init__(text)
         self.reason = reason
-        self.rule = "constraint" if state.startswith("23") else "value"
+        self.rule = "constraint" if state.startswith(("23", "P0")) else "value"
 
 
 class Connection:

@@ -1,9 +1,9 @@
 """Moving staged rows to their table inside the transaction of the batch, and finding the rows that it refuses.
 
-All rows go in one statement or two. The server may refuse them for the values of a row (SQLSTATE classes 22 and 23).
-Then they are numbered in the order of their records and moved in halves, each behind a savepoint. A half that is
-refused is divided again. One refused row of n costs about 2 log2(n) statements more. Halves are moved in order, so
-that `upsert` ends with the last row of each key that the table takes.
+All rows go in one statement or two. The server may refuse them for the values of a row (`RowRefusedError`), and does
+not refuse the same statements without a row. Then they are numbered in the order of their records and moved in halves,
+each behind a savepoint. A half that is refused is divided again. One refused row of n costs about 2 log2(n) statements
+more. Halves are moved in order, so that `upsert` ends with the last row of each key that the table takes.
 """
 
 from collections.abc import Iterator, Sequence
@@ -38,13 +38,14 @@ def _marked(connection: Connection, staging: str) -> list[int]:
 
 
 def moved_in_parts(connection: Connection, table: Table, staging: str, again: Sequence[str]) -> list[Refused]:
-    """Move the rows that the table takes, and return the others."""
+    """Move the rows that the table takes, and return the others. RowRefusedError: it would not even take none."""
     numbered = f"{staging}_n"
     connection.execute("SET CONSTRAINTS ALL IMMEDIATE")  # one that waits for the commit would refuse the whole batch
     connection.execute(
         f"CREATE UNLOGGED TABLE {numbered} AS SELECT *, row_number() OVER (ORDER BY {ORDER}) AS etl_row FROM {staging}"
     )
     connection.execute(f"CREATE INDEX ON {numbered} (etl_row)")
+    moved(connection, table, f"(SELECT * FROM {numbered} WHERE false) AS part", again)
     last = int(connection.value(f"SELECT count(*) FROM {numbered}") or 0)
     refused = list(_halved(connection, table, numbered, again, 1, last))
     connection.execute(f"DROP TABLE {numbered}")

@@ -1,31 +1,21 @@
 """The target table of a PostgreSQL sink: its columns against those of the rows, and the statements that move rows."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from operator import or_
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import (
-    ArrayType,
     BinaryType,
-    BooleanType,
-    ByteType,
     DataType,
     DateType,
-    DecimalType,
-    DoubleType,
-    FloatType,
-    IntegerType,
-    LongType,
-    MapType,
-    ShortType,
     StringType,
     StructField,
     StructType,
+    TimestampNTZType,
     TimestampType,
-    VariantType,
 )
 
 from spark_etl import replayed
@@ -35,6 +25,7 @@ from spark_etl.lake import unchanged
 from spark_etl.lake.changes import key_column
 from spark_etl.sinks import postgres_upsert
 from spark_etl.sinks.aggregates import TIMES
+from spark_etl.sinks.postgres_columns import TableColumn, new_type, of_table
 from spark_etl.sinks.postgres_connection import Connection
 from spark_etl.sinks.postgres_upsert import quoted
 from spark_etl.sinks.rows import DELETED
@@ -42,23 +33,6 @@ from spark_etl.sinks.rows import DELETED
 PLACE, _DELETED = ("etl_topic", "etl_partition", "etl_offset"), "etl_deleted"
 _OWN = (*PLACE, "etl_order", "etl_replayed", _DELETED, *postgres_upsert.OWN)
 NAME_MAX = 63
-#: Spark's type: the type of a new or staged column, and the types of existing columns that hold every value of it.
-_FITTING: dict[type[DataType], tuple[str, ...]] = {
-    StringType: ("text", "character varying", "citext"),
-    BooleanType: ("boolean",),
-    ByteType: ("smallint", "integer", "bigint", "numeric"),
-    ShortType: ("smallint", "integer", "bigint", "numeric"),
-    IntegerType: ("integer", "bigint", "numeric"),
-    LongType: ("bigint", "numeric"),
-    FloatType: ("real", "double precision"),
-    DoubleType: ("double precision",),
-    DateType: ("date",),
-    TimestampType: ("timestamp with time zone", "timestamp without time zone"),
-    BinaryType: ("bytea",),
-    DecimalType: ("numeric",),
-}
-_NESTED = ("jsonb", "json", "text")  # of the next types, as JSON
-_AS_JSON = (ArrayType, MapType, StructType, VariantType)
 #: Days since 1970 of the first and the last date that a `date` holds (4713 BC, 5874897), and of the ten days that
 #: JDBC's calendar lacks (1582-10-05 to -14). A timestamp of Spark ends before one of PostgreSQL does.
 _DAYS_MIN, _DAYS_MAX, _LACKING = -2_440_550, 2_145_042_905, (-141_437, -141_428)
@@ -66,52 +40,12 @@ _DAY_MICROS = 86_400_000_000
 #: Bytes of an entry of a unique index (PostgreSQL's BTMaxItemSize, pages of 8 KB) without its header, and those that
 #: each key may need next to its value. PostgreSQL may compress an entry, but whether it will is not known before.
 _INDEX_ENTRY_BYTES, _BYTES_OF_A_KEY = 2_704 - 16, 16
-_COLUMNS = """
-SELECT attname, format_type(atttypid, atttypmod), attnotnull AND NOT atthasdef, attgenerated <> '' OR attidentity = 'a',
-CASE WHEN attcollation <> typcollation THEN format('%I.%I', nspname, collname) END
-FROM pg_attribute JOIN pg_type ON pg_type.oid = atttypid LEFT JOIN pg_collation ON pg_collation.oid = attcollation
-LEFT JOIN pg_namespace ON pg_namespace.oid = collnamespace
-WHERE attrelid = to_regclass(?) AND attnum > 0 AND NOT attisdropped ORDER BY attnum"""
+#: Words that PostgreSQL reads as the time of the moment: another one at each try.
+_RELATIVE = r"(?i)now|today|tomorrow|yesterday"
 _UNIQUE = """
 SELECT string_agg(attname, ',' ORDER BY attname) FROM pg_index JOIN pg_attribute ON attrelid = indrelid
 AND attnum = ANY (indkey) WHERE indrelid = to_regclass(?) AND indisunique AND indpred IS NULL AND indexprs IS NULL
 GROUP BY indexrelid"""
-
-
-@dataclass(frozen=True)
-class TableColumn:
-    """A column that the sink writes."""
-
-    name: str
-    kind: DataType  # of the rows
-    type: str  # of the table
-    not_null: bool
-    collation: str | None = None  # of the table, if it is not the type's
-
-    @property
-    def nested(self) -> bool:
-        return type(self.kind) not in _FITTING
-
-    def is_long_key(self, table: "Table") -> bool:
-        """Return whether the column is a key whose values may have thousands of bytes."""
-        return self.name in table.keys and (self.nested or isinstance(self.kind, StringType | BinaryType))
-
-    def may_be_unchanged(self, keys: Sequence[str]) -> bool:
-        """Return whether a value may be Debezium's mark of a value that did not change."""
-        return bool(unchanged.columns(StructType([StructField(self.name, self.kind)]), keys))
-
-    @property
-    def staging_type(self) -> str:
-        return "text" if self.nested else _fitting(self.kind)[0]
-
-    @property
-    def moved(self) -> str:
-        """The SQL expression that turns a staged value into the table's."""
-        staged_name = quoted(self.name)
-        if self.type == "timestamp without time zone":
-            return f"{staged_name} AT TIME ZONE 'UTC'"
-        collated = f" COLLATE {self.collation}" if self.collation is not None else ""
-        return f"{staged_name}::{self.type}{collated}"
 
 
 @dataclass(frozen=True)
@@ -138,17 +72,17 @@ class Table:
         check_columns(config.table, schema)
         if connection.value("SELECT to_regclass(?)", name) is None:
             connection.execute(_created(name, config, schema))
-        found = {row[0]: row for row in connection.rows(_COLUMNS, name)}
+        found = of_table(connection, name)
         columns = []
         for field in schema:
-            _, type_, not_null, generated, collation = found.pop(field.name, (None,) * 5)
-            if type_ is None or generated == "t":
+            column = found.pop(field.name, None)
+            if column is None or column.generated:
                 raise ConfigError(f"sink {config.table}: the table has no column {field.name} to write to")
-            _check_type(config.table, field.name, field.dataType, type_)
-            columns.append(TableColumn(field.name, field.dataType, type_, not_null == "t", collation))
-        for other, _, needed, generated, _ in found.values():
-            if needed == "t" and generated == "f":
-                raise ConfigError(f"sink {config.table}: the column {other} is NOT NULL, and no row has it")
+            columns.append(replace(column, kind=field.dataType))
+            columns[-1].check(connection, config.table)
+        for other in found.values():
+            if other.not_null and not other.generated:
+                raise ConfigError(f"sink {config.table}: the column {other.name} is NOT NULL, and no row has it")
         keys = tuple(config.keys) if config.mode == "upsert" else ()
         if keys and ",".join(sorted(keys)) not in connection.column(_UNIQUE, name):
             raise ConfigError(f"sink {config.table}: upsert needs a unique index on exactly ({', '.join(keys)})")
@@ -188,10 +122,9 @@ class Table:
 
 def staged(rows: DataFrame, table: Table) -> DataFrame:
     """Return the rows as a staging table has them."""
-    deletions = DELETED in rows.columns
-    deleted = F.coalesce(DELETED, F.lit(False)) if deletions else F.lit(False)
+    deleted = F.coalesce(DELETED, F.lit(False)) if DELETED in rows.columns else None
     marks = table.marks(rows.columns)
-    values = [_staged_value(column, table, deletions) for column in table.columns]
+    values = [_staged_value(column, table, deleted) for column in table.columns]
     for number, mark in marks.items():  # the mark is no value of the column's type in PostgreSQL
         values[number] = F.when(~mark, values[number])
     marked = F.concat_ws(",", *(F.when(mark, F.lit(str(number))) for number, mark in marks.items()))
@@ -202,7 +135,7 @@ def staged(rows: DataFrame, table: Table) -> DataFrame:
         F.col("_offset").alias("etl_offset"),
         replayed.placed("_offset", table.replays).alias("etl_order"),
         replayed.is_replayed(table.replays).alias("etl_replayed"),
-        deleted.alias("etl_deleted"),
+        (F.lit(False) if deleted is None else deleted).alias("etl_deleted"),
         F.when(marked != "", F.concat(F.lit(","), marked, F.lit(","))).alias("etl_unchanged"),
     )
 
@@ -220,6 +153,14 @@ def unfit(table: Table, deletions: bool) -> Column:
         zero = _has_zero(column, _text(column, table, deletions))
         if zero is not None:
             reason = reason.when(zero, _reason("zero_byte", f"{column.name} has the character U+0000"))
+        if column.staging_type == "text":
+            text = _without_mark(column, table, _text(column, table, deletions))
+            if column.length is not None:
+                message = f"{column.name}: value too long for type {column.sized}"
+                reason = reason.when((F.char_length(text) > column.length) & ~deleted, _reason("value", message))
+            if column.reads_times:
+                message = f"{column.name} is a time of the writing: now, today, tomorrow or yesterday"
+                reason = reason.when(F.rlike(text, F.lit(_RELATIVE)) & ~deleted, _reason("value", message))
         day = _day(column, _value(column, table, deletions))
         if day is not None:
             beyond = ~day.between(_DAYS_MIN, _DAYS_MAX) | day.between(*_LACKING)
@@ -229,7 +170,7 @@ def unfit(table: Table, deletions: bool) -> Column:
         message = f"it was replayed, and without the columns {', '.join(replayed.PLACE)} it may replace a later row"
         unordered = reduce(or_, (F.col(name).isNull() for name in table.order_by), F.lit(not table.order_by))
         reason = reason.when(replayed.is_replayed(True) & unordered, _reason("replayed", message))
-    sizes = [F.octet_length(_text(column, table, deletions)) for column in table.columns if column.is_long_key(table)]
+    sizes = [F.octet_length(_text(column, table, deletions)) for column in table.columns if _is_long_key(column, table)]
     if sizes:
         limit = _INDEX_ENTRY_BYTES - _BYTES_OF_A_KEY * len(table.keys)
         message = f"the keys ({', '.join(table.keys)}) have more than {limit} bytes"
@@ -241,10 +182,22 @@ def _has_zero(column: TableColumn, text: Column) -> Column | None:
     """Return whether a text has U+0000, which `jsonb` holds in no form; None for a column that holds every value."""
     if not column.nested:
         return F.contains(text, F.lit("\0")) if column.staging_type == "text" else None
-    if column.type != "jsonb":
+    if column.base != "jsonb":
         return None
     escape = "\\u0000"  # of U+0000; with one more backslash before it, of a backslash
     return F.contains(text, F.lit(escape)) & F.rlike(text, F.lit(r"(^|[^\\])(\\\\)*\\u0000"))
+
+
+def _is_long_key(column: TableColumn, table: Table) -> bool:
+    """Return whether the column is a key whose values may have thousands of bytes."""
+    return column.name in table.keys and (column.nested or isinstance(column.kind, StringType | BinaryType))
+
+
+def _without_mark(column: TableColumn, table: Table, text: Column) -> Column:
+    """Return a text, null for Debezium's mark of an unchanged value, which is not stored."""
+    if not table.keys or not column.may_be_unchanged([*table.keys, *table.order_by]):
+        return text
+    return F.when(~unchanged.marked(F.col(column.name), column.kind), text)
 
 
 def _day(column: TableColumn, value: Column) -> Column | None:
@@ -275,43 +228,38 @@ def _value(column: TableColumn, table: Table, deletions: bool) -> Column:
 
 def _text(column: TableColumn, table: Table, deletions: bool) -> Column:
     value = _value(column, table, deletions)
-    return F.to_json(value, TIMES) if column.nested else value
+    if column.nested:
+        return F.to_json(value, TIMES)
+    return value.cast("string") if isinstance(column.kind, TimestampNTZType) else value
 
 
-def _staged_value(column: TableColumn, table: Table, deletions: bool) -> Column:
-    return _text(column, table, deletions) if column.nested else _value(column, table, deletions)
+def _staged_value(column: TableColumn, table: Table, deleted: Column | None) -> Column:
+    """Return a value as it is staged. PostgreSQL would read what a deletion has beside its keys."""
+    value = _text(column, table, deleted is not None)
+    if deleted is None or column.name in (*table.keys, *table.order_by, *replayed.PLACE):
+        return value
+    return F.when(~deleted, value)
 
 
 def _reason(rule: str, message: str) -> Column:
     return F.struct(F.lit(rule).alias("rule"), F.lit(message).alias("message"))
 
 
-def _fitting(kind: DataType) -> tuple[str, ...]:
-    if isinstance(kind, DecimalType):
-        return (f"numeric({kind.precision},{kind.scale})", "numeric")
-    return _FITTING.get(type(kind), _NESTED)
-
-
 def _created(name: str, config: PostgresSinkConfig, schema: StructType) -> str:
-    columns = [f"{quoted(field.name)} {_new_type(field.dataType)}" for field in schema]
+    columns = [f"{quoted(field.name)} {new_type(field.dataType)}" for field in schema]
     if config.mode == "upsert":
         columns.append(f"PRIMARY KEY ({', '.join(map(quoted, config.keys))})")
     return f"CREATE TABLE {name} ({', '.join(columns)})"
-
-
-def _new_type(kind: DataType) -> str:
-    return _fitting(kind)[0]
 
 
 def check_columns(table: str, rows: StructType) -> None:
     """Raise ConfigError for columns of rows that no table of PostgreSQL takes, by their name or their type."""
     for field in rows:
         _check_name(table, field.name)
-        if type(field.dataType) not in _FITTING and not isinstance(field.dataType, _AS_JSON):
-            raise ConfigError(
-                f"sink {table}: the column {field.name} is {field.dataType.simpleString()}, which PostgreSQL cannot"
-                " take: cast it to a string, a number or TIMESTAMP"
-            )
+        try:
+            new_type(field.dataType)
+        except ConfigError as error:
+            raise ConfigError(f"sink {table}: the column {field.name} is {error}") from None
 
 
 def _check_name(table: str, name: str) -> None:
@@ -319,12 +267,3 @@ def _check_name(table: str, name: str) -> None:
         raise ConfigError(f"sink {table}: the column {name} has a name of the staging table's own columns")
     if len(name) > NAME_MAX:  # names are ASCII
         raise ConfigError(f"sink {table}: the column {name} is longer than the {NAME_MAX} bytes that PostgreSQL keeps")
-
-
-def _check_type(table: str, name: str, kind: DataType, type_: str) -> None:
-    allowed = _fitting(kind)
-    if type_ not in allowed:
-        raise ConfigError(
-            f"sink {table}: the column {name} is {type_}, and rows have {kind.simpleString()}: it must be"
-            f" {' or '.join(allowed)}"
-        )
