@@ -157,6 +157,21 @@ def test_the_original_value_and_a_row_that_does_not_fit(spark, broker, tmp_path)
     assert error["message"] == f"the record is larger than topic {topic} takes"
 
 
+def test_options_of_a_sinks_client_reach_its_producers(spark, broker, tmp_path):
+    """A batch of zeros is stored in a hundredth of its bytes; a record that is larger than a request does not fit."""
+    topic = "clean-" + uuid4().hex
+    client = {"compression.type": "zstd", "max.request.size": 200_000, "linger.ms": 5}
+    etl = Etl(spark, broker, tmp_path, sinks=[{"type": "kafka", "topic": topic, "client": client}])
+    etl.produce({"id": 1, "name": "0" * 190_000}, {"id": 2, "name": "0" * 200_000})
+    outputs, good, _ = etl.batch()
+    assert outputs.rows[0].write(good, place(0), None) == 1
+    assert [json.loads(each.value())["id"] for each in etl.read(topic)] == [1]
+    (letter,) = etl.read(etl.letters)
+    assert dict(letter.headers())["__etl.errors.rule"] == b"too_large"
+    (segment,) = (broker.data_dir / f"{topic}-0").glob("*.log")
+    assert 0 < segment.stat().st_size < 2_000
+
+
 def test_a_row_without_a_key_does_not_fit_a_compacted_topic(spark, broker, tmp_path):
     topic = "latest-" + uuid4().hex
     etl = Etl(spark, broker, tmp_path, sinks=[{"type": "kafka", "topic": topic}])

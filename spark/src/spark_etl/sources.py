@@ -68,6 +68,7 @@ def options(bootstrap_servers: str, source: Source, kafka: KafkaOptions) -> dict
     """Return the connector's options for a pipeline's source. They hold secrets: never print them."""
     chosen = {
         **Cluster(bootstrap_servers, kafka.properties).reading(),
+        **source.client.connector(),
         "kafka.isolation.level": source.isolation,
         "failOnDataLoss": str(source.on_data_loss == "fail").lower(),
         "includeHeaders": "true",

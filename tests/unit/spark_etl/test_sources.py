@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 from pydantic import ValidationError
-from spark_etl.config import KafkaOptions, Source
+from spark_etl.config import KafkaOptions, KafkaSinkConfig, Source
 from spark_etl.sources import options
 
 pytestmark = pytest.mark.etl
@@ -53,6 +53,38 @@ FIRST = {"subscribe": "a", "startingOffsets": "earliest"}
 )
 def test_options(section, expected):
     assert options("h:1", Source.model_validate(section), KafkaOptions({})) == {**ALWAYS, **expected}
+
+
+def test_options_of_the_client_are_passed_on():
+    client = {"fetch.max.bytes": "1048576", "client.rack": "a"}
+    found = options("h:1", Source.model_validate({"topics": ["a"], "client": client}), KafkaOptions({}))
+    assert found == {**ALWAYS, **FIRST, "kafka.fetch.max.bytes": "1048576", "kafka.client.rack": "a"}
+
+
+@pytest.mark.parametrize(
+    ("model", "given", "reason"),
+    [
+        (Source, {"group.id": "mine"}, "group.id: not among client.rack, connections.max.idle.ms, "),
+        (Source, {"interceptor.classes": "org.Evil"}, "interceptor.classes: not among "),
+        (Source, {"compression.type": "zstd"}, "compression.type: not among "),
+        (Source, {"fetch.max.wait.ms": 500}, "fetch.max.wait.ms: not among "),
+        (Source, {"max.poll.records": 0}, "max.poll.records: a number from 1 to 1000000 is needed"),
+        (Source, {"max.poll.records": True}, "max.poll.records: a number from 1 to 1000000 is needed"),
+        (Source, {"max.poll.records": "x"}, "max.poll.records: a number from 1 to 1000000 is needed"),
+        (Source, {"client.rack": 7}, "client.rack: a text of at most 255 characters is needed"),
+        (Source, ["client.rack"], "must be a mapping of client options"),
+        (KafkaSinkConfig, {"compression.type": "brotli"}, "compression.type: one of none, gzip, snappy, lz4, zstd is"),
+        (KafkaSinkConfig, {"acks": "0"}, "acks: not among "),
+        (KafkaSinkConfig, {"enable.idempotence": "false"}, "enable.idempotence: not among "),
+        (KafkaSinkConfig, {"partitioner.class": "org.Evil"}, "partitioner.class: not among "),
+        (KafkaSinkConfig, {"delivery.timeout.ms": 20_000}, "delivery.timeout.ms (20000) must be at least request."),
+    ],
+)
+def test_options_of_clients_that_are_refused(model, given, reason):
+    needed = {"topics": ["a"]} if model is Source else {"type": "kafka", "topic": "t"}
+    with pytest.raises(ValidationError) as refused:
+        model.model_validate({**needed, "client": given})
+    assert reason in str(refused.value)
 
 
 def test_security_options_are_passed_on():

@@ -4,6 +4,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, SecretStr, model_validator
 
+from spark_etl.config.clients import ProducerOptions
 from spark_etl.config.model import AnyColumn, Column, Duration, Expression, Location, Section, Topic
 
 
@@ -52,6 +53,7 @@ class KafkaSinkConfig(Section):
     columns: list[AnyColumn] = Field(default=[])
     mode: Literal["update", "append"] = "update"
     aggregate: Aggregate | None = None
+    client: ProducerOptions = ProducerOptions({})
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

@@ -6,6 +6,7 @@ source:
   isolation: read_committed
   min_partitions: 8                 # tasks of a batch, at least
   max_offsets_per_trigger: 50000
+  client: {request.timeout.ms: 60000}
 kafka: {security.protocol: SASL_SSL, sasl.mechanism: SCRAM-SHA-512, sasl.jaas.config: "${JAAS}"}
 """
 
@@ -17,6 +18,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, RootModel, SecretStr, field_validator, model_validator
 
+from spark_etl.config.clients import ConsumerOptions
 from spark_etl.config.model import Section, Topic
 
 Partition = Annotated[int, Field(ge=0, le=2**31 - 1)]
@@ -71,6 +73,7 @@ class Source(Section):
     max_bytes_per_trigger: int | None = Field(default=None, ge=1)
     on_topic_change: Literal["fail", "restart"] = "fail"
     on_data_loss: Literal["fail", "continue"] = "fail"
+    client: ConsumerOptions = ConsumerOptions({})
 
     @field_validator("pattern")
     @classmethod

@@ -34,7 +34,7 @@ class KafkaRows:
     def __init__(
         self, session: SparkSession, cluster: Cluster, config: KafkaSinkConfig, pipeline: str, letters: DeadLetters
     ) -> None:
-        self._writer = TopicWriter(session, cluster, config.topic, _IDENTITY)
+        self._writer = TopicWriter(session, cluster, config.topic, _IDENTITY, config.client)
         self._config = config
         self._pipeline = pipeline
         self._letters = letters

@@ -21,7 +21,7 @@ class SummaryTopic:
     """The topic of one summary of a pipeline."""
 
     def __init__(self, session: SparkSession, cluster: Cluster, config: KafkaSinkConfig, pipeline: str) -> None:
-        self._writer = TopicWriter(session, cluster, config.topic, _IDENTITY)
+        self._writer = TopicWriter(session, cluster, config.topic, _IDENTITY, config.client)
         self._config = config
         self._pipeline = pipeline
 

@@ -18,6 +18,7 @@ from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from spark_etl.cluster import Cluster
+from spark_etl.config.clients import ProducerOptions
 from spark_etl.errors import OutputError
 from spark_etl.kafka_admin import Offsets
 from spark_etl.ranges import OffsetRanges, Ranges, condition, outside
@@ -53,12 +54,20 @@ class LookBack:
 class TopicWriter:
     """A writer of one topic. `check` must have run before `write`."""
 
-    def __init__(self, session: SparkSession, cluster: Cluster, topic: str, identity: Identity) -> None:
+    def __init__(
+        self,
+        session: SparkSession,
+        cluster: Cluster,
+        topic: str,
+        identity: Identity,
+        client: ProducerOptions | None = None,
+    ) -> None:
+        self._client = client if client is not None else ProducerOptions({})
         self._session = session
         self._cluster = cluster
         self.topic = topic
         self._identity = identity
-        self._request_bytes = int(cluster.options.get("max.request.size", REQUEST_BYTES_DEFAULT))
+        self._request_bytes = int(self._client.properties.get("max.request.size", REQUEST_BYTES_DEFAULT))
         self.record_bytes_max = self._request_bytes
         self.compacted = False  # whether it takes no record without a key
         self.look_back: LookBack | None = None  # instead of a time
@@ -74,7 +83,7 @@ class TopicWriter:
             self.compacted = "compact" in admin.topic_setting(self.topic, "cleanup.policy").split(",")
         if allowed < MESSAGE_BYTES_MIN:
             raise OutputError(f"topic {self.topic}: max.message.bytes is {allowed}, less than {MESSAGE_BYTES_MIN}")
-        if "max.request.size" not in self._cluster.options:
+        if "max.request.size" not in self._client.properties:
             self._request_bytes = min(max(allowed, REQUEST_BYTES_DEFAULT), REQUEST_BYTES_MAX)
         self.record_bytes_max = min(allowed, self._request_bytes)
 
@@ -84,6 +93,7 @@ class TopicWriter:
         writer = (
             rows.write.format("kafka")
             .options(**self._cluster.connector())
+            .options(**self._client.connector())
             .option("kafka.acks", "all")
             .option("kafka.max.request.size", str(self._request_bytes))
             .option("topic", self.topic)

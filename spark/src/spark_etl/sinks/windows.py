@@ -35,7 +35,7 @@ class WindowTopic:
     def __init__(
         self, session: SparkSession, cluster: Cluster, config: KafkaSinkConfig, pipeline: str, event_time: EventTime
     ) -> None:
-        self._writer = TopicWriter(session, cluster, config.topic, _IDENTITY)
+        self._writer = TopicWriter(session, cluster, config.topic, _IDENTITY, config.client)
         self._config = config
         self._pipeline = pipeline
         self._event_time = event_time
