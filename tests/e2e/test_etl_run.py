@@ -212,7 +212,7 @@ def test_a_table_that_is_gone_is_refused(etl: Etl) -> None:
         etl.run()
 
 
-def test_a_broken_rule_that_fails_and_a_share_of_refused_records(etl: Etl) -> None:
+def test_a_broken_rule_that_fails_and_a_share_of_refused_records(etl: Etl, caplog: pytest.LogCaptureFixture) -> None:
     etl.produce(1, 2, 3, "broken")
     fail = "rules: [{name: small, expr: id < 3, on_violation: fail}]"
     with pytest.raises(RuleError, match=r"^1 records break the rule small: id < 3$"):
@@ -221,8 +221,13 @@ def test_a_broken_rule_that_fails_and_a_share_of_refused_records(etl: Etl) -> No
         etl.run(sections="max_refused: 20%")
     assert etl.ids() == []
     assert etl.read(etl.letters) == []
-    assert etl.run(sections="max_refused: 25%") == Totals(batches=1, rows_in=4, rows_out=3, rows_dlq=1)
+    shares = "max_refused: 25%\nwarn_refused: 24%"
+    assert etl.run(sections=shares) == Totals(batches=1, rows_in=4, rows_out=3, rows_dlq=1)
     assert etl.ids() == [1, 2, 3]
+    etl.produce(4, 5, 6, 7)
+    etl.run(sections=shares)
+    warnings = [each.fields for each in caplog.records if each.getMessage() == "many records refused"]
+    assert warnings == [{"batch": 0, "share": 0.25, "refused": {"decode.json": 1}}]
 
 
 def test_a_refused_record_that_is_late_is_a_letter(etl: Etl) -> None:

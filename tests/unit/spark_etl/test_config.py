@@ -209,6 +209,15 @@ def test_words_of_yaml_stay_texts_and_a_share_is_exact(tmp_path):
     assert config.max_refused == 7 / 1_000
 
 
+def test_a_warning_comes_before_the_end(tmp_path):
+    both = {"max_refused": "5%", "warn_refused": "5%"}
+    assert refusal(tmp_path, {**document(), **both}).endswith(
+        ": warn_refused: must be less than max_refused, which ends the run"
+    )
+    config = load(write(tmp_path, {**document(), **both, "warn_refused": "4.9%"}), {}).config
+    assert (config.warn_refused, config.max_refused) == (0.049, 0.05)
+
+
 def test_a_file_of_no_text_is_refused_in_one_line(tmp_path):
     reason = refusal(tmp_path, "name: a\0b")
     assert "not YAML: unacceptable character #x0000" in reason

@@ -36,6 +36,7 @@ class PipelineConfig(Section):
     derive: dict[Column, Expression] = Field(default={})
     rules: list[Rule] = Field(default=[], max_length=RULES_MAX)
     max_refused: Share | None = None
+    warn_refused: Share | None = None
     dedupe: Dedupe | None = None
     transform: list[Statement] = Field(default=[], max_length=20)
     sinks: list[SinkConfig] = Field(min_length=1, max_length=20)
@@ -93,6 +94,8 @@ def faults(config: PipelineConfig) -> Iterator[Fault]:
     for number, table in enumerate(tables):
         if table is not None and table in tables[:number]:
             yield ("sinks", number, "table"), "two sinks write the same table"
+    if config.max_refused is not None and config.warn_refused is not None and config.warn_refused >= config.max_refused:
+        yield ("warn_refused",), "must be less than max_refused, which ends the run"
     yield from _topic_faults(config)
     yield from _event_time_faults(config)
     if config.decode.null_value == "delete":

@@ -438,6 +438,9 @@ class Run:
             refused=labelled(refused),
             seconds=round(written.seconds, 3),
         )
+        allowed, share = self._config.warn_refused, sum(refused.values()) / max(counts.rows, 1)
+        if allowed is not None and share > allowed:
+            self._log.warning("many records refused", batch=batch, share=round(share, 6), refused=labelled(refused))
 
     def _publish(self, end: Offsets) -> None:
         """Commit a batch's end offsets to the group, for tools that show lag. The checkpoint remains the truth."""
