@@ -202,7 +202,10 @@ class Windows:
         """Write records (id, name, minute) and run the query over them; return the number of late ones."""
         etl = self.etl
         etl.produce(
-            *({"id": each, "name": name, "at": f"2026-01-31T12:{minute:02}:00Z"} for each, name, minute in records)
+            *(
+                {"id": each, "name": name, "at": f"2026-01-31T{12 + minute // 60}:{minute % 60:02}:00Z"}
+                for each, name, minute in records
+            )
         )
         config = etl.pipeline.config
         options = sources.options(etl.cluster.bootstrap_servers, config.source, config.kafka)
@@ -248,6 +251,17 @@ def test_windows_that_are_written_once(spark, broker, tmp_path):
         ("a", "12:00-12:02", 2),
         ("a", "12:01-12:03", 1),
     ]
+
+
+def test_days_of_a_time_zone_are_ended_by_the_watermark(spark, broker, tmp_path):
+    """In Kathmandu a day begins at 18:15 UTC. The watermark of 18:19 ends the one before, and nothing else."""
+    aggregate = {"window": "1 day", "timezone": "Asia/Kathmandu", "group_by": ["name"], "select": {"n": "count(*)"}}
+    days = Windows(spark, broker, tmp_path, aggregate=aggregate, mode="append")
+    days.run((1, "a", 374), (2, "a", 375), (3, "b", 380))
+    (record,) = days.etl.read(days.topic)
+    assert headers(record)["__etl.window"] == "2026-01-30T18:15:00.000Z/2026-01-31T18:15:00.000Z"
+    assert json.loads(record.value())["n"] == 1
+    assert days.run((4, "a", 374)) == 1
 
 
 def test_letters_come_back_into_the_sinks_once(spark, broker, tmp_path):

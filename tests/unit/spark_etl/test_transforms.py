@@ -11,11 +11,14 @@ import pytest
 
 pytestmark = pytest.mark.etl
 
+from pydantic import ValidationError  # noqa: E402
 from pyspark.sql import Row, SparkSession  # noqa: E402
-from spark_etl.config import Pipeline, load  # noqa: E402
+from spark_etl.config import Aggregate, EventTime, KafkaSinkConfig, Pipeline, load  # noqa: E402
+from spark_etl.errors import ConfigError  # noqa: E402
 from spark_etl.judgement import plan  # noqa: E402
 from spark_etl.sinks.dead_letters import letters  # noqa: E402
 from spark_etl.sinks.summaries import summary  # noqa: E402
+from spark_etl.sinks.windows import windowed  # noqa: E402
 from support.kafka_frames import AT, frame  # noqa: E402
 
 GOOD = {"id": 7, "name": "seven", "price": None, "day": "2026-01-31", "at": "2026-01-31T11:00:00Z"}
@@ -301,3 +304,41 @@ def test_signals_to_all_processes_leave_python_workers_alone(spark):
 
     assert spark.range(1).mapInArrow(signalled, "id BIGINT").count() == 1
     assert spark.range(1).mapInArrow(signalled, "id BIGINT").count() == 1
+
+
+@pytest.mark.parametrize(
+    ("zone", "length", "at", "start", "end"),
+    [
+        ("Europe/Brussels", "1 day", "2026-03-28T23:00:00Z", "2026-03-28T23:00", "2026-03-29T22:00"),
+        ("Europe/Brussels", "1 day", "2026-10-25T22:59:59Z", "2026-10-24T22:00", "2026-10-25T23:00"),
+        ("Europe/Brussels", "1 day", "2026-10-25T23:00:00Z", "2026-10-25T23:00", "2026-10-26T23:00"),
+        ("Asia/Beirut", "1 day", "2026-03-28T22:00:00Z", "2026-03-28T22:00", "2026-03-29T21:00"),
+        ("America/St_Johns", "1 day", "1969-12-31T03:30:00Z", "1969-12-31T03:30", "1970-01-01T03:30"),
+        ("Etc/UTC", "7 days", "2026-01-31T12:00:00Z", "2026-01-29T00:00", "2026-02-05T00:00"),
+    ],
+)
+def test_days_of_a_time_zone(session, zone, length, at, start, end):
+    """Where clocks change, a day has 23 or 25 hours. At Beirut's last one in March, there is no midnight."""
+    aggregate = {"window": length, "timezone": zone, "select": {"n": "count(*)"}}
+    sink = KafkaSinkConfig.model_validate({"type": "kafka", "topic": "t", "aggregate": aggregate})
+    rows = session.sql(f"SELECT timestamp'{at}' AS at UNION ALL SELECT NULL")
+    times = [
+        "date_format(window_start, \"yyyy-MM-dd'T'HH:mm\")",
+        "date_format(window_end, \"yyyy-MM-dd'T'HH:mm\")",
+        "n",
+    ]
+    found = windowed(rows, sink, EventTime(field="at", watermark="1 minute")).selectExpr(*times).collect()
+    assert list(map(tuple, found)) == [(start, end, 1)]
+
+
+@pytest.mark.parametrize("more", [{"window": "1 hour"}, {"slide": "1 day", "window": "2 days"}, {"group_by": ["id"]}])
+def test_a_time_zone_is_for_whole_days(more):
+    with pytest.raises(ValidationError, match="timezone needs a window of whole days, without slide"):
+        Aggregate.model_validate({"timezone": "Europe/Brussels", "select": {"n": "count(*)"}, **more})
+
+
+def test_a_zone_that_is_none_is_refused(session):
+    aggregate = {"window": "1 day", "timezone": "Europe/Bruxelles", "select": {"n": "count(*)"}}
+    sink = KafkaSinkConfig.model_validate({"type": "kafka", "topic": "t", "aggregate": aggregate})
+    with pytest.raises(ConfigError, match=r"^timezone: there is no zone Europe/Bruxelles$"):
+        windowed(session.sql("SELECT now() AS at"), sink, EventTime(field="at", watermark="1 minute"))

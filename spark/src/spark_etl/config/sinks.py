@@ -5,7 +5,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, SecretStr, model_validator
 
 from spark_etl.config.clients import ProducerOptions
-from spark_etl.config.model import AnyColumn, Column, Duration, Expression, Location, Section, Topic
+from spark_etl.config.model import AnyColumn, Column, Duration, Expression, Location, Section, Topic, seconds
 
 
 class DeltaSinkConfig(Section):
@@ -33,9 +33,13 @@ class Aggregate(Section):
     select: dict[Column, Expression] = Field(min_length=1)
     window: Duration | None = None
     slide: Duration | None = None
+    timezone: str | None = Field(default=None, pattern=r"^[A-Za-z][A-Za-z0-9_+/-]{0,63}$")
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
+        whole = self.window is not None and seconds(self.window) % 86_400 == 0 and self.slide is None
+        if self.timezone is not None and not whole:
+            raise ValueError("timezone needs a window of whole days, without slide")
         if not self.group_by and self.window is None:
             raise ValueError("group_by or window is needed")
         if self.slide is not None and self.window is None:

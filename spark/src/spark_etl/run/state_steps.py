@@ -29,7 +29,7 @@ def check(pipeline: Pipeline, checkpoint: Checkpoint) -> None:
             )
         for number, (topic, aggregate) in windows.items():
             folder = window_location(checkpoint, topic)
-            changed = kept["windows"].get(topic, aggregate) != aggregate
+            changed = _given(kept["windows"].get(topic, aggregate)) != _given(aggregate)
             if changed and checkpoint.beside(folder).last_planned() is not None:
                 raise pipeline.fault(
                     ("sinks", number, "aggregate"),
@@ -55,3 +55,8 @@ def _windows(pipeline: Pipeline) -> dict[int, tuple[str, dict[str, Any]]]:
         for number, sink in enumerate(pipeline.config.sinks)
         if isinstance(sink, KafkaSinkConfig) and sink.aggregate is not None and sink.aggregate.window is not None
     }
+
+
+def _given(aggregate: dict[str, Any]) -> dict[str, Any]:
+    """Return the options that are set: a later build may know more of them."""
+    return {name: value for name, value in aggregate.items() if value is not None}

@@ -13,13 +13,14 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming.query import StreamingQuery
 
 from spark_etl.cluster import Cluster
 from spark_etl.config import EventTime, KafkaSinkConfig
 from spark_etl.run.batches import Batches, BatchPlace
+from spark_etl.sinks import local_days
 from spark_etl.sinks.aggregates import KEEP_NULLS, PIPELINE_HEADER, VERSION_HEADER, records, selected
 from spark_etl.sinks.topics import Identity, TopicWriter
 
@@ -96,7 +97,11 @@ def windowed(good: DataFrame, config: KafkaSinkConfig, event_time: EventTime) ->
     assert aggregate is not None
     assert aggregate.window is not None
     field = event_time.field
-    window = F.window(field, aggregate.window, aggregate.slide or aggregate.window)
+    window: Column | str = "window"
+    if aggregate.timezone is not None:
+        good = local_days.with_windows(good, field, aggregate)
+    else:
+        window = F.window(field, aggregate.window, aggregate.slide or aggregate.window)
     groups = good.groupBy(window, *aggregate.group_by).agg(*selected(aggregate.select))
     return groups.select(
         F.col("window.start").alias("window_start"),
