@@ -139,3 +139,12 @@ def test_a_type_that_no_value_fits_is_refused_at_start(case, postgres, kind, col
     postgres.run(f"CREATE TABLE {case.table} (c {column})")
     with pytest.raises(ConfigError, match=f"the column c is {column}.*, and rows have {kind}, which never fits: "):
         case.sink(case.frame(f"c {kind}")).check()
+
+
+def test_a_row_of_several_that_a_record_makes_is_refused_alone(case, postgres):
+    postgres.run(f"CREATE TABLE {case.table} (id bigint, sku varchar(2), n int CHECK (n > 0))")
+    rows = case.frame("id bigint, sku string, n bigint", (1, "a", 1), (1, "abc", 2), (1, "c", 0), (1, "d", 4))
+    of_one = rows.withColumns({"_index": F.col("_offset").cast("int"), "_offset": F.lit(7)})
+    assert case.write(of_one) == 2
+    assert case.stored("sku, n") == [("a", "1"), ("d", "4")]
+    assert sorted((offset, rule) for offset, rule, _ in case.letters.written) == [(7, "constraint"), (7, "value")]

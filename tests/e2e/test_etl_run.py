@@ -230,6 +230,14 @@ def test_a_broken_rule_that_fails_and_a_share_of_refused_records(etl: Etl, caplo
     assert warnings == [{"batch": 0, "share": 0.25, "refused": {"decode.json": 1}}]
 
 
+def test_a_record_becomes_several_rows(etl: Etl) -> None:
+    sections = 'derive: {parts: "sequence(1, id)"}\nexplode: {column: parts, select: {part: item}}'
+    etl.produce(1, 2, 3)
+    assert etl.run(sections=sections) == Totals(batches=1, rows_in=3, rows_out=3)
+    assert etl.ids() == [1, 2, 2, 3, 3, 3]
+    assert etl.metadata()["exploded"] == 6
+
+
 def test_a_refused_record_that_is_late_is_a_letter(etl: Etl) -> None:
     """dedupe drops late records; a refused one has no event time."""
     given = {

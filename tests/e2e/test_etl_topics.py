@@ -172,6 +172,24 @@ def test_options_of_a_sinks_client_reach_its_producers(spark, broker, tmp_path):
     assert 0 < segment.stat().st_size < 2_000
 
 
+def test_rows_of_one_record_come_once_each(spark, broker, tmp_path):
+    """A driver died between them. The letter of a row that does not fit stays: the topic has the record's others."""
+    topic = "parts-" + uuid4().hex
+    sink = {"type": "kafka", "topic": topic, "columns": ["part"], "client": {"max.request.size": 9_000}}
+    explode = {"column": "parts", "select": {"part": "repeat('x', item)"}}
+    etl = Etl(spark, broker, tmp_path, sinks=[sink], derive={"parts": "array(1, 10000, 2)"}, explode=explode)
+    etl.produce({"id": 1})
+    outputs, good, _ = etl.batch()
+    (sink,) = outputs.rows
+    assert sink.write(good.where("_index = 0"), place(0), None) == 0
+    assert sink.write(good, place(0), LONG_AGO) == 1
+    assert [json.loads(each.value())["part"] for each in etl.read(topic)] == ["x", "xx"]
+    assert [headers(each)["__etl.source.index"] for each in etl.read(topic)] == ["0", "2"]
+    (letter,) = etl.read(etl.letters)
+    assert headers(letter)["__etl.errors.index"] == "1"
+    assert etl.replay()["letters"] == 0
+
+
 def test_a_row_without_a_key_does_not_fit_a_compacted_topic(spark, broker, tmp_path):
     topic = "latest-" + uuid4().hex
     etl = Etl(spark, broker, tmp_path, sinks=[{"type": "kafka", "topic": topic}])

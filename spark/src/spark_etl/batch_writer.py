@@ -147,8 +147,8 @@ class BatchWriter:
 
         def accept(rows: int) -> Mapping[str, Any]:
             counts, identity = self._counted(outcome.get, place, end)
-            if rows != counts.good:
-                raise AccountingError(f"batch {place.batch_id}: {counts.good} good rows, {rows} written")
+            if rows != counts.written:
+                raise AccountingError(f"batch {place.batch_id}: {counts.written} good rows, {rows} written")
             found.append(counts)
             self._noted = str(outcome.get[refusals.NAME] or "")
             return self._metadata(place, counts, end, identity)
@@ -191,6 +191,7 @@ class BatchWriter:
             "rows_out": counts.good,
             "refused": labelled(counts.refused),
             "dropped": labelled(counts.dropped),
+            **({} if counts.exploded is None else {"exploded": counts.exploded}),
         }
 
     def _position(self, place: BatchPlace, end: Offsets, identity: Identity) -> Mapping[str, Any]:

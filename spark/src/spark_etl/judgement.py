@@ -7,10 +7,11 @@ Columns of the frame:
 - `_key _topic _partition _offset _timestamp`: the key as decode.key says, and the record's place;
 - `_raw_key _raw_value _raw_headers`: the record itself, null for good rows that no sink writes as they came;
 - `_error`: STRUCT<stage, rule, message>, null for good rows;
+- `_rows`, with `explode`: the rows of a good record (transform/explode.py); `good` makes rows of them;
 - `_noted`, if a rule has `on_violation: keep`: a bit for each of these rules that the row breaks.
 
-Steps, in this order: decode, join, derive, rules, dedupe, statements, partition check. Run, validate, test and backfill
-all use `plan`.
+Steps, in this order: decode, join, derive, rules, dedupe, statements, partition check, explode. Run, validate, test and
+backfill all use `plan`.
 """
 
 import hashlib
@@ -25,7 +26,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import ArrayType, BinaryType, MapType, StringType, StructType, TimestampType, VariantType
 
 from spark_etl import replayed
-from spark_etl.config import Pipeline, Rule
+from spark_etl.config import Explode, Pipeline, Rule
 from spark_etl.config.model import seconds
 from spark_etl.config.pipeline_file import Place
 from spark_etl.decode import RAW, SOURCE_COLUMNS, Decoded, decode
@@ -34,7 +35,7 @@ from spark_etl.decode.faults import barrier, fault
 from spark_etl.errors import ConfigError
 from spark_etl.lake import changes
 from spark_etl.letters.reasons import reason
-from spark_etl.transform import dedupe, folders, joins, statements
+from spark_etl.transform import dedupe, explode, folders, joins, statements
 from spark_etl.transform.table_files import TableFiles
 
 Check = tuple[str, str]  # stage and rule
@@ -52,6 +53,12 @@ class Counts:
     refused: Mapping[Check, int]  # dead letters
     dropped: Mapping[Check, int]
     kept: Mapping[Check, int]  # good rows that break a rule with `on_violation: keep`
+    exploded: int | None = None  # rows that `explode` makes of the good ones
+
+    @property
+    def written(self) -> int:
+        """The number of rows that a sink gets."""
+        return self.good if self.exploded is None else self.exploded
 
     @property
     def balanced(self) -> bool:
@@ -73,6 +80,7 @@ class Judged:
     notes: tuple[Check, ...]  # every rule that keeps a row, in the order of the bits of `_noted`
     file: str = ""  # digest of the sections of the pipeline file that the plan is made of
     tables: tuple[TableFiles, ...] = ()  # files of the joined tables that each batch of a stream reads
+    exploded: bool = False  # whether good rows are made of `_rows`
 
     def check_tables(self) -> None:
         """Raise TableError if a batch may have read a part of a joined table. Ask after its first job."""
@@ -91,7 +99,9 @@ class Judged:
             F.count_if(error.isNull() & (F.getbit("_noted", F.lit(bit)) == 1)).alias(f"{stage}.{rule}")
             for bit, (stage, rule) in enumerate(self.notes)
         ]
-        return [F.count(F.lit(1)).alias("rows"), F.count_if(error.isNull()).alias("good"), *found, *noted]
+        rows = F.sum(F.when(error.isNull(), F.size(explode.ROWS))).alias(explode.ROWS)
+        made = [rows] if self.exploded else []
+        return [F.count(F.lit(1)).alias("rows"), F.count_if(error.isNull()).alias("good"), *made, *found, *noted]
 
     def counts(self, observed: Mapping[str, Any]) -> Counts:
         """Return the counts that an observation of `counters` found; a check that found nothing is left out."""
@@ -101,11 +111,14 @@ class Judged:
             return {check: count for check, count in found.items() if count}
 
         rows, good = int(observed["rows"]), int(observed["good"])
-        return Counts(rows, good, of(self.checks), of(self.drops), of(self.notes))
+        exploded = int(observed[explode.ROWS] or 0) if self.exploded else None
+        return Counts(rows, good, of(self.checks), of(self.drops), of(self.notes), exploded)
 
     def good(self, batch: DataFrame, *, raw: bool = False) -> DataFrame:
         """Return the good rows of the frame or a batch of it; `raw`: with the raw columns."""
-        return batch.where("_error IS NULL").select(*self.columns, *(RAW if raw else ()))
+        good = batch.where("_error IS NULL")
+        good = explode.exploded(good) if self.exploded else good
+        return good.select(*self.columns, *(RAW if raw else ()))
 
     def refused(self, batch: DataFrame) -> DataFrame:
         """Return the rows of the frame or a batch that become dead letters."""
@@ -150,13 +163,20 @@ class _Planner:
             unknown = [name for name in self._partition_by() if name not in known]
             frame = frame.withColumn("_error", barrier(F.coalesce("_error", *self._partition_faults(unknown, frame))))
         made = data if config.transform else [name for name in data if name not in decoded.columns]
-        frame = self._texts(frame, made)
+        if config.explode is not None:
+            frame, data = self._exploded(frame, data, config.explode)
+            made = [*made, explode.ROWS]
+        frame = self._texts(frame, [name for name in made if name in frame.columns])
         columns = (*data, *(name for name in decoded.marks if name in MARKS), *SOURCE_COLUMNS)
+        columns += (explode.INDEX,) if config.explode is not None else ()
         if "_deleted" in decoded.marks:
             frame = self._keyed(frame, columns)
-        own = [name for name in ("_noted", REFUSED_AT) if name in frame.columns]
-        frame = self._without_raw(frame).select(*columns, *RAW, "_error", *own)
-        return Judged(frame, columns, *self._outcomes(decoded), digest(self._pipeline), tuple(self._tables))
+        own = [name for name in ("_noted", REFUSED_AT, explode.ROWS) if name in frame.columns]
+        of_items = {*config.explode.select, explode.INDEX} if config.explode is not None else set()
+        judged = [name for name in columns if name not in of_items]
+        frame = self._without_raw(frame).select(*judged, *RAW, "_error", *own)
+        files, exploded = tuple(self._tables), config.explode is not None
+        return Judged(frame, columns, *self._outcomes(decoded), digest(self._pipeline), files, exploded)
 
     def _joined(self, frame: DataFrame) -> DataFrame:
         for number, join in enumerate(self._config.join):
@@ -318,6 +338,23 @@ class _Planner:
                 raise self._fault(("transform", number, "sql"), error) from None
         return frame, [name for name in frame.columns if name not in kept]
 
+    def _exploded(self, frame: DataFrame, data: Sequence[str], config: Explode) -> tuple[DataFrame, list[str]]:
+        """Add the rows of each good record, and return the data columns of the rows."""
+        try:
+            explode.check(frame, config, data)
+        except ConfigError as error:
+            raise self._fault(("explode", "column"), error) from None
+        for name in config.select:
+            try:
+                explode.check_item(frame, config, name)
+            except ConfigError as error:
+                raise self._fault(("explode", "select", name), error) from None
+        if config.empty != "keep":
+            empty = F.when(explode.is_empty(config), fault(*explode.EMPTY, F.lit(f"{config.column} has no items")))
+            frame = frame.withColumn("_error", barrier(F.coalesce("_error", empty)))
+        frame = frame.withColumn(explode.ROWS, F.when(~F.expr(self._aside), explode.rows(config)))
+        return frame, [*(name for name in data if name != config.column), *config.select]
+
     def _without_raw(self, frame: DataFrame) -> DataFrame:
         if self._config.keeps_raw:
             return frame
@@ -332,8 +369,10 @@ class _Planner:
             outcome["decode", "null_value"] = "drop"
         outcome |= {("join", join.name): join.unmatched for join in config.join if join.unmatched != "keep"}
         outcome |= {("rules", rule.name): rule.on_violation for rule in config.rules}
-        if config.transform or config.derive or config.join:
+        if config.transform or config.derive or config.join or config.explode is not None:
             outcome[NOT_UTF8] = "dlq"
+        if config.explode is not None and config.explode.empty != "keep":
+            outcome[explode.EMPTY] = config.explode.empty
         outcome |= {("partition", name): "dlq" for name in self._partition_by()}
 
         def having(*wanted: str) -> tuple[Check, ...]:
@@ -350,6 +389,8 @@ class _Planner:
 def digest(pipeline: Pipeline) -> str:
     """Return a digest of the sections of the file that judge records."""
     sections = {"decode", "join", "derive", "rules", "dedupe", "transform"}
+    if pipeline.config.explode is not None:
+        sections.add("explode")
     chosen = pipeline.model_dump_json(include={"config": sections, "schema_": True, "key_schema": True})
     return hashlib.sha256(chosen.encode()).hexdigest()
 

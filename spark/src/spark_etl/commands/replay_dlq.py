@@ -39,7 +39,15 @@ from spark_etl.session import opened
 from spark_etl.settings import EtlSettings
 from spark_etl.sinks import Outputs
 from spark_etl.sinks import opened as outputs_of
-from spark_etl.sinks.dead_letters import ERROR_HEADERS, ERROR_PREFIX, LEFT_OUT_BYTES, REFUSED_BY, SINK, TIMESTAMP_FORMAT
+from spark_etl.sinks.dead_letters import (
+    ERROR_HEADERS,
+    ERROR_PREFIX,
+    ITEM,
+    LEFT_OUT_BYTES,
+    REFUSED_BY,
+    SINK,
+    TIMESTAMP_FORMAT,
+)
 from spark_etl.sinks.rows import MISFIT_STAGE
 from spark_etl.sinks.topics import Identity, LookBack, TopicWriter, header, header_text
 
@@ -172,11 +180,14 @@ class Command:
         if replay.until is not None:
             wanted.append(F.col("timestamp") < F.lit(datetime.fromisoformat(replay.until)))
         by_sink = (F.col("error_stage") == MISFIT_STAGE) & (F.element_at("headers", -1)["key"] == F.lit(REFUSED_BY))
+        of_item = F.coalesce(by_sink & (F.try_element_at("headers", F.lit(-2))["key"] == F.lit(ITEM)), F.lit(False))
         if replay.to == "sinks":
             wanted.append(~by_sink | header_text(REFUSED_BY).isin(self._sinks()))
+            wanted.append(~of_item)  # the sink has the other rows of the record
         for each in wanted:
             named = named.where(each)
-        own = F.lit(len(ERROR_HEADERS)) + F.when(by_sink, F.lit(1)).otherwise(F.lit(0))
+        more = [F.when(each, F.lit(1)).otherwise(F.lit(0)) for each in (by_sink, of_item)]
+        own = sum(more, F.lit(len(ERROR_HEADERS)))
         original = F.slice("headers", F.lit(1), F.size("headers") - own)
         return outside(named, done).select(
             "key",

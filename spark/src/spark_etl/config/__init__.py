@@ -15,7 +15,7 @@ from spark_etl.config.sinks import (
     TableSinkConfig,
 )
 from spark_etl.config.source import KafkaOptions, Source, StartOffsets, StartTimestamp
-from spark_etl.config.transform import Dedupe, Join, Rule, Statement
+from spark_etl.config.transform import Dedupe, Explode, Join, Rule, Statement
 
 __all__ = [
     "Aggregate",
@@ -25,6 +25,7 @@ __all__ = [
     "Dedupe",
     "DeltaSinkConfig",
     "EventTime",
+    "Explode",
     "Join",
     "KafkaOptions",
     "KafkaSinkConfig",

@@ -17,7 +17,7 @@ from spark_etl.config.sinks import (
     TableSinkConfig,
 )
 from spark_etl.config.source import KafkaOptions, Source
-from spark_etl.config.transform import Dedupe, Join, Rule, Statement
+from spark_etl.config.transform import Dedupe, Explode, Join, Rule, Statement
 from spark_etl.errors import ConfigError
 
 RULES_MAX = 60
@@ -39,6 +39,7 @@ class PipelineConfig(Section):
     warn_refused: Share | None = None
     dedupe: Dedupe | None = None
     transform: list[Statement] = Field(default=[], max_length=20)
+    explode: Explode | None = None
     sinks: list[SinkConfig] = Field(min_length=1, max_length=20)
     dead_letter: DeadLetter
     offsets: OffsetsConfig = OffsetsConfig()
@@ -96,12 +97,33 @@ def faults(config: PipelineConfig) -> Iterator[Fault]:
             yield ("sinks", number, "table"), "two sinks write the same table"
     if config.max_refused is not None and config.warn_refused is not None and config.warn_refused >= config.max_refused:
         yield ("warn_refused",), "must be less than max_refused, which ends the run"
+    yield from _explode_faults(config)
     yield from _topic_faults(config)
     yield from _event_time_faults(config)
     if config.decode.null_value == "delete":
         for number, sink in enumerate(config.sinks):
             if getattr(sink, "mode", None) == "append" and not isinstance(sink, KafkaSinkConfig):
                 yield ("sinks", number, "mode"), "decode.null_value: delete needs mode: upsert"
+
+
+def _explode_faults(config: PipelineConfig) -> Iterator[Fault]:
+    if config.explode is None:
+        return
+    if config.decode.null_value == "delete":
+        yield ("explode",), "a deletion (decode.null_value: delete) has no items"
+    for number, sink in enumerate(config.sinks):
+        if getattr(sink, "mode", None) == "upsert":
+            yield ("sinks", number, "mode"), "explode needs mode: append, as the rows of a record have no order"
+        if isinstance(sink, KafkaSinkConfig) and sink.aggregate is not None and sink.aggregate.window is not None:
+            yield (
+                ("sinks", number, "aggregate", "window"),
+                "windows account for records, and explode makes rows of them",
+            )
+        if getattr(sink, "value", None) == "original":
+            yield (
+                ("sinks", number, "value"),
+                "value: original is the whole record, and explode makes several rows of it",
+            )
 
 
 def _topic_faults(config: PipelineConfig) -> Iterator[Fault]:

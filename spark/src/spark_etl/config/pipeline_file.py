@@ -253,13 +253,17 @@ def _check_columns(pipeline: Pipeline, lines: _Lines) -> None:
 
 
 def _used(config: PipelineConfig) -> Iterator[tuple[Place, list[str]]]:
-    """Yield places that name columns. A statement may make more columns: then the plan checks those of sinks."""
+    """Yield places that name columns.
+
+    Statements and `explode` may make more columns: then the plan checks those of sinks.
+    """
     for number, join in enumerate(config.join):
         for column in join.on:
             yield ("join", number, "on", column), [column]
     if config.dedupe is not None:
         yield ("dedupe", "keys"), config.dedupe.keys
-    for number, sink in enumerate(config.sinks if not config.transform else []):
+    more = bool(config.transform) or config.explode is not None
+    for number, sink in enumerate(config.sinks if not more else []):
         if getattr(sink, "envelope", "none") == "none":  # else the plan finds the fields of `after`
             yield ("sinks", number, "partition_by"), getattr(sink, "partition_by", [])
         if isinstance(sink, KafkaSinkConfig) and sink.aggregate is not None:

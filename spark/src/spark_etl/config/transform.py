@@ -1,4 +1,4 @@
-"""The sections between decoding and sinks, in the order in which they run: join, derive, rules, dedupe, transform.
+"""The sections between decoding and sinks, in the order in which they run.
 
 join: [{name: airlines, path: airlines.csv, format: csv, schema: "code STRING, name STRING", on: {carrier: code},
         select: {airline: name}, unmatched: dlq}]
@@ -6,6 +6,7 @@ derive: {day: date_format(placed, 'yyyy-MM-dd')}
 rules: [{name: paid, expr: amount > 0, on_violation: dlq}]
 dedupe: {keys: [order_id], within: 1 hour}
 transform: [{sql: "SELECT *, amount * fx AS eur FROM input WHERE amount > 1"}]
+explode: {column: lines, select: {sku: item.sku, total: item.quantity * item.price}, empty: keep}
 """
 
 from typing import Literal, Self
@@ -48,3 +49,11 @@ class Dedupe(Section):
 
 class Statement(Section):
     sql: Expression
+
+
+class Explode(Section):
+    """An array of each record, whose items become rows."""
+
+    column: Column
+    select: dict[Column, Expression] = Field(min_length=1, max_length=1_000)
+    empty: Literal["keep", "drop", "dlq"] = "keep"

@@ -1,7 +1,8 @@
 """Refused records in the dead-letter topic.
 
 A letter has the record's key, value and headers, and then these headers, all text: `__etl.errors.pipeline .topic
-.partition .offset .timestamp .stage .rule .message`. Those of the stage `sink` also have `.sink`.
+.partition .offset .timestamp .stage .rule .message`. Those of the stage `sink` also have `.sink`, and after `explode`
+before it `.index`, the item of the record.
 
 A letter that is too large for its topic goes without its value; if that is not enough, also without the record's
 headers, and at last without the key. It has two more headers: `.left_out` (`value`, `value,headers` or
@@ -28,18 +29,23 @@ from spark_etl.sinks.topics import (
     payload_bytes,
     record_bytes,
 )
+from spark_etl.transform.explode import INDEX
 
 ERROR_PREFIX = "__etl.errors."
 ERROR_HEADERS = ("pipeline", "topic", "partition", "offset", "timestamp", "stage", "rule", "message")
 LEFT_OUT, LEFT_OUT_BYTES = ERROR_PREFIX + "left_out", ERROR_PREFIX + "bytes"
 REFUSED_BY = ERROR_PREFIX + "sink"  # of the stage `sink`: the names of the sinks that lack the row
+ITEM = ERROR_PREFIX + "index"  # of a row that `explode` made: the item of the record
 SINK, RAW_LOST = "_sink", "_raw_lost"  # columns of refused rows: its text, and whether the raw parts are unknown
 LEAVINGS = ("value", "value,headers", "value,headers,key")  # what a letter goes without, least first
 TIMESTAMP_FORMAT = "yyyy-MM-dd'T'HH:mm:ss.SSS'Z'"
 MESSAGE_CHARACTERS_MAX = 1_000
 #: A record has a letter for each sink that refused its row, and another one if an earlier stage refuses it later.
 _IDENTITY = Identity(
-    tuple(ERROR_PREFIX + name for name in ("pipeline", "topic", "partition", "offset", "timestamp", "stage", "sink"))
+    tuple(
+        ERROR_PREFIX + name
+        for name in ("pipeline", "topic", "partition", "offset", "timestamp", "stage", "sink", "index")
+    )
 )
 
 
@@ -95,6 +101,9 @@ def letters(refused: DataFrame, pipeline: str, bytes_max: int) -> DataFrame:
     original = F.coalesce("_raw_headers", F.array().cast(HEADERS))
     raw = (F.col(f"_raw_{name}").alias(name) for name in ("key", "value"))
     none = F.array().cast(HEADERS)
+    if INDEX in refused.columns:
+        item = F.when(F.col(INDEX).isNotNull(), F.array(header(ITEM, F.col(INDEX).cast("string"))))
+        reasons = F.concat(reasons, F.coalesce(item, none))
     if SINK in refused.columns:
         refused_by = F.when(F.col(SINK).isNotNull(), F.array(header(REFUSED_BY, F.col(SINK))))
         reasons = F.concat(reasons, F.coalesce(refused_by, none))

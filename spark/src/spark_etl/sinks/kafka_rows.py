@@ -2,7 +2,7 @@
 
 The value is a JSON object of the row's columns, or the original value. The key is the original key or a column. The
 headers of a record are the original ones (with the original value only), and then, as text, `__etl.pipeline` and
-`__etl.source.topic .partition .offset .timestamp`, which identify the record.
+`__etl.source.topic .partition .offset .timestamp`, which identify the record. After `explode`, `.index` is its item.
 
 A row that the topic would not take becomes a dead letter of the stage `sink`: rule `too_large`, or `no_key` in a
 compacted topic.
@@ -22,10 +22,12 @@ from spark_etl.sinks.aggregates import KEEP_NULLS, PIPELINE_HEADER, TIMES
 from spark_etl.sinks.dead_letters import TIMESTAMP_FORMAT, DeadLetters
 from spark_etl.sinks.rows import DELETED, data_columns, misfits
 from spark_etl.sinks.topics import HEADERS, Identity, TopicWriter, header, record_bytes
+from spark_etl.transform.explode import INDEX
 
 #: The time tells records of a topic from those at the same places of its deleted forerunner.
 SOURCE_HEADERS = tuple(f"__etl.source.{name}" for name in ("topic", "partition", "offset", "timestamp"))
-_IDENTITY = Identity((PIPELINE_HEADER, *SOURCE_HEADERS))
+ITEM_HEADER = "__etl.source.index"
+_IDENTITY = Identity((PIPELINE_HEADER, *SOURCE_HEADERS, ITEM_HEADER))
 
 
 class KafkaRows:
@@ -99,6 +101,9 @@ def row_records(rows: DataFrame, config: KafkaSinkConfig, pipeline: str) -> Data
     places.append(F.date_format("_timestamp", TIMESTAMP_FORMAT))
     named = zip((PIPELINE_HEADER, *SOURCE_HEADERS), (F.lit(pipeline), *places), strict=True)
     own = F.array(*(header(name, text) for name, text in named))
+    if INDEX in rows.columns:
+        item = F.when(F.col(INDEX).isNotNull(), F.array(header(ITEM_HEADER, F.col(INDEX).cast("string"))))
+        own = F.concat(own, F.coalesce(item, F.array().cast(HEADERS)))
     record = F.struct(_key(rows, config).alias("key"), value.alias("value"), F.concat(original, own).alias("headers"))
     return rows.withColumn("_made", record)
 

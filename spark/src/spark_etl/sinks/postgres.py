@@ -45,7 +45,7 @@ from spark_etl.sinks import postgres_moves as moves
 from spark_etl.sinks.dead_letters import DeadLetters
 from spark_etl.sinks.postgres_columns import SESSION
 from spark_etl.sinks.postgres_connection import Connection, Database, RowRefusedError
-from spark_etl.sinks.postgres_table import Table, quoted_name, staged, unfit
+from spark_etl.sinks.postgres_table import Table, item, quoted_name, staged, unfit
 from spark_etl.sinks.rows import DELETED, data_columns, misfits
 
 CREATE_SECONDS = 30  # that another pipeline or a user may keep a table locked
@@ -198,10 +198,11 @@ class Postgres:
 
     def _refuse_broken(self, rows: DataFrame, refused: list[moves.Refused], begun_before: datetime | None) -> None:
         """Write the letters of rows that the server refused."""
-        found = [(each.topic, each.partition, each.offset, each.rule, each.reason) for each in refused]
-        kinds = "of_topic string, of_partition int, of_offset bigint, of_rule string, of_reason string"
+        found = [(each.topic, each.partition, each.offset, each.item, each.rule, each.reason) for each in refused]
+        kinds = "of_topic string, of_partition int, of_offset bigint, of_item int, of_rule string, of_reason string"
         places = F.broadcast(rows.sparkSession.createDataFrame(found, kinds))
         same = [F.col(f"_{name}") == F.col(f"of_{name}") for name in ("topic", "partition", "offset")]
+        same.append(item(rows) == F.col("of_item"))
         broken = rows.join(places, same)
         message = F.concat(F.lit(f"table {self._config.table} refuses the row: "), F.col("of_reason"))
         self._letters.write(misfits(broken, self.name, F.col("of_rule"), message), begun_before)

@@ -16,11 +16,12 @@ from spark_etl.sinks.postgres_upsert import ORDER
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A staged row that the table does not take, by its record's place."""
+    """A staged row that the table does not take, by its place."""
 
     topic: str
     partition: int
     offset: int
+    item: int
     rule: str
     reason: str
 
@@ -67,7 +68,8 @@ def _halved(
         connection.execute("RELEASE SAVEPOINT etl_part")
         if first == last:
             row = connection.rows(f"SELECT {', '.join(PLACE)} FROM {numbered} WHERE etl_row = ?", first)[0]
-            yield Refused(str(row[0]), int(row[1] or 0), int(row[2] or 0), error.rule, error.reason)
+            partition, offset, item = (int(each or 0) for each in row[1:])
+            yield Refused(str(row[0]), partition, offset, item, error.rule, error.reason)
             return
         middle = (first + last) // 2
         yield from _halved(connection, table, numbered, again, first, middle)

@@ -29,8 +29,10 @@ from spark_etl.sinks.postgres_columns import TableColumn, new_type, of_table
 from spark_etl.sinks.postgres_connection import Connection
 from spark_etl.sinks.postgres_upsert import quoted
 from spark_etl.sinks.rows import DELETED
+from spark_etl.transform.explode import INDEX
 
-PLACE, _DELETED = ("etl_topic", "etl_partition", "etl_offset"), "etl_deleted"
+#: The place of a staged row: its record, and its item of the record (-1: it is the record's only row).
+PLACE, _DELETED = ("etl_topic", "etl_partition", "etl_offset", "etl_index"), "etl_deleted"
 _OWN = (*PLACE, "etl_order", "etl_replayed", _DELETED, *postgres_upsert.OWN)
 NAME_MAX = 63
 #: Days since 1970 of the first and the last date that a `date` holds (4713 BC, 5874897), and of the ten days that
@@ -96,7 +98,7 @@ class Table:
     @property
     def staging_columns(self) -> str:
         columns = [f"{quoted(column.name)} {column.staging_type}" for column in self.columns]
-        places = zip(PLACE, ("text", "integer", "bigint"), strict=True)
+        places = zip(PLACE, ("text", "integer", "bigint", "integer"), strict=True)
         own = [f"{name} {kind}" for name, kind in places]
         return ", ".join(
             [*columns, *own, "etl_order bigint", "etl_replayed boolean", "etl_deleted boolean", "etl_unchanged text"]
@@ -133,11 +135,17 @@ def staged(rows: DataFrame, table: Table) -> DataFrame:
         F.col("_topic").alias("etl_topic"),
         F.col("_partition").alias("etl_partition"),
         F.col("_offset").alias("etl_offset"),
+        item(rows).alias("etl_index"),
         replayed.placed("_offset", table.replays).alias("etl_order"),
         replayed.is_replayed(table.replays).alias("etl_replayed"),
         (F.lit(False) if deleted is None else deleted).alias("etl_deleted"),
         F.when(marked != "", F.concat(F.lit(","), marked, F.lit(","))).alias("etl_unchanged"),
     )
+
+
+def item(rows: DataFrame) -> Column:
+    """Return the item of its record that a row is of; -1 for the record's only row."""
+    return F.coalesce(F.col(INDEX), F.lit(-1)) if INDEX in rows.columns else F.lit(-1)
 
 
 def unfit(table: Table, deletions: bool) -> Column:

@@ -11,6 +11,7 @@ from spark_etl.ranges import Ranges
 from spark_etl.run.batches import BatchPlace
 from spark_etl.sinks.dead_letters import RAW_LOST, SINK
 from spark_etl.sinks.topics import HEADERS
+from spark_etl.transform.explode import INDEX
 
 #: A column of pipelines with `null_value: delete`: true for a record without a value. Its key says which row goes.
 DELETED = "_deleted"
@@ -51,5 +52,6 @@ def misfits(rows: DataFrame, sink: str, rule: Column, message: Column) -> DataFr
     """
     raw = [F.col(name) if name in rows.columns else F.lit(None).cast(kind).alias(name) for name, kind in _RAW.items()]
     error = F.struct(F.lit(MISFIT_STAGE).alias("stage"), rule.alias("rule"), message.alias("message"))
-    marks = (F.lit(sink).alias(SINK), F.lit("_raw_value" not in rows.columns).alias(RAW_LOST))
+    marks = [F.lit(sink).alias(SINK), F.lit("_raw_value" not in rows.columns).alias(RAW_LOST)]
+    marks += [F.col(INDEX)] if INDEX in rows.columns else []
     return rows.select("_topic", "_partition", "_offset", "_timestamp", *raw, error.alias("_error"), *marks)
