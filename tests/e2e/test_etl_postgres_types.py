@@ -141,6 +141,20 @@ def test_a_type_that_no_value_fits_is_refused_at_start(case, postgres, kind, col
         case.sink(case.frame(f"c {kind}")).check()
 
 
+def test_a_table_is_widened_as_far_as_the_file_says(case, postgres):
+    postgres.run(f"CREATE TABLE {case.table} (id int PRIMARY KEY, a int NOT NULL, b bigint, c real)")
+    rows = case.frame("id bigint, a bigint, b double, c double, more array<string>", (2**40, None, 0.1, 0.1, ["x"]))
+    with pytest.raises(ConfigError, match="the table has no column more to write to"):
+        case.write(rows, widen=["numbers", "nulls"])
+    assert case.write(rows, widen=["numbers", "nulls", "columns"]) == 0
+    assert case.stored() == [(str(2**40), "\\N", "0.1", "0.1", '["x"]')]
+    case.table += "_exact"
+    postgres.run(f"CREATE TABLE {case.table} (id bigint)", f"INSERT INTO {case.table} VALUES ({2**53 + 1})")
+    with pytest.raises(ConfigError, match="id has integers beyond 9007199254740992, which a double cannot hold"):
+        case.write(case.frame("id double", (0.5,)), widen=["numbers"])
+    assert case.stored() == [(str(2**53 + 1),)]
+
+
 def test_a_row_of_several_that_a_record_makes_is_refused_alone(case, postgres):
     postgres.run(f"CREATE TABLE {case.table} (id bigint, sku varchar(2), n int CHECK (n > 0))")
     rows = case.frame("id bigint, sku string, n bigint", (1, "a", 1), (1, "abc", 2), (1, "c", 0), (1, "d", 4))

@@ -202,6 +202,67 @@ def test_a_change_that_readers_could_not_bear(
     assert ids(spark, path) == [1]
 
 
+def test_numbers_become_wider_if_the_file_says_so(spark: SparkSession, tmp_path: Path) -> None:
+    """All rows stay, any reader reads them, the next batch follows, and rows of the narrower type fit as well."""
+    path = tmp_path / "orders"
+    narrow = f"id INT, n BIGINT, o STRUCT<a: INT, f: ARRAY<FLOAT>>, day STRING, {PLACE}"
+    wide = f"id BIGINT, n DOUBLE, o STRUCT<a: BIGINT, f: ARRAY<DOUBLE>>, day STRING, {PLACE}, more STRING"
+    sink = config(path, partition_by=["day"], widen=["numbers"])
+
+    def frame(offset: int, columns: str, *values: object) -> DataFrame:
+        return spark.createDataFrame(
+            [(*values, "d", None, "orders", 0, offset, None)], columns.removesuffix(", more STRING")
+        )
+
+    first = frame(0, narrow, 1, 2**53, (2, [0.5]))
+    with LakeTable.opened(spark, sink, first.schema) as table:
+        table.write(first, APP, 0, accepting(1, batch=0))
+    plain = config(path, partition_by=["day"])
+    with (
+        pytest.raises(ConfigError, match="column id: int in the table, bigint in"),
+        LakeTable.opened(spark, plain, schema(spark, wide)),
+    ):
+        pass
+    with LakeTable.opened(spark, sink, schema(spark, wide)) as table:
+        assert last(table) == {"operation": "batch", "rows_out": 1, "batch": 0}
+        assert table.holds(APP, 0)
+        table.write(frame(1, wide, 2**40, 0.5, (2**40, [0.1])), APP, 1, accepting(1, batch=1))
+    older = f"id INT, n DOUBLE, o STRUCT<a: INT, f: ARRAY<FLOAT>>, day STRING, {PLACE}"
+    with LakeTable.opened(spark, sink, schema(spark, older)) as table:
+        table.write(frame(2, older, 3, 1.5, (4, [2.0])), APP, 2, accepting(1, batch=2))
+    files = duckdb.read_parquet(DeltaTable(str(path)).file_uris())
+    stored = files.project("id, n, o.a, o.f, typeof(id), _offset").order("_offset").fetchall()
+    assert [row[:5] for row in stored] == [
+        (1, 2.0**53, 2, [0.5], "BIGINT"),
+        (2**40, 0.5, 2**40, [0.1], "BIGINT"),
+        (3, 1.5, 4, [2.0], "BIGINT"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("narrow", "wide", "value", "reason"),
+    [
+        ("BIGINT", "DOUBLE", 2**53 + 1, "column id has integers beyond 9007199254740992, which a double cannot hold"),
+        ("DOUBLE", "BIGINT", 1.0, "column id: double in the table, bigint in the pipeline"),
+        ("STRUCT<a: BIGINT>", "STRUCT<a: DOUBLE>", (1,), "column id.a: bigint in the table, double in the pipeline"),
+        ("BIGINT", "STRING", 1, "column id: bigint in the table, string in the pipeline"),
+    ],
+)
+def test_a_number_never_loses_a_digit(
+    spark: SparkSession, tmp_path: Path, narrow: str, wide: str, value: object, reason: str
+) -> None:
+    path = tmp_path / "orders"
+    row = spark.createDataFrame([(value, None, "orders", 0, 0, None)], f"id {narrow}, {PLACE}")
+    with LakeTable.opened(spark, config(path), row.schema) as table:
+        table.write(row, APP, 0, accepting(1, batch=0))
+        version = table.delta.version()
+    sink = config(path, widen=["numbers"])
+    with pytest.raises(ConfigError) as refused, LakeTable.opened(spark, sink, schema(spark, f"id {wide}, {PLACE}")):
+        pass
+    assert str(refused.value) == f"sinks.delta {path}: {reason}"
+    assert LakeTable(spark, sink).delta.version() == version
+
+
 def test_a_folder_of_other_files(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "some.parquet").touch()
     with (

@@ -4,6 +4,7 @@
     id      bigint  bigint    same
     price           double    added
     note    string            kept empty
+    size    int     bigint    widened
     when    string  timestamp refused
 
 Exit status 0: a run would accept the file; 1: it would refuse it, for the reason in the last line. No broker is needed.
@@ -47,7 +48,7 @@ def report(session: SparkSession, pipeline: Pipeline) -> tuple[list[str], int]:
     if not table.delta.exists():
         lines = _aligned(columns.differences(StructType(), wanted))
         return [*lines, f"accepted: {table.location} will be created"], 0
-    lines = _aligned(columns.differences(table.delta.schema(), wanted))
+    lines = _aligned(columns.differences(table.delta.schema(), wanted, widen=bool(sink.widen)))
     try:
         table.check(wanted)
     except ConfigError as error:

@@ -19,6 +19,7 @@ class DeltaSinkConfig(Section):
     keys: list[AnyColumn] = Field(default=[])
     envelope: Literal["none", "debezium"] = "none"
     order_by: list[Column] = Field(default=[])
+    widen: list[Literal["numbers"]] = Field(default=[])
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -82,6 +83,7 @@ class PostgresSinkConfig(Section):
     columns: list[AnyColumn] = Field(default=[])
     envelope: Literal["none", "debezium"] = "none"
     order_by: list[Column] = Field(default=[])
+    widen: list[Literal["columns", "numbers", "nulls"]] = Field(default=[])
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

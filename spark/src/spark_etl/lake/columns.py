@@ -3,15 +3,33 @@
 A column (or a field of a nested object) that only the pipeline has is added to the table, empty in the rows before. One
 that only the table has stays, empty in new rows. Every column of a table may be null. Another type, or a name that
 differs in case only, is refused: readers could no longer read the column.
+
+With `widen` a number may become wider: an integer a longer one or a double, a float a double. The table is rewritten
+(lake/widening.py), and rows of the narrower type fit as well. A double takes 64-bit integers only from a column of the
+table, whose values are looked at.
 """
 
 from collections.abc import Callable
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
+from pyspark.sql.types import (
+    ArrayType,
+    ByteType,
+    DataType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    MapType,
+    ShortType,
+    StructField,
+    StructType,
+)
 
 from spark_etl.errors import ConfigError
+
+_INTEGERS = (ByteType(), ShortType(), IntegerType(), LongType())  # the shortest first
 
 
 def nullable(kind: DataType) -> DataType:
@@ -32,7 +50,7 @@ def table_schema(rows: StructType) -> StructType:
     return StructType([StructField(field.name, nullable(field.dataType), True) for field in rows.fields])
 
 
-def merged(table: StructType, rows: StructType, place: str = "") -> StructType:
+def merged(table: StructType, rows: StructType, place: str = "", *, widen: bool = False) -> StructType:
     """Return the table's schema with the additions of the rows. Raise ConfigError for a difference that is refused."""
     fields = list(table.fields)
     present = {field.name: number for number, field in enumerate(fields)}
@@ -41,7 +59,7 @@ def merged(table: StructType, rows: StructType, place: str = "") -> StructType:
         name = f"{place}{field.name}"
         if field.name in present:
             old = fields[present[field.name]]
-            kind = _merged_type(old.dataType, field.dataType, name)
+            kind = _merged_type(old.dataType, field.dataType, name, widen=widen, nested=bool(place))
             fields[present[field.name]] = StructField(old.name, kind, old.nullable, old.metadata)
         elif field.name.lower() in folded:
             raise ConfigError(f"column {name}: the table has {place}{folded[field.name.lower()]}, other in case only")
@@ -50,27 +68,48 @@ def merged(table: StructType, rows: StructType, place: str = "") -> StructType:
     return StructType(fields)
 
 
-def _merged_type(table: DataType, rows: DataType, name: str) -> DataType:
+def _merged_type(table: DataType, rows: DataType, name: str, *, widen: bool, nested: bool) -> DataType:
+    def part(table: DataType, rows: DataType, place: str) -> DataType:
+        return _merged_type(table, rows, f"{name}.{place}", widen=widen, nested=True)
+
     match table, rows:
         case StructType(), StructType():
-            return merged(table, rows, f"{name}.")
+            return merged(table, rows, f"{name}.", widen=widen)
         case ArrayType(), ArrayType():
-            return ArrayType(_merged_type(table.elementType, rows.elementType, f"{name}.element"), table.containsNull)
+            return ArrayType(part(table.elementType, rows.elementType, "element"), table.containsNull)
         case MapType(), MapType():
-            value = _merged_type(table.valueType, rows.valueType, f"{name}.value")
-            return MapType(_merged_type(table.keyType, rows.keyType, f"{name}.key"), value, table.valueContainsNull)
+            key = part(table.keyType, rows.keyType, "key")
+            return MapType(key, part(table.valueType, rows.valueType, "value"), table.valueContainsNull)
+    if widen and (widens(table, rows) or (is_long_to_double(table, rows) and not nested)):
+        return rows
+    if widen and widens(rows, table):
+        return table
     if table != rows:  # mutant: column-types-kept
         raise ConfigError(f"column {name}: {table.simpleString()} in the table, {rows.simpleString()} in the pipeline")
     return table
 
 
-def differences(table: StructType, rows: StructType) -> list[dict[str, str]]:
-    """Return one entry for each column: its name, both types, and `same`, `added`, `kept empty` or `refused`."""
+def widens(narrow: DataType, wide: DataType) -> bool:
+    """Return whether a number of the type `wide` has every value of another type, which is narrower."""
+    if narrow in _INTEGERS and wide in _INTEGERS:
+        return _INTEGERS.index(narrow) < _INTEGERS.index(wide)
+    return wide == DoubleType() and narrow in (*_INTEGERS[:-1], FloatType())
+
+
+def is_long_to_double(narrow: DataType, wide: DataType) -> bool:
+    return (narrow, wide) == (LongType(), DoubleType())
+
+
+def differences(table: StructType, rows: StructType, *, widen: bool = False) -> list[dict[str, str]]:
+    """Return one entry for each column: its name, both types, and the outcome.
+
+    The outcome is `same`, `added`, `kept empty`, `widened` or `refused`.
+    """
     found = []
     offered = {field.name: field for field in rows.fields}
     for field in table.fields:
         new = offered.pop(field.name, None)
-        outcome = "kept empty" if new is None else _outcome(field, new)
+        outcome = "kept empty" if new is None else _outcome(field, new, widen)
         found.append(_difference(field.name, field.dataType, None if new is None else new.dataType, outcome))
     for name, new in offered.items():
         found.append(_difference(name, None, new.dataType, _outcome_of_new(table, new)))
@@ -86,14 +125,18 @@ def _difference(name: str, table: DataType | None, rows: DataType | None, outcom
     }
 
 
-def _outcome(old: StructField, new: StructField) -> str:
+def _outcome(old: StructField, new: StructField, widen: bool) -> str:
     if nullable(old.dataType) == nullable(new.dataType):
         return "same"
+    before, offered = StructType([old]), StructType([new])
     try:
-        changed = merged(StructType([old]), StructType([new])) != StructType([old])
+        return "added" if merged(before, offered) != before else "kept empty"
+    except ConfigError:
+        pass
+    try:
+        return "widened" if merged(before, offered, widen=widen) != before else "same"
     except ConfigError:
         return "refused"
-    return "added" if changed else "kept empty"
 
 
 def _outcome_of_new(table: StructType, new: StructField) -> str:
@@ -138,7 +181,7 @@ def _fitted(column: Column, table: DataType, rows: DataType) -> Column:
                 value, table.valueType, rows.valueType
             )
             return F.transform_values(column, values)
-    return column
+    return column.cast(table)
 
 
 def _fitting(table: DataType, rows: DataType) -> Callable[[Column], Column]:

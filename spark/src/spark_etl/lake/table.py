@@ -28,7 +28,7 @@ from pyspark.sql.types import StructType
 
 from spark_etl.config.sinks import DeltaSinkConfig
 from spark_etl.errors import ConfigError, OutputError
-from spark_etl.lake import changes, columns
+from spark_etl.lake import changes, columns, widening
 from spark_etl.lake.delta import Delta, is_conflict
 from spark_etl.lake.folder import Folder
 from spark_etl.run import notes
@@ -63,6 +63,7 @@ class LakeTable:
     """The table of one `delta` sink. Use it only inside `opened()` or `existing()`."""
 
     def __init__(self, session: SparkSession, config: DeltaSinkConfig) -> None:
+        self._session = session
         self._config = config
         self.location = notes.absolute(config.path)
         self.delta = Delta(session, self.location)
@@ -166,7 +167,7 @@ class LakeTable:
                 f"sinks.delta {self.location}: the table is partitioned by {present}, the pipeline says {partition_by}"
             )
         try:
-            return columns.merged(self.delta.schema(), wanted)
+            return columns.merged(self.delta.schema(), wanted, widen="numbers" in self._config.widen)
         except ConfigError as error:
             raise ConfigError(f"sinks.delta {self.location}: {error}") from None
 
@@ -180,9 +181,25 @@ class LakeTable:
             self._new = True
         else:
             new = self.check(wanted)
-            if new != self.delta.schema():
+            if widening.is_needed(self.delta.schema(), new):
+                self._rewrite(new)
+            elif new != self.delta.schema():
                 self.folder.committed(lambda: self.delta.set_schema(new))
         self._wanted, (self._id, self._schema) = wanted, self.delta.described()
+
+    def _rewrite(self, new: StructType) -> None:
+        """Write all rows again with other types. The commit carries the last batch's metadata."""
+        partition_by = self.delta.partition_by()
+        try:
+            rows = widening.widened(self._session.read.format("delta").load(self.location), new)
+        except ConfigError as error:
+            raise ConfigError(f"sinks.delta {self.location}: {error}") from None
+        if partition_by:
+            rows = rows.repartition(_writing_tasks(self._session), *partition_by)
+        writer = rows.write.format("delta").mode("overwrite").option("overwriteSchema", "true")
+        carried = {"operation": "widen", "last": self.last_metadata()}
+        with self.folder.command(self._session, lambda: carried, dumped, lock_first=True):
+            writer.partitionBy(*partition_by).save(self.location)
 
     def _columns(self) -> StructType:
         """Return the table's columns; raise an EtlError if another writer exchanged it or them so that rows do not fit.

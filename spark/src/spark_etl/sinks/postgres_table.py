@@ -28,6 +28,7 @@ from spark_etl.sinks.aggregates import TIMES
 from spark_etl.sinks.postgres_columns import TableColumn, new_type, of_table
 from spark_etl.sinks.postgres_connection import Connection
 from spark_etl.sinks.postgres_upsert import quoted
+from spark_etl.sinks.postgres_widening import widen
 from spark_etl.sinks.rows import DELETED
 from spark_etl.transform.explode import INDEX
 
@@ -75,6 +76,8 @@ class Table:
         if connection.value("SELECT to_regclass(?)", name) is None:
             connection.execute(_created(name, config, schema))
         found = of_table(connection, name)
+        if config.widen and widen(connection, config, name, found, schema):
+            found = of_table(connection, name)
         columns = []
         for field in schema:
             column = found.pop(field.name, None)
