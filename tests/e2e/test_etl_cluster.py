@@ -13,7 +13,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import pyspark
@@ -77,7 +77,8 @@ def executors(workers: list[int]) -> list[int]:
     children = []
     for worker in workers:
         for task in Path(f"/proc/{worker}/task").iterdir():
-            children += [int(pid) for pid in (task / "children").read_text().split()]
+            with suppress(FileNotFoundError, ProcessLookupError):  # a thread that ended since
+                children += [int(pid) for pid in (task / "children").read_text().split()]
     return children
 
 
