@@ -6,6 +6,7 @@ import random
 import sys
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
+from types import ModuleType
 from unittest import mock
 
 import pytest
@@ -313,6 +314,20 @@ def test_a_compiled_form_of_another_source_is_not_used(tmp_path):
         assert changed.RecordWalker is chosen.RecordWalker is not in_use.RecordWalker
     else:
         assert changed.FORM == walker.FORM
+
+
+def test_a_compiled_form_that_lacks_a_name_is_not_used(monkeypatch):
+    """It is of an older source: without a new build the broker runs interpreted, and does start."""
+    older = ModuleType("protocol_lib.records._walker")
+    older.COMPILED_FROM = "an older source"
+    monkeypatch.setitem(sys.modules, older.__name__, older)
+    monkeypatch.setattr("protocol_lib.records._walker", older)
+    spec = importlib.util.spec_from_file_location("fallen_back_walker", SOURCE.with_name("walker.py"))
+    fallen_back = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(fallen_back)
+    assert fallen_back.FORM == "interpreted (the compiled form is of another source)"
+    assert fallen_back.NOT_SOUND == walker.NOT_SOUND
+    assert fallen_back.RecordWalker(b"", 0, 0, 0).check(1) is False
 
 
 @FORM

@@ -56,7 +56,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from protocol_lib.records import _walker
-from protocol_lib.records._walker import NOT_SOUND
 
 __all__ = ["FORM", "NOT_SOUND", "RecordWalker", "largest_timestamp", "source_digest"]
 
@@ -84,6 +83,7 @@ FORM: Final = _form()
 if TYPE_CHECKING or FORM in ("compiled", "interpreted"):
     RecordWalker = _walker.RecordWalker
     largest_timestamp = _walker.largest_timestamp
+    NOT_SOUND: Final = _walker.NOT_SOUND
 else:
     _spec = importlib.util.spec_from_loader(_walker.__name__, SourceFileLoader(_walker.__name__, str(_SOURCE)))
     assert _spec is not None
@@ -93,3 +93,4 @@ else:
     _spec.loader.exec_module(_interpreted)
     RecordWalker = _interpreted.RecordWalker
     largest_timestamp = _interpreted.largest_timestamp
+    NOT_SOUND = _interpreted.NOT_SOUND
