@@ -28,7 +28,8 @@ from pathlib import Path
 
 from millrace.ports import Reservation
 from processes import Usage, cpu_seconds, descendants, memory_bytes
-from protocol_lib.client import Admin, TopicPartition
+from protocol_lib.client import Admin, BrokerError, TopicPartition
+from protocol_lib.errors import ErrorCode
 from protocol_lib.messages.list_offsets import SpecialTimestamp
 from support.kafka_broker import KafkaNode
 
@@ -130,7 +131,8 @@ class Side(ABC):
         chosen = {"file.delete.delay.ms": "0", **self._topic_configs(), **(configs or {})}
 
         async def create(admin: Admin) -> None:
-            await admin.topics.create(name, partitions=partitions, replication_factor=1, configs=chosen)
+            made = await admin.topics.create(name, partitions=partitions, replication_factor=1, configs=chosen)
+            await _until_known(admin, name, made)
 
         self._topics.add(name)
         self._ask(create)
@@ -139,6 +141,7 @@ class Side(ABC):
     def delete_topic(self, name: str) -> None:
         async def delete(admin: Admin) -> None:
             await admin.topics.delete(name)
+            await _until_known(admin, name, None)
 
         self._ask(delete)
         self._topics.discard(name)
@@ -169,6 +172,25 @@ class Side(ABC):
                 await question(admin)
 
         asyncio.run(ask())
+
+
+async def _until_known(admin: Admin, name: str, topic_id: bytes | None) -> None:
+    """Wait until a broker's metadata have the topic of this id, or none of the name.
+
+    Kafka's controller answers before its broker knows. A topic of the name that was deleted a moment ago still answers
+    for a while; then requests get UNKNOWN_TOPIC_OR_PARTITION.
+    """
+    async with asyncio.timeout(START_TIMEOUT_S):
+        while True:
+            try:
+                found = (await admin.topics.describe(name)).topic_id
+            except BrokerError as error:
+                if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                    raise
+                found = None
+            if found == topic_id:
+                return
+            await asyncio.sleep(0.005)
 
 
 class ApacheKafka(Side):
