@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from service_chassis.health import Health, HttpEndpoint
-from service_chassis.metrics import registry
+from service_chassis.metrics import Registry
 
 
 @pytest.fixture
@@ -17,7 +17,7 @@ def health() -> Health:
 
 @pytest.fixture
 def port(health: Health) -> Iterator[int]:
-    endpoint = HttpEndpoint("127.0.0.1:0", registry("storage-svc"), health).start()
+    endpoint = HttpEndpoint("127.0.0.1:0", Registry("storage-svc"), health).start()
     yield endpoint.port
     endpoint.close()
 

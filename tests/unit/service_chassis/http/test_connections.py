@@ -12,7 +12,8 @@ from service_chassis import address
 from service_chassis.http import connections
 from service_chassis.http.connections import Connections
 from service_chassis.http.rules import Rules
-from service_chassis.http.server import listen, serving
+from service_chassis.http.server import serving
+from service_chassis.listeners import listen
 from starlette.types import Receive, Scope, Send
 from support.loop_thread import LoopThread
 from support.waiting import until
