@@ -1,10 +1,11 @@
-"""Generate src/broker_contract/*_pb2*.py from proto/: run it after editing a .proto file.
+"""Generate src/broker_contract/*_pb2.py and stubs.py from proto/: run it after editing a .proto file.
 
 `python services/contract/generate.py [OUTPUT_FOLDER]`. The stubs are checked in; a test fails when they differ.
 """
 
 import re
 import sys
+import tempfile
 from importlib.resources import files
 from pathlib import Path
 
@@ -25,9 +26,7 @@ def generate(output: Path) -> None:
         f"-I{flat}",
         f"-I{files('grpc_tools') / '_proto'}",
         f"--python_out={output}",
-        f"--grpc_python_out={output}",
         f"--mypy_out={output}",
-        f"--mypy_grpc_out={output}",
         *[source.name for source in sources],
     ]
     if protoc.main(arguments) != 0:
@@ -37,6 +36,83 @@ def generate(output: Path) -> None:
         text = re.sub(r"^import (\w+_pb2) as ", r"from broker_contract import \1 as ", text, flags=re.M)
         text = re.sub(r"^import (\w+_pb2)$", r"from broker_contract import \1", text, flags=re.M)
         path.write_text(text if text.startswith(MARK) else MARK + text)
+    (output / "stubs.py").write_text(stubs(sources, flat))
+
+
+STUBS = '''"""Every unary method of the contract, for callers: `DataStub(channel).ListOffsets(request, timeout=5)`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import Any, Protocol, TypeVar
+
+{imports}
+
+RequestT = TypeVar("RequestT")
+AnswerT = TypeVar("AnswerT")
+RequestC = TypeVar("RequestC", contravariant=True)
+AnswerC = TypeVar("AnswerC", covariant=True)
+
+
+class Unary(Protocol[RequestC, AnswerC]):
+    """A method with one request and one answer."""
+
+    def __call__(
+        self, request: RequestC, *, timeout: float | None = None, wait_for_ready: bool = False
+    ) -> Coroutine[Any, Any, AnswerC]: ...
+
+
+class Channel(Protocol):
+    """The part of a channel that stubs need."""
+
+    def unary(
+        self, path: str, serialize: Callable[[RequestT], bytes], parse: Callable[[bytes], AnswerT]
+    ) -> Unary[RequestT, AnswerT]: ...
+'''
+CLASS = """
+
+class {name}Stub:
+    def __init__(self, channel: Channel) -> None:
+"""
+METHOD = """        self.{method}: Unary[{request}, {answer}] = channel.unary(
+            "/{package}.{service}/{method}", {request}.SerializeToString, {answer}.FromString
+        )
+"""
+
+
+def stubs(sources: list[Path], folder: Path) -> str:
+    """Return the module of stubs. It has all services; streams are opened by their paths."""
+    from google.protobuf import descriptor_pb2
+
+    files = descriptor_pb2.FileDescriptorSet()
+    with tempfile.TemporaryDirectory() as temporary:
+        found = Path(temporary) / "set"
+        names = [source.name for source in sources]
+        if protoc.main(["protoc", f"-I{folder}", f"--descriptor_set_out={found}", *names]) != 0:
+            raise SystemExit("protoc failed")
+        files.ParseFromString(found.read_bytes())
+    classes, modules = [], []
+    for file in files.file:
+        module = file.name.removesuffix(".proto") + "_pb2"
+        for service in file.service:
+            modules.append(module)
+            classes.append(CLASS.format(name=service.name))
+            for method in service.method:
+                if not method.client_streaming:
+                    request, answer = (
+                        f"{module}.{each.rpartition('.')[2]}" for each in (method.input_type, method.output_type)
+                    )
+                    classes.append(
+                        METHOD.format(
+                            method=method.name,
+                            request=request,
+                            answer=answer,
+                            package=file.package,
+                            service=service.name,
+                        )
+                    )
+    imports = "from broker_contract import (\n" + "".join(f"    {name},\n" for name in sorted(modules)) + ")"
+    return MARK + STUBS.format(imports=imports) + "".join(classes)
 
 
 if __name__ == "__main__":

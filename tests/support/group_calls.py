@@ -6,8 +6,9 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import grpc
-from broker_contract import groups_pb2, groups_pb2_grpc
+from broker_contract import groups_pb2
+from service_chassis.grpc_call import ClientCall
+from service_chassis.grpc_channel import Channel
 
 
 async def answered(call: Callable[..., None], *arguments: Any, **named: Any) -> Any:
@@ -20,8 +21,9 @@ async def answered(call: Callable[..., None], *arguments: Any, **named: Any) -> 
 class GroupExchange:
     """A gateway's end of the stream. Messages are sent in the order of the calls; answers are gathered by call id."""
 
-    def __init__(self, channel: grpc.aio.Channel) -> None:
-        self._stream = groups_pb2_grpc.GroupsStub(channel).Exchange()
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+        self._stream: ClientCall | None = None
         self.messages = 0
         #: The promises that have ended, and the number of confirmed messages with repeats.
         self.ended: set[int] = set()
@@ -30,8 +32,20 @@ class GroupExchange:
         self.committed: list[int] = []
         self.refused: list[int] = []
 
+    async def _opened(self) -> ClientCall:
+        if self._stream is None:
+            self._stream = await self._channel.stream(
+                "/millrace.v1.Groups/Exchange",
+                serialize=groups_pb2.GroupCalls.SerializeToString,
+                parse=groups_pb2.GroupAnswers.FromString,
+            )
+        return self._stream
+
+    async def _write(self, message: groups_pb2.GroupCalls) -> None:
+        await (await self._opened()).write(message)
+
     async def send(self, *calls: groups_pb2.GroupCall) -> None:
-        await self._stream.write(groups_pb2.GroupCalls(calls=calls))
+        await self._write(groups_pb2.GroupCalls(calls=calls))
 
     async def receive(self, count: int) -> dict[int, groups_pb2.GroupAnswer]:
         answers: dict[int, groups_pb2.GroupAnswer] = {}
@@ -41,7 +55,7 @@ class GroupExchange:
 
     async def receive_one(self) -> dict[int, groups_pb2.GroupAnswer]:
         """Return the answers of the next message."""
-        message = await asyncio.wait_for(self._stream.read(), 60)
+        message = await asyncio.wait_for((await self._opened()).read(), 60)
         assert isinstance(message, groups_pb2.GroupAnswers)
         self.messages += 1
         self.ended |= set(message.ended)
@@ -52,7 +66,7 @@ class GroupExchange:
 
     async def repeat(self, *call_ids: int, forgotten: Sequence[int] = ()) -> None:
         """Report that these heartbeats were repeated, and wait until that is confirmed."""
-        await self._stream.write(groups_pb2.GroupCalls(repeats=call_ids, forgotten=forgotten))
+        await self._write(groups_pb2.GroupCalls(repeats=call_ids, forgotten=forgotten))
         if call_ids:
             self.reports -= 1
             while self.reports < 0:
@@ -60,14 +74,14 @@ class GroupExchange:
 
     async def pulse(self) -> None:
         """Show that the gateway is alive, and wait until storage knows."""
-        await self._stream.write(groups_pb2.GroupCalls(pulses=True))
+        await self._write(groups_pb2.GroupCalls(pulses=True))
         await self.ask(heartbeat=groups_pb2.HeartbeatRequest(group_id="nobody's"))
 
     async def repeat_commit(self, *commits: tuple[int, int, tuple[int, ...]]) -> None:
         """Repeat commits, each a call id, the id of its original, and its offsets; wait until all are answered."""
         ids, likes, offsets = zip(*commits, strict=True)
         flat = [offset for each in offsets for offset in each]
-        await self._stream.write(
+        await self._write(
             groups_pb2.GroupCalls(
                 again=ids, again_like=likes, again_counts=[len(each) for each in offsets], again_offsets=flat
             )
@@ -87,9 +101,11 @@ class GroupExchange:
         return getattr((await self.receive(1))[1], kind)
 
     async def end(self) -> None:
-        await self._stream.done_writing()
-        assert await self._stream.read() is grpc.aio.EOF
+        stream = await self._opened()
+        stream.done_writing()
+        assert await stream.read() is None
 
     def cut(self) -> None:
         """Break the stream, as the death of the gateway does."""
+        assert self._stream is not None
         self._stream.cancel()

@@ -54,9 +54,8 @@ async def _serve(settings: AdminSettings, stop: asyncio.Event) -> None:
         except AccessError as error:
             raise lifecycle.StartError(str(error)) from error
         await undo.enter_async_context(app.state.samples.taken())
-        health, check = Health(), StorageCheck(settings.storage_address)
-        undo.callback(check.close)
-        health.checks["storage"] = check
+        health = Health()
+        health.checks["storage"] = StorageCheck(settings.storage_address)
         undo.callback(health.watch_loop())
         undo.callback(loop_lag.observe(app.state.registry))
         endpoint = HttpEndpoint(settings.admin_health_http, app.state.registry, health).start()

@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-import grpc
+from service_chassis.grpc_status import RpcError, Status
 from service_chassis.http.errors import ApiError, of_status
 from starlette.responses import JSONResponse
 
@@ -75,12 +75,12 @@ _KAFKA: Mapping[int, _Answer] = {
     100: _Answer(404, 40403, "This server does not host this topic ID."),
 }
 
-_RPC: Mapping[grpc.StatusCode, _Answer] = {
-    grpc.StatusCode.UNAVAILABLE: _Answer(503, 50302, "Storage cannot be reached."),
-    grpc.StatusCode.FAILED_PRECONDITION: _Answer(503, 50302, "Storage is of another release."),
-    grpc.StatusCode.DEADLINE_EXCEEDED: _Answer(503, 50003, "Storage did not answer in time."),
-    grpc.StatusCode.RESOURCE_EXHAUSTED: _Answer(503, 50003, "Storage is overloaded."),
-    grpc.StatusCode.CANCELLED: _Answer(503, 50003, "The request to storage was cancelled."),
+_RPC: Mapping[Status, _Answer] = {
+    Status.UNAVAILABLE: _Answer(503, 50302, "Storage cannot be reached."),
+    Status.FAILED_PRECONDITION: _Answer(503, 50302, "Storage is of another release."),
+    Status.DEADLINE_EXCEEDED: _Answer(503, 50003, "Storage did not answer in time."),
+    Status.RESOURCE_EXHAUSTED: _Answer(503, 50003, "Storage is overloaded."),
+    Status.CANCELLED: _Answer(503, 50003, "The request to storage was cancelled."),
 }
 
 
@@ -92,9 +92,9 @@ def check(kafka_code: int, message: str = "") -> None:
         raise ApiError(answer.status, answer.error_code, own_words or answer.message)
 
 
-def from_rpc(error: grpc.aio.AioRpcError) -> ApiError:
+def from_rpc(error: RpcError) -> ApiError:
     """Return the answer to a gRPC call that failed. The peer's text stays in the log."""
-    return ApiError(*_RPC.get(error.code(), _INTERNAL))
+    return ApiError(*_RPC.get(error.status, _INTERNAL))
 
 
 def no_such_path() -> ApiError:

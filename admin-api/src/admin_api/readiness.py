@@ -2,45 +2,54 @@
 
 from __future__ import annotations
 
-import grpc
-from broker_contract import cluster_pb2, cluster_pb2_grpc
+import asyncio
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+from broker_contract import cluster_pb2
+from broker_contract.stubs import ClusterStub
 from broker_contract.version import CONTRACT_VERSION
 from service_chassis import rpc
+from service_chassis.grpc_status import RpcError, Status
 
 #: Longest wait of a probe, in seconds: Kubernetes' own default is 1 s.
 PATIENCE_S = 0.9
-#: Lifetime of a question, in seconds. Probes that come while it is open fail at once.
+#: Seconds for a question. After one without an answer, probes fail at once for as long.
 QUESTION_TIMEOUT_S = 5.0
+
+_SILENT = "storage does not answer"
 
 
 class StorageCheck:
-    """A check of `Health`, over a channel that REST requests do not share. One thread calls it."""
+    """A check of `Health`, over a connection that REST requests do not share. One thread calls it."""
 
     def __init__(
         self, address: str, *, patience_s: float = PATIENCE_S, question_timeout_s: float = QUESTION_TIMEOUT_S
     ) -> None:
+        self._address = address
         self._patience_s = patience_s
         self._question_timeout_s = question_timeout_s
-        self._channel = rpc.blocking_channel(address, CONTRACT_VERSION)
-        self._stub: cluster_pb2_grpc.ClusterStub = cluster_pb2_grpc.ClusterStub(self._channel)
-        self._question: grpc.Future[cluster_pb2.DescribeClusterResponse] | None = None
+        self._silent_until = 0.0
 
     def __call__(self) -> str | None:
         """Return None if storage answers within the patience, else the fault."""
-        if self._question is not None and not self._question.done():  # mutant: readiness-one-question
-            return "storage does not answer"
-        self._question = self._stub.DescribeCluster.future(
-            cluster_pb2.DescribeClusterRequest(), timeout=self._question_timeout_s
-        )
-        try:
-            self._question.result(timeout=self._patience_s)
-        except grpc.FutureTimeoutError:
-            return "storage does not answer"
-        except grpc.RpcError as error:
-            if error.code() is grpc.StatusCode.FAILED_PRECONDITION:
-                return error.details()  # it is of another release
-            return f"storage cannot be reached: {error.code().name}"
-        return None
+        if time.monotonic() < self._silent_until:  # mutant: readiness-one-question
+            return _SILENT
+        # The listener's thread has an event loop already, which serves probes alone and may stand meanwhile.
+        with ThreadPoolExecutor(1, "storage-check") as thread:
+            return thread.submit(lambda: asyncio.run(self._ask())).result()
 
-    def close(self) -> None:
-        self._channel.close()
+    async def _ask(self) -> str | None:
+        async with rpc.channel(self._address, CONTRACT_VERSION) as channel:
+            request, timeout_s = cluster_pb2.DescribeClusterRequest(), self._question_timeout_s
+            try:
+                async with asyncio.timeout(self._patience_s):
+                    await ClusterStub(channel).DescribeCluster(request, timeout=timeout_s)
+            except TimeoutError:
+                self._silent_until = time.monotonic() + timeout_s
+                return _SILENT
+            except RpcError as error:
+                if error.status is Status.FAILED_PRECONDITION:
+                    return error.details  # it is of another release
+                return f"storage cannot be reached: {error.status.name}"
+        return None

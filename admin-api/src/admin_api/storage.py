@@ -10,23 +10,18 @@ import time
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
-import grpc
 from broker_contract import (
     administration_pb2,
-    administration_pb2_grpc,
     cluster_pb2,
-    cluster_pb2_grpc,
     data_pb2,
-    data_pb2_grpc,
     groups_pb2,
-    groups_pb2_grpc,
     logs_pb2,
-    logs_pb2_grpc,
+    stubs,
     topics_pb2,
-    topics_pb2_grpc,
 )
 from broker_contract.version import CONTRACT_VERSION
 from service_chassis import logs, rpc
+from service_chassis.grpc_status import RpcError, Status
 
 from admin_api import errors
 
@@ -40,7 +35,7 @@ BROKER_RESOURCE = 4
 OFFSETS_BATCH = 1000
 
 #: No answer at all. Only the first of a row is worth a warning: probes ask many times a second.
-_SILENCE = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED})
+_SILENCE = frozenset({Status.UNAVAILABLE, Status.DEADLINE_EXCEEDED})
 #: Silence of storage after the start, in seconds, before it is reported: both services start at once.
 _START_PATIENCE_S = 10.0
 
@@ -58,14 +53,12 @@ class Storage:
         self._warned = False
         self._patient_until = time.monotonic() + start_patience_s
         self._channel = rpc.channel(address, CONTRACT_VERSION)
-        self.cluster: cluster_pb2_grpc.ClusterAsyncStub = cluster_pb2_grpc.ClusterStub(self._channel)
-        self.data: data_pb2_grpc.DataAsyncStub = data_pb2_grpc.DataStub(self._channel)
-        self.groups: groups_pb2_grpc.GroupsAsyncStub = groups_pb2_grpc.GroupsStub(self._channel)
-        self.logs: logs_pb2_grpc.LogsAsyncStub = logs_pb2_grpc.LogsStub(self._channel)
-        self.administration: administration_pb2_grpc.AdministrationAsyncStub = (
-            administration_pb2_grpc.AdministrationStub(self._channel)
-        )
-        self.topics: topics_pb2_grpc.TopicsAsyncStub = topics_pb2_grpc.TopicsStub(self._channel)
+        self.cluster = stubs.ClusterStub(self._channel)
+        self.data = stubs.DataStub(self._channel)
+        self.groups = stubs.GroupsStub(self._channel)
+        self.logs = stubs.LogsStub(self._channel)
+        self.administration = stubs.AdministrationStub(self._channel)
+        self.topics = stubs.TopicsStub(self._channel)
 
     def calls(self, correlation_id: int, *, timeout_s: float | None = None) -> StorageCalls:
         return StorageCalls(self, correlation_id, self.timeout_s if timeout_s is None else timeout_s)
@@ -307,13 +300,13 @@ class StorageCalls:
     async def _answer(self, call: Awaitable[Response]) -> Response:
         try:
             answer = await call
-        except grpc.aio.AioRpcError as error:
-            warn = self._storage.silent() if error.code() in _SILENCE else True
+        except RpcError as error:
+            warn = self._storage.silent() if error.status in _SILENCE else True
             (log.warning if warn else log.debug)(
                 "storage call failed",
                 correlation_id=self.correlation_id,
-                code=error.code().name,
-                details=error.details(),
+                code=error.status.name,
+                details=error.details,
             )
             raise errors.from_rpc(error) from error
         if self._storage.answered():

@@ -13,10 +13,12 @@ import uvloop
 from service_chassis import lifecycle, metrics
 from service_chassis.health import Health, HttpEndpoint
 from service_chassis.memory import keep_freed_memory
+from service_chassis.rpc_metrics import TransportMetrics
 
 from gateway_svc.app import Gateway
 from gateway_svc.metrics import GatewayMetrics
 from gateway_svc.settings import GatewaySettings
+from gateway_svc.storage.grpc import GrpcStorage
 
 
 def main() -> int:
@@ -36,7 +38,6 @@ async def _serve(settings: GatewaySettings, stop: asyncio.Event) -> None:
 
         await workers.serve(settings, stop)
         return
-    from gateway_svc.storage.grpc import GrpcStorage  # grpc is configured before its import
 
     keep_freed_memory()
     counts = GatewayMetrics()
@@ -45,6 +46,7 @@ async def _serve(settings: GatewaySettings, stop: asyncio.Event) -> None:
         connection = GrpcStorage.connect(settings.storage_address, settings.name, counts)
         undo.push_async_callback(connection.close)
         health.checks["storage"] = connection.fault
+        registry.register(TransportMetrics(connection.counts))
         if settings.gateway_http:  # mutant: health-before-storage
             undo.callback(HttpEndpoint(settings.gateway_http, registry, health).start().close)
         gateway = await _started(

@@ -14,13 +14,14 @@ import uvloop
 from service_chassis import lifecycle, logs, loop_lag, metrics
 from service_chassis.health import Health, HttpEndpoint
 from service_chassis.memory import keep_freed_memory
+from service_chassis.rpc_metrics import TransportMetrics
 
 from storage_svc.app import Storage, serve
 from storage_svc.log.errors import DataFolderError
 from storage_svc.settings import StorageSettings
 from storage_svc.topics.catalog import CatalogError
 
-if TYPE_CHECKING:  # grpc is imported by serve()
+if TYPE_CHECKING:  # imported by serve()
     from storage_svc.rpc.server import StorageServer
 
 log = logs.get(__name__)
@@ -53,10 +54,11 @@ async def run(settings: StorageSettings, stop: asyncio.Event) -> None:
             server = await serve(storage, settings.storage_bind)
         except OSError as error:
             raise lifecycle.StartError(str(error)) from error
+        registry.register(TransportMetrics(server.counts))
         lifecycle.freeze_start_objects()
         log.info("serving", grpc=settings.storage_bind, http_port=endpoint.port)
         await stop.wait()
-        await server.refuse()
+        server.refuse()
         await storage.answer_parked()
         await server.stop(_CALLS_GRACE_S)
 

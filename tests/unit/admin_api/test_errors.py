@@ -1,9 +1,9 @@
 """The two tables: Kafka error codes and gRPC status codes to answers."""
 
-import grpc
 import pytest
 from admin_api import errors
 from protocol_lib.errors import ErrorCode
+from service_chassis.grpc_status import RpcError, Status
 
 
 @pytest.mark.parametrize(
@@ -70,17 +70,17 @@ def test_words_about_unexpected_errors_stay_inside(code: int) -> None:
 @pytest.mark.parametrize(
     ("code", "status", "error_code"),
     [
-        (grpc.StatusCode.UNAVAILABLE, 503, 50302),
-        (grpc.StatusCode.DEADLINE_EXCEEDED, 503, 50003),
-        (grpc.StatusCode.RESOURCE_EXHAUSTED, 503, 50003),
-        (grpc.StatusCode.CANCELLED, 503, 50003),
-        (grpc.StatusCode.INTERNAL, 500, 50002),
-        (grpc.StatusCode.UNKNOWN, 500, 50002),
-        (grpc.StatusCode.UNIMPLEMENTED, 500, 50002),
+        (Status.UNAVAILABLE, 503, 50302),
+        (Status.DEADLINE_EXCEEDED, 503, 50003),
+        (Status.RESOURCE_EXHAUSTED, 503, 50003),
+        (Status.CANCELLED, 503, 50003),
+        (Status.INTERNAL, 500, 50002),
+        (Status.UNKNOWN, 500, 50002),
+        (Status.UNIMPLEMENTED, 500, 50002),
     ],
 )
-def test_rpc_codes(code: grpc.StatusCode, status: int, error_code: int) -> None:
-    failed = grpc.aio.AioRpcError(code, grpc.aio.Metadata(), grpc.aio.Metadata(), details="/var/lib/millrace")
+def test_rpc_codes(code: Status, status: int, error_code: int) -> None:
+    failed = RpcError(code, "/var/lib/millrace")
     answer = errors.from_rpc(failed)
     assert (answer.status_code, answer.error_code) == (status, error_code)
     assert "/var/lib" not in answer.message

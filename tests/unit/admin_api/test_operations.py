@@ -9,12 +9,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import grpc
 import httpx
 import pytest
 from admin_api.rules import reads_in_parts
 from broker_contract.version import CONTRACT_VERSION
 from service_chassis import rpc
+from service_chassis.grpc_server import unary
 
 from tests.unit.admin_api.conftest import serving_admin
 
@@ -148,8 +148,8 @@ def without_storage(loop: LoopThread, tmp_path_factory: pytest.TempPathFactory) 
 
     async def start() -> dict[str, str]:
         server = rpc.server(CONTRACT_VERSION)
-        server.add_generic_rpc_handlers((_Late(),))
-        rpc.listen(server, storage)
+        server.method = lambda _path: unary(_wait)  # type: ignore[method-assign]
+        server.listen(storage)
         await server.start()
         opened.push_async_callback(server.stop, 0)
         away = serving_admin("unix:/nowhere/s", admin_storage_timeout_s=20)
@@ -160,12 +160,8 @@ def without_storage(loop: LoopThread, tmp_path_factory: pytest.TempPathFactory) 
     loop.run(opened.aclose())
 
 
-class _Late(grpc.GenericRpcHandler):
-    def service(self, _details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler:
-        async def wait(_request: bytes, _context: object) -> None:
-            await asyncio.Event().wait()
-
-        return grpc.unary_unary_rpc_method_handler(wait)
+async def _wait(_request: bytes, _call: object) -> None:
+    await asyncio.Event().wait()
 
 
 def _ask(client: httpx.Client, operation_id: str, parts: dict[str, str], **given: Any) -> httpx.Response:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,42 +28,39 @@ def silent() -> Iterator[str]:
 
 
 def test_storage_that_answers(stack: Stack) -> None:
-    with contextlib.closing(StorageCheck(stack.storage_address)) as check:
-        until_ready(lambda: check() is None)
+    check = StorageCheck(stack.storage_address)
+    until_ready(lambda: check() is None)
 
 
 def test_storage_that_goes_and_comes_back(own_storage: OwnStorage) -> None:
-    with contextlib.closing(StorageCheck(own_storage.address)) as check:
-        until_ready(lambda: check() is None)
-        own_storage.stop()
-        until_ready(lambda: check() == "storage cannot be reached: UNAVAILABLE")
-        own_storage.start()
-        until_ready(lambda: check() is None)
+    check = StorageCheck(own_storage.address)
+    until_ready(lambda: check() is None)
+    own_storage.stop()
+    until_ready(lambda: check() == "storage cannot be reached: UNAVAILABLE")
+    own_storage.start()
+    until_ready(lambda: check() is None)
 
 
 def test_only_the_first_probe_waits_for_storage_that_hangs(silent: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Probes share one thread: each that waited would delay /healthz."""
-    with contextlib.closing(StorageCheck(silent, patience_s=0.01, question_timeout_s=600)) as check:
-        assert check() == "storage does not answer"
-        question = check._question
-        assert question is not None
-        monkeypatch.setattr(question, "result", lambda **_: pytest.fail("a second wait"))
-        assert [check() for _ in range(100)] == ["storage does not answer"] * 100
-        assert check._question is question
+    check = StorageCheck(silent, patience_s=0.01, question_timeout_s=600)
+    assert check() == "storage does not answer"
+    monkeypatch.setattr(check, "_ask", lambda: pytest.fail("a second wait"))
+    assert [check() for _ in range(100)] == ["storage does not answer"] * 100
 
 
 def test_a_question_without_an_answer_is_asked_again(silent: str) -> None:
-    with contextlib.closing(StorageCheck(silent, patience_s=60, question_timeout_s=0.05)) as check:
-        assert check() == "storage cannot be reached: DEADLINE_EXCEEDED"
-        assert check() == "storage cannot be reached: DEADLINE_EXCEEDED"
+    check = StorageCheck(silent, patience_s=60, question_timeout_s=0.05)
+    assert check() == "storage cannot be reached: DEADLINE_EXCEEDED"
+    assert check() == "storage cannot be reached: DEADLINE_EXCEEDED"
 
 
 async def test_storage_of_another_release(tmp_path: Path) -> None:
     server = rpc.server("another")
-    rpc.listen(server, f"unix:{tmp_path}/s")
+    server.listen(f"unix:{tmp_path}/s")
     await server.start()
-    with contextlib.closing(StorageCheck(f"unix:{tmp_path}/s", patience_s=60)) as check:
-        fault = await asyncio.to_thread(check)
+    check = StorageCheck(f"unix:{tmp_path}/s", patience_s=60)
+    fault = await asyncio.to_thread(check)
     assert fault is not None
     assert "with contract another, the caller is Millrace" in fault
     storage = Storage(f"unix:{tmp_path}/s", timeout_s=60)

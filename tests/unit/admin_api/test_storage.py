@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import grpc
 import pytest
 from admin_api.errors import ApiError
 from admin_api.storage import Storage
@@ -14,6 +13,8 @@ from broker_contract import administration_pb2
 from broker_contract.version import CONTRACT_VERSION
 from google.protobuf.message_factory import GetMessageClass
 from service_chassis import logs, rpc
+from service_chassis.grpc_server import unary
+from service_chassis.grpc_status import RpcError, Status
 
 from tests.unit.admin_api.conftest import serving_storage
 
@@ -64,15 +65,12 @@ async def test_a_call_that_storage_died_over_is_not_sent_again(tmp_path: Path, n
 
     async def die(request: Any, context: Any) -> None:
         received.append(request)
-        await context.abort(grpc.StatusCode.UNAVAILABLE, "died")
+        raise RpcError(Status.UNAVAILABLE, "died")
 
     server = rpc.server(CONTRACT_VERSION)
-    handlers = {
-        method.name: grpc.unary_unary_rpc_method_handler(die, GetMessageClass(method.input_type).FromString)
-        for method in service.methods
-    }
-    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service.full_name, handlers),))
-    rpc.listen(server, f"unix:{tmp_path}/storage.sock")
+    handlers = {method.name: unary(die, GetMessageClass(method.input_type).FromString) for method in service.methods}
+    server.add(service.full_name, handlers)
+    server.listen(f"unix:{tmp_path}/storage.sock")
     await server.start()
     storage = Storage(f"unix:{tmp_path}/storage.sock", timeout_s=20)
     calls = storage.calls(1)

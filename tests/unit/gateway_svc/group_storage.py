@@ -7,10 +7,10 @@ import itertools
 from collections.abc import Callable
 from typing import Any
 
-import grpc
 from broker_contract import groups_pb2 as pb
 from gateway_svc.storage.group_stream import GroupStream
 from service_chassis import rpc
+from service_chassis.grpc_server import ServerCall, stream
 
 
 class GroupStorage:
@@ -29,20 +29,17 @@ class GroupStorage:
 
     async def start(self) -> None:
         self._server = rpc.server()
-        handler = grpc.stream_stream_rpc_method_handler(
-            self._exchange, pb.GroupCalls.FromString, pb.GroupAnswers.SerializeToString
-        )
-        service = grpc.method_handlers_generic_handler("millrace.v1.Groups", {"Exchange": handler})
-        self._server.add_generic_rpc_handlers((service,))
-        rpc.listen(self._server, self.address)
+        exchange = stream(self._exchange, pb.GroupCalls.FromString, pb.GroupAnswers.SerializeToString)
+        self._server.add("millrace.v1.Groups", {"Exchange": exchange})
+        self._server.listen(self.address)
         await self._server.start()
 
     async def stop(self) -> None:
         await self._server.stop(0)
 
-    async def _exchange(self, _requests: Any, context: Any) -> None:
+    async def _exchange(self, context: ServerCall) -> None:
         self._context = context
-        while (message := await context.read()) is not grpc.aio.EOF:
+        while (message := await context.read()) is not None:
             self.pulses += message.pulses
             if message.calls:
                 self.messages.put_nowait(list(message.calls))
@@ -113,6 +110,7 @@ class Clock:
         #: The time: so late that no call waits for others.
         self._now = asyncio.get_running_loop().time() + 1
         self._timers: list[Timer] = []
+        self.call_soon = asyncio.get_running_loop().call_soon
         stream._loop = self  # type: ignore[assignment]
 
     def time(self) -> float:
@@ -146,7 +144,7 @@ class Timer:
 async def at_rest(stream: GroupStream) -> None:
     """Wait until all calls have left."""
     async with asyncio.timeout(60):
-        while not stream._wake._waiters:  # type: ignore[attr-defined]  # noqa: ASYNC110
+        while stream._due or stream._unsent:  # noqa: ASYNC110
             await asyncio.sleep(0.001)
 
 

@@ -48,19 +48,6 @@ def _ended(popen):
     return popen.returncode, out.splitlines(), [json.loads(line) for line in err.splitlines()]
 
 
-@pytest.mark.parametrize(
-    ("given", "found"),
-    [
-        ({}, "-event_engine_client,-event_engine_listener"),
-        ({"GRPC_EXPERIMENTS": ""}, ""),
-        ({"GRPC_EXPERIMENTS": "x"}, "x"),
-    ],
-)
-def test_how_grpc_works_is_settled_before_serving(run, given, found):
-    popen = run("import os; print('grpc' in sys.modules, os.environ['GRPC_EXPERIMENTS'], flush=True)", **given)
-    assert _ended(popen)[1][1:] == [f"False {found}", "closed"]
-
-
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_signal_stops_in_order(run, number):
     popen = run("await stop.wait()")

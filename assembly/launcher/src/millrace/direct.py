@@ -108,7 +108,7 @@ class DirectBroker:
             last.push_async_callback(self.core.stop)
             if self._server is not None:
                 last.push_async_callback(self._server.stop, _CALLS_GRACE_S)
-                await self._server.refuse()
+                self._server.refuse()
             await self.gateway.stop()
 
 

@@ -14,6 +14,8 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from service_chassis.http.ring import HttpMetrics
+from service_chassis.http2.limits import TransportCounts
+from service_chassis.rpc_metrics import TransportMetrics
 
 from millrace.direct import DirectBroker, DirectSettings
 
@@ -33,7 +35,8 @@ Every service answers `GET /metrics` in Prometheus text format:
 | admin-api | its own port, 8082 |
 | Spark job | the pipeline's `metrics.port` |
 
-All of them have `process_*` and `python_*` as well. Durations are in seconds and sizes in bytes.
+All of them have `process_*` and `python_*` as well. Gateway and storage of separate mode have `millrace_rpc_*`.
+Durations are in seconds and sizes in bytes.
 Names that begin with `kafka_` are those of kafka_exporter and of JMX exporters. Dashboards made for these show them.
 The tests compare names and labels with a running broker.
 """
@@ -52,6 +55,9 @@ def metric_rows() -> dict[str, list[MetricRow]]:
     """Return the metrics of each service, by name."""
     with tempfile.TemporaryDirectory(prefix="millrace-metrics-") as folder:
         storage, gateway = asyncio.run(_registries_of_broker(Path(folder)))
+    transport = CollectorRegistry()
+    transport.register(TransportMetrics(TransportCounts()))
+    storage, gateway = (sorted([*rows, *_rows(transport)]) for rows in (storage, gateway))
     http = CollectorRegistry()
     HttpMetrics(http)  # type: ignore[arg-type]  # the library's registry knows the labels of its own metrics
     RecordMetrics(http)  # type: ignore[arg-type]

@@ -36,9 +36,11 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence, Set
 from typing import Any, Final
 
-import grpc
 from broker_contract import groups_pb2
 from service_chassis import logs
+from service_chassis.grpc_call import ClientCall
+from service_chassis.grpc_channel import Channel
+from service_chassis.http2.stream import Message
 
 from gateway_svc.metrics import GatewayMetrics
 from gateway_svc.storage.group_calls import (
@@ -68,6 +70,10 @@ WAITED_S: Final = 0.1
 MESSAGE_CALLS_MAX: Final = 10_000
 OUTSTANDING_MAX: Final = 100_000
 
+_EXCHANGE: Final = "/millrace.v1.Groups/Exchange"
+#: The longest message of storage: of 10,000 answers.
+_ANSWERS_BYTES_MAX: Final = 1 << 30
+
 log = logs.get(__name__)
 
 
@@ -76,7 +82,7 @@ class GroupStream:
 
     def __init__(
         self,
-        channel: grpc.aio.Channel,
+        channel: Channel,
         metrics: GatewayMetrics,
         *,
         wait_s: float = CONTROL_WAIT_S,
@@ -110,17 +116,18 @@ class GroupStream:
         self._keepalive_due = False
         #: Times at which reports left that storage has not acknowledged.
         self._reports_sent_at: deque[float] = deque()
-        self._wake = asyncio.Event()
+        #: The latest stream; one that has ended sends nothing. Whether messages are written at the end of this turn.
+        self._stream_call: ClientCall | None = None
+        self._due = False
         self._gather_timer: asyncio.TimerHandle | None = None
         self._sent_at = 0.0
         self._expiry_timer: asyncio.TimerHandle | None = None
-        exchange: Any = channel.stream_stream(
-            "/millrace.v1.Groups/Exchange",
-            request_serializer=groups_pb2.GroupCalls.SerializeToString,
-            response_deserializer=groups_pb2.GroupAnswers.FromString,
-        )
         self._stream = LastingStream(
-            "group_stream", channel, exchange, read=self._read, write=self._write, lost=self._lost, metrics=metrics
+            "group_stream",
+            lambda: channel.stream(_EXCHANGE, message_bytes_max=_ANSWERS_BYTES_MAX),
+            opened=self._opened,
+            lost=self._lost,
+            metrics=metrics,
         )
         #: Set while the stream is up.
         self.connected = self._stream.connected
@@ -147,7 +154,7 @@ class GroupStream:
         is_wanted: Callable[[], bool],
     ) -> RemoteRepeatableCommit | None:
         call = self._add("commit_offsets", request, done, repeatable=True)
-        self._wake.set()
+        self._write_soon()
         if call is None:
             return None
         call.is_wanted = is_wanted
@@ -161,7 +168,7 @@ class GroupStream:
         if like.stream_number != self._stream_number or self._closed or len(self._calls) >= OUTSTANDING_MAX:
             return False
         self._open(RepeatedCommitCall(like, offsets, done, self._loop.time()))
-        self._wake.set()
+        self._write_soon()
         return True
 
     def consumer_group_heartbeat(
@@ -246,14 +253,14 @@ class GroupStream:
         self._report_timer = None
         if self._repeated:
             self._report_due = True
-            self._wake.set()
+            self._write_soon()
 
     def _keep_alive(self) -> None:
         self._keepalive_timer = None
         due = self._sent_at + KEEPALIVE_S
         if self._loop.time() >= due:
             self._keepalive_due = True  # mutant: pulse-sent
-            self._wake.set()
+            self._write_soon()
             due = self._loop.time() + KEEPALIVE_S
         if self._promised or self._forgotten:
             self._keepalive_timer = self._loop.call_at(due, self._keep_alive)
@@ -267,9 +274,9 @@ class GroupStream:
             return
         due = self._sent_at + GATHER_S
         if due <= self._loop.time():
-            self._wake.set()
+            self._write_soon()
         else:
-            self._gather_timer = self._loop.call_at(due, self._wake.set)
+            self._gather_timer = self._loop.call_at(due, self._write_soon)
 
     def _expire(self) -> None:
         """Fail the calls whose time is over. One timer serves all calls, and waits for the oldest."""
@@ -287,12 +294,28 @@ class GroupStream:
 
     # -- the stream ------------------------------------------------------------------------------------------------
 
-    async def _write(self, stream: Any) -> None:
-        while True:
-            while self._unsent or self._report_due or self._keepalive_due:
-                await stream.write(self._next_message())
-            await self._wake.wait()
-            self._wake.clear()
+    def _opened(self, call: ClientCall) -> None:
+        self._stream_call = call
+        call.on_room = self._write_on
+        call.receive(self._received)
+        self._write_on()
+
+    def _write_soon(self) -> None:
+        if not self._due:
+            self._due = True
+            self._loop.call_soon(self._write_on)
+
+    def _write_on(self) -> None:
+        self._due = False
+        if self._stream_call is not None:
+            self._stream_call.send_from(self._next_calls)
+
+    def _next_calls(self) -> Message | None:
+        """Return the next message, encoded; None if there is none."""
+        if not (self._unsent or self._report_due or self._keepalive_due):
+            return None
+        wire = self._next_message().SerializeToString()
+        return (wire,), len(wire), b""
 
     def _next_message(self) -> groups_pb2.GroupCalls:
         if self._gather_timer is not None:
@@ -337,18 +360,9 @@ class GroupStream:
             self._forgotten.clear()
         return message
 
-    async def _read(self, stream: Any) -> None:
-        while True:
-            message = await stream.read()
-            if message is grpc.aio.EOF:
-                raise EOFError("storage ended the stream")
-            self._received(message)
-
-    def _received(self, message: groups_pb2.GroupAnswers) -> None:
-        """Finish the calls of one message.
-
-        This is no part of `_read`, whose variables would keep the last call, and its client, until the next message.
-        """
+    def _received(self, wire: memoryview) -> None:
+        """Finish the calls of one message."""
+        message = groups_pb2.GroupAnswers.FromString(bytes(wire))
         for _ in range(message.heard):
             self._note_answer(self._reports_sent_at.popleft())
         for call_id in message.ended:
@@ -371,7 +385,7 @@ class GroupStream:
         if isinstance(call, RepeatedCommitCall):
             call.make_whole()
             self._unsent.append(call_id)
-            self._wake.set()
+            self._write_soon()
 
     def _finish(self, call: GroupCall, answer: groups_pb2.GroupAnswer | None) -> None:
         """Answer a call. `answer`: None when storage did all of it without an error."""

@@ -21,23 +21,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-import grpc
 from broker_contract import (
-    cluster_pb2_grpc,
     data_pb2,
-    data_pb2_grpc,
     groups_pb2,
-    groups_pb2_grpc,
     logs_pb2,
-    logs_pb2_grpc,
     producers_pb2,
-    producers_pb2_grpc,
+    stubs,
     topics_pb2,
-    topics_pb2_grpc,
 )
 from broker_contract.version import CONTRACT_VERSION
 from protocol_lib.errors import ErrorCode
 from service_chassis import rpc
+from service_chassis.grpc_channel import Channel
 
 from gateway_svc.errors import StorageUnavailable
 from gateway_svc.metrics import GatewayMetrics
@@ -63,8 +58,8 @@ def _names_offsets(request: data_pb2.DeleteRecordsRequest) -> bool:
 
 
 class GrpcOffsets:
-    def __init__(self, channel: grpc.aio.Channel, unary: Unary) -> None:
-        stub = data_pb2_grpc.DataStub(channel)
+    def __init__(self, channel: stubs.Channel, unary: Unary) -> None:
+        stub = stubs.DataStub(channel)
         self.list_offsets = unary.repeatable(
             stub.ListOffsets,
             not_leader(data_pb2.ListOffsetsResponse, timestamp=-1, offset=-1, leader_epoch=-1),
@@ -111,7 +106,7 @@ def _topics_unknown(request: topics_pb2.DescribeTopicsRequest) -> topics_pb2.Des
 
 
 class GrpcTopics:
-    def __init__(self, channel: grpc.aio.Channel, unary: Unary, stream: GroupStream) -> None:
+    def __init__(self, channel: stubs.Channel, unary: Unary, stream: GroupStream) -> None:
         def end_all(_: object) -> None:
             stream.end_promises()
 
@@ -119,7 +114,7 @@ class GrpcTopics:
             if answer.created:
                 stream.end_promises()
 
-        stub = topics_pb2_grpc.TopicsStub(channel)
+        stub = stubs.TopicsStub(channel)
         self.describe_topics = _with(unary.repeatable(stub.DescribeTopics, _topics_unknown), end_all_if_created)
         self.create_topics = _before(unary.once(stub.CreateTopics, timed_out(topics_pb2.CreateTopicsResponse)), end_all)
         self.create_partitions = _before(
@@ -136,7 +131,7 @@ class GrpcTopics:
 class GrpcGroups:
     """Calls about groups. An answer that shows a group's state ends the promises of its heartbeats first."""
 
-    def __init__(self, channel: grpc.aio.Channel, unary: Unary, stream: GroupStream) -> None:
+    def __init__(self, channel: stubs.Channel, unary: Unary, stream: GroupStream) -> None:
         def end_one(request: _OfGroup) -> None:
             stream.end_promises((request.group_id,))
 
@@ -147,7 +142,7 @@ class GrpcGroups:
             """End the promises of all groups but those that the answer shows in the state that promises need."""
             stream.end_promises(but={each.group_id for each in answer.groups if each.state == _STABLE})
 
-        stub = groups_pb2_grpc.GroupsStub(channel)
+        stub = stubs.GroupsStub(channel)
         self.heartbeat = stream.heartbeat
         self.commit_offsets = stream.commit_offsets
         self.consumer_group_heartbeat = stream.consumer_group_heartbeat
@@ -180,17 +175,17 @@ class GrpcGroups:
 
 
 class GrpcProducers:
-    def __init__(self, channel: grpc.aio.Channel, unary: Unary) -> None:
+    def __init__(self, channel: stubs.Channel, unary: Unary) -> None:
         # Repeatable: an id that no client has received stays unused.
-        stub = producers_pb2_grpc.ProducersStub(channel)
+        stub = stubs.ProducersStub(channel)
         self.init_producer_id = unary.repeatable(
             stub.InitProducerId, no_coordinator(producers_pb2.InitProducerIdResponse)
         )
 
 
 class GrpcLogs:
-    def __init__(self, channel: grpc.aio.Channel, unary: Unary) -> None:
-        stub = logs_pb2_grpc.LogsStub(channel)
+    def __init__(self, channel: stubs.Channel, unary: Unary) -> None:
+        stub = stubs.LogsStub(channel)
         self.describe_producers = unary.repeatable(
             stub.DescribeProducers, not_leader(logs_pb2.DescribeProducersResponse)
         )
@@ -200,8 +195,8 @@ class GrpcLogs:
 class GrpcCluster:
     """Leases and the list of gateways. The caller repeats these calls itself, so they fail fast."""
 
-    def __init__(self, channel: grpc.aio.Channel, unary: Unary) -> None:
-        stub = cluster_pb2_grpc.ClusterStub(channel)
+    def __init__(self, channel: stubs.Channel, unary: Unary) -> None:
+        stub = stubs.ClusterStub(channel)
         self.register_gateway = unary.once(stub.RegisterGateway)
         self.remove_gateway = unary.once(stub.RemoveGateway, timeout_s=_SHORT_WAIT_S)
         self.describe_cluster = unary.once(stub.DescribeCluster, timeout_s=_SHORT_WAIT_S)
@@ -212,7 +207,7 @@ class GrpcStorage:
 
     def __init__(
         self,
-        channel: grpc.aio.Channel,
+        channel: Channel,
         gateway_name: str,
         metrics: GatewayMetrics,
         *,
@@ -220,6 +215,8 @@ class GrpcStorage:
     ) -> None:
         """Connect in the background. `answer_age_max_s`: as for GroupStream."""
         self._channel = channel
+        #: Counts of its connections.
+        self.counts = channel.counts
         self._records = RecordStream(channel, gateway_name, metrics)
         self._groups = GroupStream(channel, metrics, answer_age_max_s=answer_age_max_s)
         unary = Unary(metrics, self._records.connected)

@@ -6,9 +6,10 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
-import grpc
 from broker_contract.errors import FrameError
 from service_chassis import logs
+from service_chassis.grpc_call import ClientCall
+from service_chassis.grpc_status import RpcError, Status
 
 from gateway_svc.metrics import GatewayMetrics
 
@@ -19,22 +20,18 @@ REFUSED_PAUSE_S: Final = 1.0
 #: A stream that was up for this long is opened again after the first pause.
 STABLE_AFTER_S: Final = 1.0
 
-#: Exceptions of a stream that storage or the network has ended. InternalError is gRPC's (ExecuteBatchError) for an
-#: operation on a call that is ending.
-_ENDINGS: Final = (FrameError, EOFError, asyncio.InvalidStateError, grpc.aio.InternalError)
-
 log = logs.get(__name__)
 
-Work = Callable[[Any], Coroutine[Any, Any, None]]
+Begin = Callable[[], Coroutine[Any, Any, ClientCall]]
 
 
 class LastingStream:
-    """A stream that its owner reads and writes until either fails; `lost` is called then.
+    """A stream that its owner receives from and sends to by callbacks, until it ends; `lost` is called then.
 
     Args:
         name: its name in log lines, task names and the count of lost streams.
-        begin: opens the stream.
-        read, write: use an open stream, at the same time; either may be cancelled anywhere.
+        begin: opens the stream as soon as there is a connection.
+        opened: sets the callbacks of an open stream, and sends the messages that wait.
         lost: called when the stream has ended; storage may have read some of the messages on their way.
         reconnect_max_s, stable_after_s: instead of the constants.
     """
@@ -42,20 +39,16 @@ class LastingStream:
     def __init__(
         self,
         name: str,
-        channel: grpc.aio.Channel,
-        begin: Callable[[], Any],
+        begin: Begin,
         *,
-        read: Work,
-        write: Work,
+        opened: Callable[[ClientCall], None],
         lost: Callable[[], None],
         metrics: GatewayMetrics,
         reconnect_max_s: float = RECONNECT_MAX_S,
         stable_after_s: float = STABLE_AFTER_S,
     ) -> None:
         self._name = name
-        self._channel = channel
-        self._begin = begin
-        self._read, self._write, self._lost = read, write, lost
+        self._begin, self._opened, self._lost = begin, opened, lost
         self._metrics = metrics
         self._reconnect_max_s = reconnect_max_s
         self._stable_after_s = stable_after_s
@@ -69,12 +62,11 @@ class LastingStream:
     async def _stay_connected(self) -> None:
         pause_s = RECONNECT_FIRST_S
         while True:
-            await self._channel.channel_ready()
-            stream = self._begin()
+            stream = await self._begin()
             self.connected.set()
             log.info("storage connected", stream=self._name)
             opened_at = self._loop.time()
-            reason = await self._run(stream)
+            reason = await self._end_of(stream)
             self.connected.clear()
             self._metrics.storage_errors[self._name] += 1
             log.warning("storage lost", stream=self._name, reason=reason)
@@ -85,26 +77,24 @@ class LastingStream:
                 pause_s = REFUSED_PAUSE_S
             await asyncio.sleep(pause_s)
 
-    async def _run(self, stream: Any) -> str:
-        """Read and write until the stream ends; return why it did."""
-        reader = self._loop.create_task(self._read(stream), name=f"{self._name}: reader")
-        writer = self._loop.create_task(self._write(stream), name=f"{self._name}: writer")
+    async def _end_of(self, stream: ClientCall) -> str:
+        """Use a stream until it ends; return why it did."""
+        self.refusal = None
         try:
-            done, _ = await asyncio.wait({reader, writer}, return_when=asyncio.FIRST_COMPLETED)
+            self._opened(stream)
+            await stream.ended()
+        except RpcError as error:
+            if error.status is Status.FAILED_PRECONDITION:
+                self.refusal = error.details
+            return str(error)
+        except FrameError as error:
+            return repr(error)
+        except Exception as error:
+            log.error("storage stream failed", stream=self._name, exc_info=error)
+            return repr(error)
         finally:
             stream.cancel()
-            reader.cancel()
-            writer.cancel()
-            await asyncio.gather(reader, writer, return_exceptions=True)
-        error = next(task.exception() for task in done)
-        self.refusal = None
-        if isinstance(error, grpc.aio.AioRpcError):
-            if error.code() is grpc.StatusCode.FAILED_PRECONDITION:
-                self.refusal = error.details()
-            return f"{error.code().name}: {error.details()}"
-        if error is not None and not isinstance(error, _ENDINGS):
-            log.error("storage stream failed", stream=self._name, exc_info=error)
-        return repr(error)
+        return "storage ended the stream"
 
     async def close(self) -> None:
         """End the stream for good; `lost` is called once more."""

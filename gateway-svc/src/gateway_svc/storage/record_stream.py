@@ -20,7 +20,6 @@ from collections import deque
 from collections.abc import Callable, Collection
 from typing import Any, Final
 
-import grpc
 from broker_contract.append_area import SLOT_BYTES, AppendArea
 from broker_contract.append_items import put_append
 from broker_contract.data import (
@@ -40,11 +39,15 @@ from broker_contract.data import (
     ReadResult,
 )
 from broker_contract.errors import FrameError
-from broker_contract.frames import frame_from_wire, frame_to_wire, put_item, read_items
+from broker_contract.frames import FRAME_BYTES_MAX, frame_from_wire, frame_prefix, put_item, read_items
 from broker_contract.revisions import Revisions
 from protocol_lib.errors import ErrorCode
-from service_chassis import logs, rpc
-from service_chassis.stream_writer import StreamWriter
+from service_chassis import logs
+from service_chassis.grpc_call import ClientCall
+from service_chassis.grpc_channel import Channel
+from service_chassis.http2.headers import Metadata
+from service_chassis.http2.reader import READ_BYTES
+from service_chassis.http2.stream import COPIED_BYTES_MAX, Message
 
 from gateway_svc.metrics import GatewayMetrics
 from gateway_svc.storage.append_window import LARGE_BYTES, AppendWindow
@@ -96,21 +99,20 @@ class _Outgoing:
 class RecordStream:
     """Appends and reads of all connections over one stream, and the stream's life. Owned by its GrpcStorage."""
 
-    def __init__(self, channel: grpc.aio.Channel, gateway_name: str, metrics: GatewayMetrics) -> None:
+    def __init__(self, channel: Channel, gateway_name: str, metrics: GatewayMetrics) -> None:
         self._counts = metrics.storage_frames
         self._durations = metrics.storage_calls["Append"]
         #: The append that is being measured, by call id, and the time at which its frame left.
         self._timed, self._timed_at = 0, 0.0
         self._gateway_name = gateway_name.encode()
         self._loop = asyncio.get_running_loop()
-        # Without serializers: frames are bytes on both sides, and no parser copies records.
-        self._exchange: Any = channel.stream_stream(_EXCHANGE)
+        self._channel = channel
         #: Calls without an answer, and the function that gets it.
         self._waiting: Calls = {}
         self._deadlines = CallDeadlines(self._loop, lambda: self._waiting, self._give_up)
         self._frames: deque[_Outgoing] = deque()
-        #: The writer of frames; None unless the stream is up.
-        self._writer: StreamWriter[bytes] | None = None
+        #: The latest stream; one that has ended sends nothing.
+        self._call: ClientCall | None = None
         #: The frame that was written last, if it asked for no receipt.
         self._without_receipt: _Outgoing | None = None
         #: Whether waiting frames are written at the end of this turn.
@@ -125,15 +127,7 @@ class RecordStream:
         #: Frames that wait for their receipt, by call id.
         self._awaiting_receipt: dict[int, _Outgoing] = {}
         self._last_call_id = 0
-        self._stream = LastingStream(
-            "stream",
-            channel,
-            self._begin,
-            read=self._read,
-            write=self._write,
-            lost=self._fail_all,
-            metrics=metrics,
-        )
+        self._stream = LastingStream("stream", self._begin, opened=self._opened, lost=self._fail_all, metrics=metrics)
         #: Set while the stream is up.
         self.connected = self._stream.connected
 
@@ -242,25 +236,30 @@ class RecordStream:
 
     # -- the stream ------------------------------------------------------------------------------------------------
 
-    def _begin(self) -> Any:
+    async def _begin(self) -> ClientCall:
+        await self._channel.ready()
         metadata: list[tuple[str, str | bytes]] = [(GATEWAY_METADATA, self._gateway_name)]
         self._offered = AppendArea.create()
         if self._offered is not None:
             metadata.append((APPEND_AREA_METADATA, self._offered.name))
-        return self._exchange(metadata=metadata)
+        return await self._channel.stream(_EXCHANGE, metadata=metadata, message_bytes_max=FRAME_BYTES_MAX)
 
-    async def _write(self, stream: Any) -> None:
-        """Write frames until a write fails."""
-        failure: asyncio.Future[BaseException] = self._loop.create_future()
-        write, _ = await rpc.opened(stream)
-        self._writer = StreamWriter(write, self._next_frame, failure.set_result)
-        try:
-            self._writer.write_on()
-            error = await failure
-        finally:
-            self._writer.close()
-            self._writer = None
-        raise error if isinstance(error, Exception) else EOFError("the stream was cancelled")
+    def _opened(self, call: ClientCall) -> None:
+        self._call = call
+        call.on_begin = self._greeted
+        call.on_room = self._write_on
+        call.receive(self._received)
+        self._write_on()
+
+    def _greeted(self, metadata: Metadata) -> None:
+        """Note what storage sees of this process's memory. It comes before the first answer."""
+        for key, value in metadata:
+            if key == REVISIONS_METADATA and isinstance(value, str):
+                self.revisions = Revisions.seen(value)
+            elif key == APPEND_AREA_METADATA:
+                self._area = self._offered if value == APPEND_AREA_SEEN else None
+        if self._area is None:
+            self._drop_area()
 
     def _write_soon(self) -> None:
         if not self._due:
@@ -269,11 +268,11 @@ class RecordStream:
 
     def _write_on(self) -> None:
         self._due = False
-        if self._writer is not None:
-            self._writer.write_on()
+        if self._call is not None:
+            self._call.send_from(self._next_frame)
 
-    def _next_frame(self) -> bytes | None:
-        """Return the next frame to write, encoded; None if none may leave now."""
+    def _next_frame(self) -> Message | None:
+        """Return the next frame to write; None if none may leave now."""
         if self._without_receipt is not None:
             self.window.end(self._without_receipt.appended)
             self._without_receipt = None
@@ -290,36 +289,20 @@ class RecordStream:
             self._awaiting_receipt[self._last_call_id] = frame
         else:
             self._without_receipt = frame
-        wire = frame_to_wire(frame.parts)
-        frame.parts.clear()
-        return wire
+        parts, frame.parts = frame.parts, []
+        size = sum(map(len, parts))
+        if size > COPIED_BYTES_MAX:
+            # A call that is given up while its frame waits for the socket gives the bytes back to its client.
+            parts = [b"".join(parts)]
+        return parts, size, frame_prefix(size)
 
-    async def _read(self, stream: Any) -> None:
-        for key, value in await stream.initial_metadata() or ():
-            if key == REVISIONS_METADATA:
-                self.revisions = Revisions.seen(value)
-            elif key == APPEND_AREA_METADATA:
-                self._area = self._offered if value == APPEND_AREA_SEEN else None
-        if self._area is None:
-            self._drop_area()
-        _, read = await rpc.opened(stream)
-        while True:
-            wire = await read()
-            if wire is grpc.aio.EOF:
-                await stream.read()  # raises the error that ended the stream
-                raise EOFError("storage ended the stream")
-            self._counts["received"] += 1
-            self._deadlines.has_received = True
-            self._received(wire)
-            del wire  # freed before the wait for the next one
-
-    def _received(self, wire: Any) -> None:
-        """Answer the calls of a frame.
-
-        This is no part of `_read`, whose variables would keep the last call and its client until the next frame.
-        """
+    def _received(self, wire: memoryview) -> None:
+        """Answer the calls of a frame."""
+        self._counts["received"] += 1
+        self._deadlines.has_received = True
         waiting = self._waiting
-        for call_id, item in read_items(frame_from_wire(wire)):
+        # Clients get views of the records: of memory that the connection does not use again.
+        for call_id, item in read_items(frame_from_wire(wire if len(wire) > READ_BYTES else wire.tobytes())):
             if type(item) is FrameReceipt:
                 self._received_receipt(call_id)
             elif (call := waiting.pop(call_id, None)) is not None:

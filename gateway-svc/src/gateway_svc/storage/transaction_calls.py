@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from typing import Final
 
-import grpc
 from broker_contract import transactions_pb2 as pb
-from broker_contract import transactions_pb2_grpc
+from broker_contract.stubs import Channel, TransactionsStub
 from protocol_lib.errors import ErrorCode
 
 from gateway_svc.storage.unary import Unary, no_coordinator, not_leader
@@ -20,8 +19,8 @@ _NO_PRODUCER: Final = {"producer_id": -1, "producer_epoch": -1}
 
 
 class GrpcTransactions:
-    def __init__(self, channel: grpc.aio.Channel, unary: Unary) -> None:
-        stub = transactions_pb2_grpc.TransactionsStub(channel)
+    def __init__(self, channel: Channel, unary: Unary) -> None:
+        stub = TransactionsStub(channel)
         self.init_producer = unary.once(stub.InitProducer, no_coordinator(pb.InitProducerResponse, **_NO_PRODUCER))
         self.add_partitions = unary.once(stub.AddPartitions, _not_added)
         self.add_offsets = unary.once(stub.AddOffsets, no_coordinator(pb.AddOffsetsResponse))

@@ -14,9 +14,10 @@ import time
 from collections.abc import Callable, Coroutine
 from typing import Any, Final, TypeVar
 
-import grpc
+from broker_contract import stubs
 from google.protobuf.message import Message
 from protocol_lib.errors import ErrorCode
+from service_chassis.grpc_status import RpcError
 
 from gateway_svc.errors import StorageUnavailable
 from gateway_svc.metrics import GatewayMetrics
@@ -31,7 +32,7 @@ AnswerT = TypeVar("AnswerT")
 MessageT = TypeVar("MessageT", bound=Message)
 #: A method of the Protocols in `storage.protocols`.
 Method = Callable[[RequestT], Coroutine[Any, Any, AnswerT]]
-StubMethod = grpc.aio.UnaryUnaryMultiCallable
+StubMethod = stubs.Unary
 
 
 class Unary:
@@ -122,9 +123,9 @@ class Unary:
         started = time.perf_counter()
         try:
             return await method(request, timeout=timeout_s, wait_for_ready=True)
-        except grpc.aio.AioRpcError as error:
-            self._metrics.storage_errors[error.code().name] += 1
-            raise StorageUnavailable(f"{error.code().name}: {error.details()}") from error
+        except RpcError as error:
+            self._metrics.storage_errors[error.status.name] += 1
+            raise StorageUnavailable(str(error)) from error
         finally:
             name = type(request).__name__.removesuffix("Request")
             self._metrics.storage_calls[name].observe(time.perf_counter() - started)

@@ -7,8 +7,6 @@
         async with ...:
             await stop.wait()
 
-A service that needs grpc imports it in `serve`, because `main` configures grpc first.
-
 A stop has these steps:
 
 1. SIGTERM, SIGINT or SIGHUP sets the stop event. 2. `serve` closes its resources and returns. 3. At the deadline, or at
@@ -44,9 +42,6 @@ START_ERROR_STATUS = 78
 START_FAULT_BYTES_MAX = 4096
 #: Seconds that cancelled tasks have after the deadline before the process ends without them.
 _CUT_GRACE_S = 2.0
-#: gRPC hands every read and write of a socket to the threads of its EventEngine by default. Without it the thread that
-#: waits for completions does them itself, which saves half of a message's processor time and changes of threads.
-_GRPC_EXPERIMENTS = "-event_engine_client,-event_engine_listener"
 
 log = logs.get(__name__)
 
@@ -77,8 +72,6 @@ def main(
         return _cannot_start(str(error))
     logs.configure(service, settings.log_level, settings.log_format)
     logs.capture_standard_logging()
-    # grpc reads it at its import, which `serve` does. An operator's choice stays.
-    os.environ.setdefault("GRPC_EXPERIMENTS", _GRPC_EXPERIMENTS)
     _raise_descriptor_limit()
     log.info("starting", settings=settings.shown(changed_only=settings.log_format == "text"))
     return run(

@@ -18,6 +18,7 @@ The combined broker passes the same dataclasses without encoding them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 from typing import Final
 
 from broker_contract.append_items import (
@@ -52,6 +53,9 @@ from broker_contract.fetch_items import (
     put_read_response,
 )
 from broker_contract.item_fields import ITEM, Reader
+
+#: The longest Frame: an append of the longest request that a gateway can be set to take, and a little more.
+FRAME_BYTES_MAX: Final = (1 << 31) - 1
 
 
 def put_item(parts: list[Buffer], call_id: int, item: Item) -> int:
@@ -147,18 +151,23 @@ def _item(kind: int, reader: Reader) -> Item:
     return item
 
 
-def frame_to_wire(parts: list[Buffer]) -> bytes:
-    """Return the protobuf encoding of `Frame{body = parts joined}`, with one copy of the bytes."""
-    size = sum(map(len, parts))
+@lru_cache(1024)
+def frame_prefix(size: int) -> bytes:
+    """Return the bytes that precede a body of `size` bytes in the protobuf encoding of a Frame."""
     prefix = bytearray(b"\x0a")
     while size > 0x7F:
         prefix.append(size & 0x7F | 0x80)
         size >>= 7
     prefix.append(size)
-    return b"".join((prefix, *parts))
+    return bytes(prefix)
 
 
-def frame_from_wire(wire: bytes) -> memoryview:
+def frame_to_wire(parts: list[Buffer]) -> bytes:
+    """Return the protobuf encoding of `Frame{body = parts joined}`, with one copy of the bytes."""
+    return b"".join((frame_prefix(sum(map(len, parts))), *parts))
+
+
+def frame_from_wire(wire: Buffer) -> memoryview:
     """Return the body of an encoded Frame, without a copy.
 
     Raises:

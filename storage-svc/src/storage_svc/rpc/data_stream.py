@@ -4,7 +4,8 @@ Frames are read and written as bytes (broker_contract/frames.py), not by protobu
 frame's appends are written before its reads look for records, and before the next frame is read. Answers that are
 ready then leave in one frame at once, appends first: every frame costs more than its contents. Later answers (syncs,
 parked reads) gather until the turn of the event loop is over. A new frame begins after `_FRAME_BYTES`. Storage stops
-reading from a gateway that does not read its answers, once `_ANSWERS_BYTES_MAX` wait for it.
+reading from a gateway that does not read its answers, once `_ANSWERS_BYTES_MAX` wait for it. The rest of the gateway's
+window of 16 MB still comes.
 """
 
 from __future__ import annotations
@@ -13,9 +14,8 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
-import grpc
 from broker_contract import data_pb2
 from broker_contract.append_area import see_area
 from broker_contract.data import (
@@ -34,9 +34,12 @@ from broker_contract.data import (
     ReadResponse,
 )
 from broker_contract.errors import FrameError
-from broker_contract.frames import frame_from_wire, frame_to_wire, put_item, read_items
+from broker_contract.frames import FRAME_BYTES_MAX, frame_from_wire, frame_prefix, put_item, read_items
 from service_chassis import logs as service_logs
-from service_chassis.stream_writer import StreamWriter
+from service_chassis.grpc_server import Method, Server, ServerCall, stream
+from service_chassis.grpc_status import RpcError, Status
+from service_chassis.http2.reader import READ_BYTES
+from service_chassis.http2.stream import Message
 
 from storage_svc.rpc.data import DataService
 from storage_svc.topics.leases import Leases
@@ -49,53 +52,55 @@ _NAME_BYTES_MAX: Final = 1024
 _log = service_logs.get(__name__)
 
 _AppendCall = tuple[Append, Callable[[AppendResponse], None]]
-_Context = grpc.aio.ServicerContext[Any, Any]
 
 
 class _Exchange:
     """One gateway's stream. Answers gather in frames until they are written."""
 
-    def __init__(self, service: DataService, context: _Context, area: memoryview | None) -> None:
+    def __init__(self, service: DataService, call: ServerCall, area: memoryview | None) -> None:
         self._service = service
-        self._context = context
+        self._call = call
+        call.on_room = self._write_on
         self._area = area
         self._loop = asyncio.get_running_loop()
         self._frames: deque[list[Buffer]] = deque()
         self._frame_size = 0
         self._waiting_size = 0
-        self._writer: StreamWriter[list[Buffer]] = StreamWriter(context.write, self._next_frame, self._failed)
         #: Whether a write of the waiting answers is due, after this frame or at the end of this turn.
         self._due = False
-        #: Set unless too many answers, or too many bytes of answers, wait.
-        self._room = asyncio.Event()
-        self._room.set()
-        #: Set when the last call is answered and its answer has left, or none can leave any more.
+        #: Set when the last call is answered and its answer has left.
         self._done = asyncio.Event()
         self._reads: dict[int, Callable[[], None]] = {}
         self._open_calls = 0
-        self._ended = self._broken = False
+        self._ended = False
 
     async def run(self) -> None:
+        """Serve until the gateway has sent its last frame and has its answers. It is cancelled when the stream is lost.
+
+        Raises:
+            RpcError: the gateway sent a broken frame.
+        """
         try:
-            while (frame := await self._context.read()) is not grpc.aio.EOF:
-                self._due = True
-                self._receive(frame)
-                self._write_on()
-                if not self._room.is_set():
-                    await self._room.wait()
-                if self._broken:
-                    return
+            self._call.receive(self._take)
+            await self._call.last_message()
             self._ended = True
             self._write_on()
             await self._done.wait()
         except FrameError as error:
-            _log.warning("data stream broken", peer=self._context.peer(), reason=str(error))
-            await self._context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+            _log.warning("data stream broken", peer=self._call.peer(), reason=str(error))
+            raise RpcError(Status.INVALID_ARGUMENT, str(error)) from error
         finally:
-            self._writer.close()
+            self._call.on_room = _nothing
             for give_up in list(self._reads.values()):
                 give_up()
             self._reads.clear()
+
+    def _take(self, wire: memoryview) -> None:
+        """Start the calls of a frame, and write the answers that are ready."""
+        self._due = True
+        # Appends that wait keep views: of memory that the connection does not use again.
+        self._receive(frame_from_wire(wire if len(wire) > READ_BYTES else wire.tobytes()))
+        self._write_on()
 
     def _receive(self, frame: memoryview) -> None:
         """Start the calls of a frame."""
@@ -122,7 +127,7 @@ class _Exchange:
         for call_id in receipts:
             self._answer(call_id, FrameReceipt())
         if self._open_calls > _CALLS_MAX:
-            self._room.clear()
+            self._call.pause()
 
     def _start(self, appends: list[_AppendCall], reads: dict[int, ReadRequest]) -> None:
         """Start appends, and then reads, which find the records of the appends."""
@@ -159,74 +164,61 @@ class _Exchange:
         self._frame_size += size
         self._waiting_size += size
         if self._waiting_size > _ANSWERS_BYTES_MAX:
-            self._room.clear()
+            self._call.pause()
         if not self._due:
             self._due = True
             self._loop.call_soon(self._write_on)
 
     def _write_on(self) -> None:
         self._due = False
-        self._writer.write_on()
+        self._call.send_from(self._next_frame)
 
-    def _next_frame(self) -> list[Buffer] | None:
+    def _next_frame(self) -> Message | None:
         """Return the next answers to write; None if there are none."""
         if self._frames:
             frame = self._frames.popleft()
-            self._waiting_size -= sum(map(len, frame))
-            return frame
-        if self._open_calls <= _CALLS_MAX:
-            self._room.set()
+            size = sum(map(len, frame))
+            self._waiting_size -= size
+            return frame, size, frame_prefix(size)
+        if self._call.is_paused and self._open_calls <= _CALLS_MAX:
+            self._call.resume()
         if self._ended and self._open_calls == 0:
             self._done.set()
         return None
 
-    def _failed(self, error: BaseException) -> None:
-        """End the stream: answers cannot be written any more."""
-        _log.info("data stream lost", peer=self._context.peer(), reason=repr(error))
-        self._broken = True
-        self._room.set()
-        self._done.set()
+
+def _nothing() -> None:
+    """Write nothing, as the `on_room` of a stream that has ended."""
 
 
-def _gateway_name(context: _Context) -> str | None:
-    name = _metadata(context, GATEWAY_METADATA)
+def _gateway_name(call: ServerCall) -> str | None:
+    name = _metadata(call, GATEWAY_METADATA)
     return name.decode(errors="replace") if isinstance(name, bytes) and len(name) <= _NAME_BYTES_MAX else None
 
 
-def _metadata(context: _Context, wanted: str) -> str | bytes | None:
-    for key, value in context.invocation_metadata() or ():
-        if key == wanted:
-            return value
-    return None
+def _metadata(call: ServerCall, wanted: str) -> str | bytes | None:
+    return next((value for key, value in call.metadata if key == wanted), None)
 
 
-def add_data_service(
-    service: DataService,
-    unary: Mapping[str, grpc.RpcMethodHandler[Any, Any]],
-    leases: Leases,
-    server: grpc.aio.Server,
-) -> None:
+def add_data_service(service: DataService, unary: Mapping[str, Method], leases: Leases, server: Server) -> None:
     """Serve millrace.v1.Data: its stream, and these unary methods. Notify `leases` of gateways that come and go."""
 
-    async def exchange(_requests: Any, context: _Context) -> None:
-        initial = [(REVISIONS_METADATA, service.revisions.share())]
-        area = _metadata(context, APPEND_AREA_METADATA)
+    async def exchange(call: ServerCall) -> None:
+        initial: list[tuple[str, str | bytes]] = [(REVISIONS_METADATA, service.revisions.share())]
+        area = _metadata(call, APPEND_AREA_METADATA)
         seen = see_area(area) if isinstance(area, str) else None
         if seen is not None:
             initial.append((APPEND_AREA_METADATA, APPEND_AREA_SEEN))
-        await context.send_initial_metadata(initial)
-        name = _gateway_name(context)
+        call.begin(initial)
+        name = _gateway_name(call)
         if name is None:
-            await _Exchange(service, context, seen).run()
+            await _Exchange(service, call, seen).run()
             return
         leases.stream_began(name)
         try:
-            await _Exchange(service, context, seen).run()
+            await _Exchange(service, call, seen).run()
         finally:
             leases.stream_ended(name)
 
-    stream = grpc.stream_stream_rpc_method_handler(
-        exchange, request_deserializer=frame_from_wire, response_serializer=frame_to_wire
-    )
     full_name = data_pb2.DESCRIPTOR.services_by_name["Data"].full_name
-    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(full_name, {"Exchange": stream, **unary}),))
+    server.add(full_name, {"Exchange": stream(exchange, request_bytes_max=FRAME_BYTES_MAX), **unary})

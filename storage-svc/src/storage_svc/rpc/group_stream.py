@@ -1,9 +1,9 @@
 """The gRPC side of heartbeats and commits: messages of many calls in, messages of many answers out, on one stream per
 gateway.
 
-All answers that are ready when the writer wakes go out in one message. A call that fails by a fault of ours is logged
-and comes back empty; the others of its message go on. A gateway that does not read its answers is not read from either,
-once `_CALLS_MAX` of its calls are open.
+All answers that are ready at the end of a turn of the event loop go out in one message. A call that fails by a fault of
+ours is logged and comes back empty; the others of its message go on. A gateway that does not read its answers is not
+read from either, once `_CALLS_MAX` of its calls are open.
 
 The answer to a heartbeat that may be repeated (`RepeatableHeartbeat`) is a promise: the gateway answers repeats by
 itself, and reports a few times a second which calls it answered. When the group changes the promise ends. The gateway
@@ -30,15 +30,18 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final
 
-import grpc
 from broker_contract import groups_pb2 as pb
 from service_chassis import logs as service_logs
+from service_chassis.grpc_server import Method, ServerCall, stream
+from service_chassis.http2.stream import Message
 
 from storage_svc.coordinator.hosting.repeatable_heartbeats import RepeatableHeartbeat
 from storage_svc.coordinator.repeatable_commits import RepeatableCommit
 from storage_svc.rpc.groups import GroupsService
 
 _CALLS_MAX: Final = 100_000
+#: The longest message of a gateway: of 10,000 calls, whose commits may be long.
+_MESSAGE_BYTES_MAX: Final = 1 << 30
 #: The most answers in one message; others that are ready go into the next.
 _ANSWERS_MAX: Final = 10_000
 REPEATS_MAX: Final = 100_000
@@ -53,14 +56,13 @@ GRACE_S: Final = 2.0
 
 _log = service_logs.get(__name__)
 
-_Context = grpc.aio.ServicerContext[Any, Any]
-
 
 class _Exchange:
     """One stream."""
 
-    def __init__(self, service: GroupsService, context: _Context, repeats_max: int) -> None:
-        self._context = context
+    def __init__(self, service: GroupsService, stream: ServerCall, repeats_max: int) -> None:
+        self._stream = stream
+        stream.on_room = self._write_on
         self._repeats_max = repeats_max
         self._answers: list[pb.GroupAnswer] = []
         #: Heartbeats by the id of their call, the oldest first.
@@ -73,9 +75,10 @@ class _Exchange:
         #: Messages with repeats that have come, and ids of promises that have ended, since the last message left.
         self._reports = 0
         self._ended_promises: list[int] = []
-        self._wake = asyncio.Event()
-        self._room = asyncio.Event()
-        self._room.set()
+        #: Whether answers are written at the end of this turn.
+        self._due = False
+        #: Set when the last call is answered and its answer has left.
+        self._done = asyncio.Event()
         self._open_calls = 0
         self._ended = False
         self._loop = asyncio.get_running_loop()
@@ -95,34 +98,37 @@ class _Exchange:
         }
 
     async def run(self) -> None:
-        writer = asyncio.create_task(self._write())
+        """Serve until the gateway has sent its last message and has its answers. It is cancelled when the stream is
+        lost."""
         try:
-            while (message := await self._context.read()) is not grpc.aio.EOF:
-                self._note_life(message)
-                for call in message.calls:
-                    self._take(call)
-                if message.again:
-                    self._repeat_commits(message)
-                if message.repeats:
-                    self._repeat(message.repeats)
-                for call_id in message.forgotten:
-                    self._drop(call_id)
-                if self._open_calls > _CALLS_MAX:
-                    self._room.clear()
-                await self._room.wait()
-                if writer.done():
-                    return
+            self._stream.begin()
+            self._stream.receive(self._receive)
+            await self._stream.last_message()
             self._ended = True
-            self._wake.set()
-            await writer
+            self._write_on()
+            await self._done.wait()
         finally:
+            self._stream.on_room = _nothing
             if self._standstill_timer is not None:
                 self._standstill_timer.cancel()
             for repeat in self._repeats.values():
                 repeat.start_session(REPEATS_LATE_MS)
                 repeat.forget()
-            writer.cancel()
-            await asyncio.gather(writer, return_exceptions=True)
+
+    def _receive(self, wire: memoryview) -> None:
+        """Start the calls of a message."""
+        message = pb.GroupCalls.FromString(bytes(wire))
+        self._note_life(message)
+        for call in message.calls:
+            self._take(call)
+        if message.again:
+            self._repeat_commits(message)
+        if message.repeats:
+            self._repeat(message.repeats)
+        for call_id in message.forgotten:
+            self._drop(call_id)
+        if self._open_calls > _CALLS_MAX:
+            self._stream.pause()
 
     def _note_life(self, message: pb.GroupCalls) -> None:
         self._received_at = self._loop.time()
@@ -191,7 +197,7 @@ class _Exchange:
                 if commit is None or not commit(offsets[begin:end], partial(self._committed_repeat, call_id)):
                     self._commits.pop(like, None)
                     self._refused.append(call_id)
-                    self._wake.set()
+                    self._write_soon()
             except Exception:
                 _log.exception("call failed", method="commit_offsets")
                 self._answer(pb.GroupAnswer(call_id=call_id))
@@ -203,7 +209,7 @@ class _Exchange:
             self._answer(pb.GroupAnswer(call_id=call_id, commit_offsets=outcome))
         else:
             self._committed.append(call_id)
-            self._wake.set()
+            self._write_soon()
 
     def _promise(self, call_id: int, repeat: RepeatableHeartbeat) -> None:
         self._drop(call_id)
@@ -229,7 +235,7 @@ class _Exchange:
         """End a promise. The gateway may have answered the member before it learns of this: the repeat is kept until it
         forgets it."""
         self._ended_promises.append(call_id)
-        self._wake.set()
+        self._write_soon()
 
     def _repeat(self, call_ids: Sequence[int]) -> None:
         """Start the sessions of repeated heartbeats again."""
@@ -238,22 +244,31 @@ class _Exchange:
             if repeat is not None:
                 repeat.start_session(REPEATS_LATE_MS)  # mutant: promised-session-late
         self._reports += 1
-        self._wake.set()
+        self._write_soon()
 
     def _answer(self, answer: pb.GroupAnswer) -> None:
         self._answers.append(answer)
-        self._wake.set()
+        self._write_soon()
 
-    async def _write(self) -> None:
-        while True:
-            await self._wake.wait()
-            self._wake.clear()
-            while self._answers or self._committed or self._refused or self._reports or self._ended_promises:
-                await self._context.write(self._next_message())
-            if self._open_calls <= _CALLS_MAX:
-                self._room.set()
-            if self._ended and self._open_calls == 0:
-                return
+    def _write_soon(self) -> None:
+        if not self._due:
+            self._due = True
+            self._loop.call_soon(self._write_on)
+
+    def _write_on(self) -> None:
+        self._due = False
+        self._stream.send_from(self._next_answers)
+
+    def _next_answers(self) -> Message | None:
+        """Return the next message, encoded; None if there is none."""
+        if self._answers or self._committed or self._refused or self._reports or self._ended_promises:
+            wire = self._next_message().SerializeToString()
+            return (wire,), len(wire), b""
+        if self._stream.is_paused and self._open_calls <= _CALLS_MAX:
+            self._stream.resume()
+        if self._ended and self._open_calls == 0:
+            self._done.set()
+        return None
 
     def _next_message(self) -> pb.GroupAnswers:
         answers, self._answers = self._answers[:_ANSWERS_MAX], self._answers[_ANSWERS_MAX:]
@@ -274,13 +289,15 @@ class _Exchange:
         return message
 
 
-def group_stream(service: GroupsService, repeats_max: int = REPEATS_MAX) -> grpc.RpcMethodHandler[Any, Any]:
-    """Return the handler of millrace.v1.Groups/Exchange. `repeats_max` bounds the heartbeats of a stream that may be
+def _nothing() -> None:
+    """Write nothing, as the `on_room` of a stream that has ended."""
+
+
+def group_stream(service: GroupsService, repeats_max: int = REPEATS_MAX) -> Method:
+    """Return the method millrace.v1.Groups/Exchange. `repeats_max` bounds the heartbeats of a stream that may be
     repeated."""
 
-    async def exchange(_requests: Any, context: _Context) -> None:
-        await _Exchange(service, context, repeats_max).run()
+    async def exchange(call: ServerCall) -> None:
+        await _Exchange(service, call, repeats_max).run()
 
-    return grpc.stream_stream_rpc_method_handler(
-        exchange, request_deserializer=pb.GroupCalls.FromString, response_serializer=pb.GroupAnswers.SerializeToString
-    )
+    return stream(exchange, request_bytes_max=_MESSAGE_BYTES_MAX)

@@ -1,7 +1,7 @@
 """The service objects over gRPC: each method of a proto service is the object's method of the same name in snake_case.
 
 An exception of a service object is a bug, a broken peer or a broken disk: it is logged with the request's correlation
-id, and the caller receives INTERNAL. In storage_svc only this module and the two streams import grpc.
+id, and the caller receives INTERNAL. In storage_svc only this module and the two streams know gRPC.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-import grpc
 from broker_contract import (
     administration_pb2,
     cluster_pb2,
@@ -28,6 +27,8 @@ from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 from service_chassis import logs as service_logs
 from service_chassis import rpc
+from service_chassis.grpc_server import Method, Server, ServerCall, unary
+from service_chassis.grpc_status import RpcError, Status
 
 from storage_svc.rpc.administration import AdministrationService
 from storage_svc.rpc.cluster import ClusterService
@@ -43,6 +44,9 @@ from storage_svc.rpc.transactions import TransactionsService
 from storage_svc.topics.leases import Leases
 
 log = service_logs.get(__name__)
+
+#: The longest request of a unary method. The gateway takes 16 MB of a client, which may be a few times longer here.
+_REQUEST_BYTES_MAX: Final = 128 << 20
 
 _FILES: Final[Mapping[str, FileDescriptor]] = {
     "Data": data_pb2.DESCRIPTOR,
@@ -73,11 +77,13 @@ class RpcServices:
 class StorageServer:
     """A running gRPC server."""
 
-    def __init__(self, server: grpc.aio.Server, health: rpc.HealthService, port: int) -> None:
+    def __init__(self, server: Server, health: rpc.HealthService, port: int) -> None:
         self._server = server
         self._health = health
         #: The TCP port; 1 for a Unix socket.
         self.port = port
+        #: Counts of its connections.
+        self.counts = server.counts
 
     @classmethod
     async def start(cls, services: RpcServices, address: str) -> StorageServer:
@@ -95,45 +101,42 @@ class StorageServer:
             "Administration": services.administration,
             "Transactions": services.transactions,
         }
-        server.add_generic_rpc_handlers(tuple(_handlers(name, each) for name, each in objects.items()))
-        groups = {"Exchange": group_stream(services.groups), **_methods("Groups", services.groups)}
-        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(_full_name("Groups"), groups),))
-        unary = _methods("Data", services.offsets)
-        add_data_service(services.data, unary, services.leases, server)
+        for name, each in objects.items():
+            server.add(full_name(name), methods(name, each))
+        server.add(
+            full_name("Groups"), {"Exchange": group_stream(services.groups), **methods("Groups", services.groups)}
+        )
+        add_data_service(services.data, methods("Data", services.offsets), services.leases, server)
         health = rpc.HealthService(server)
-        port = rpc.listen(server, address)
+        port = server.listen(address)
         await server.start()
-        await health.set_serving(True)
+        health.set_serving(True)
         return cls(server, health, port)
 
-    async def refuse(self) -> None:
+    def refuse(self) -> None:
         """Tell health checks that the service is going away; calls are still answered."""
-        await self._health.set_serving(False)
+        self._health.set_serving(False)
 
     async def stop(self, grace_s: float) -> None:
         """Accept no new calls, and cut those without an answer after `grace_s` seconds."""
         await self._server.stop(grace_s)
 
 
-def _handlers(service: str, implementation: object) -> grpc.GenericRpcHandler:
-    return grpc.method_handlers_generic_handler(_full_name(service), _methods(service, implementation))
-
-
-def _full_name(service: str) -> str:
+def full_name(service: str) -> str:
     return _FILES[service].services_by_name[service].full_name
 
 
-def _methods(service: str, implementation: object) -> dict[str, grpc.RpcMethodHandler[Any, Any]]:
+def methods(service: str, implementation: object) -> dict[str, Method]:
     """Return the unary methods of a proto service, by name."""
-    methods = _FILES[service].services_by_name[service].methods
-    return {method.name: _handler(implementation, method) for method in methods if not method.client_streaming}
+    descriptors = _FILES[service].services_by_name[service].methods
+    return {each.name: _method(implementation, each) for each in descriptors if not each.client_streaming}
 
 
-def _handler(implementation: object, method: MethodDescriptor) -> grpc.RpcMethodHandler[Any, Any]:
+def _method(implementation: object, method: MethodDescriptor) -> Method:
     name = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", method.name).lower()
     call: Callable[[Any], Awaitable[Message]] = getattr(implementation, name)
 
-    async def behaviour(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Message:
+    async def run(request: Any, _call: ServerCall) -> Message:
         correlation_id = getattr(request, "correlation_id", None)
         if log.debug_enabled:
             log.debug("call", method=method.name, correlation_id=correlation_id)
@@ -141,11 +144,11 @@ def _handler(implementation: object, method: MethodDescriptor) -> grpc.RpcMethod
             return await call(request)
         except Exception as error:
             log.exception("call failed", method=method.name, correlation_id=correlation_id)
-            await context.abort(grpc.StatusCode.INTERNAL, f"{type(error).__name__}: {error}")
-            raise
+            raise RpcError(Status.INTERNAL, f"{type(error).__name__}: {error}") from error
 
-    return grpc.unary_unary_rpc_method_handler(
-        behaviour,
-        request_deserializer=GetMessageClass(method.input_type).FromString,
-        response_serializer=GetMessageClass(method.output_type).SerializeToString,
+    return unary(
+        run,
+        GetMessageClass(method.input_type).FromString,
+        GetMessageClass(method.output_type).SerializeToString,
+        request_bytes_max=_REQUEST_BYTES_MAX,
     )

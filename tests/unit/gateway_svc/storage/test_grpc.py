@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-import grpc
 import pytest
 from broker_contract import cluster_pb2, groups_pb2, topics_pb2
 from broker_contract.version import CONTRACT_VERSION
@@ -16,6 +15,7 @@ from gateway_svc.metrics import GatewayMetrics
 from gateway_svc.storage import lasting_stream
 from gateway_svc.storage.grpc import GrpcStorage
 from service_chassis import rpc
+from service_chassis.grpc_server import Method, stream, unary
 from service_chassis.version import VERSION
 
 
@@ -54,9 +54,9 @@ OTHER_CALLS: dict[str, tuple[str, Any, Any]] = {
 }
 
 
-async def promise_all(_: Any, context: Any) -> None:
+async def promise_all(context: Any) -> None:
     """Serve storage's end of the streams: promise all heartbeats, and never revoke a promise."""
-    while (message := await context.read()) is not grpc.aio.EOF:
+    while (message := await context.read()) is not None:
         answers = [
             groups_pb2.GroupAnswer(call_id=each.call_id, heartbeat=groups_pb2.HeartbeatResponse(), may_repeat=True)
             for each in message.calls
@@ -64,8 +64,8 @@ async def promise_all(_: Any, context: Any) -> None:
         await context.write(groups_pb2.GroupAnswers(answers=answers))
 
 
-async def read_all(_: Any, context: Any) -> None:
-    while await context.read() is not grpc.aio.EOF:
+async def read_all(context: Any) -> None:
+    while await context.read() is not None:
         pass
 
 
@@ -75,12 +75,12 @@ class Answers:
     def __init__(self) -> None:
         self.next: Any = None
 
-    def handler(self, request: Any, response: Any) -> grpc.RpcMethodHandler[Any, Any]:
+    def handler(self, request: Any, response: Any) -> Method:
         async def answer(_request: Any, _context: Any) -> Any:
             return self.next
 
         decode = type(request).FromString
-        return grpc.unary_unary_rpc_method_handler(answer, decode, type(response).SerializeToString)
+        return unary(answer, decode, type(response).SerializeToString)
 
 
 @pytest.fixture
@@ -100,19 +100,13 @@ async def storage(tmp_path: Path, answers: Answers) -> AsyncIterator[GrpcStorage
         }
         for noun in ("groups", "topics")
     }
-    methods["groups"]["Exchange"] = grpc.stream_stream_rpc_method_handler(
+    methods["groups"]["Exchange"] = stream(
         promise_all, groups_pb2.GroupCalls.FromString, groups_pb2.GroupAnswers.SerializeToString
     )
-    server.add_generic_rpc_handlers(
-        (
-            grpc.method_handlers_generic_handler("millrace.v1.Groups", methods["groups"]),
-            grpc.method_handlers_generic_handler("millrace.v1.Topics", methods["topics"]),
-            grpc.method_handlers_generic_handler(
-                "millrace.v1.Data", {"Exchange": grpc.stream_stream_rpc_method_handler(read_all)}
-            ),
-        )
-    )
-    rpc.listen(server, f"unix:{tmp_path}/storage.sock")
+    server.add("millrace.v1.Groups", methods["groups"])
+    server.add("millrace.v1.Topics", methods["topics"])
+    server.add("millrace.v1.Data", {"Exchange": stream(read_all)})
+    server.listen(f"unix:{tmp_path}/storage.sock")
     await server.start()
     made = GrpcStorage.connect(f"unix:{tmp_path}/storage.sock", "one", GatewayMetrics(), answer_age_max_s=60.0)
     yield made
@@ -159,7 +153,7 @@ async def test_storage_of_another_release_is_named_in_readiness_and_asked_seldom
 ) -> None:
     monkeypatch.setattr(lasting_stream, "REFUSED_PAUSE_S", 600.0)
     server = rpc.server("another")
-    rpc.listen(server, f"unix:{tmp_path}/other.sock")
+    server.listen(f"unix:{tmp_path}/other.sock")
     await server.start()
     counts = GatewayMetrics()
     storage = GrpcStorage.connect(f"unix:{tmp_path}/other.sock", "one", counts)

@@ -12,7 +12,6 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-import grpc
 import pytest
 from broker_contract import cluster_pb2, data_pb2, groups_pb2, logs_pb2, producers_pb2, topics_pb2, transactions_pb2
 from gateway_svc.errors import StorageUnavailable
@@ -21,6 +20,8 @@ from gateway_svc.storage.group_calls import GroupCall
 from gateway_svc.storage.grpc import GrpcStorage
 from google.protobuf.message_factory import GetMessageClass
 from service_chassis import rpc
+from service_chassis.grpc_server import Method, Server, stream, unary
+from service_chassis.grpc_status import RpcError, Status
 
 FILES = {
     "Data": data_pb2,
@@ -109,24 +110,24 @@ class DyingStorage:
         self.times: list[float | None] = []
         self.is_dead = asyncio.Event()
 
-    def handler(self, method: Any) -> grpc.RpcMethodHandler[Any, Any]:
+    def handler(self, method: Any) -> Method:
         async def receive(request: Any, context: Any) -> Any:
             self.received.append(request)
             self.times.append(context.time_remaining())
             self.is_dead.set()
             if len(self.received) == 1:
-                await context.abort(grpc.StatusCode.UNAVAILABLE, "died")
+                raise RpcError(Status.UNAVAILABLE, "died")
             return GetMessageClass(method.output_type)()
 
-        return grpc.unary_unary_rpc_method_handler(
+        return unary(
             receive,
             GetMessageClass(method.input_type).FromString,
             GetMessageClass(method.output_type).SerializeToString,
         )
 
 
-async def read_all(_: Any, context: Any) -> None:
-    while await context.read() is not grpc.aio.EOF:
+async def read_all(context: Any) -> None:
+    while await context.read() is not None:
         pass
 
 
@@ -135,7 +136,7 @@ def address(tmp_path: Path) -> str:
     return f"unix:{tmp_path}/storage.sock"
 
 
-async def serve(address: str, dying: DyingStorage) -> grpc.aio.Server:
+async def serve(address: str, dying: DyingStorage) -> Server:
     server = rpc.server()
     for service, file in FILES.items():
         methods = {
@@ -144,10 +145,10 @@ async def serve(address: str, dying: DyingStorage) -> grpc.aio.Server:
             if name.startswith(service)
         }
         if service in ("Data", "Groups"):
-            methods["Exchange"] = grpc.stream_stream_rpc_method_handler(read_all)
+            methods["Exchange"] = stream(read_all)
         name = file.DESCRIPTOR.services_by_name[service].full_name
-        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(name, methods),))
-    rpc.listen(server, address)
+        server.add(name, methods)
+    server.listen(address)
     await server.start()
     return server
 

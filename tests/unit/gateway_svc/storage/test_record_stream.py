@@ -10,7 +10,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import grpc
 import pytest
 from broker_contract.append_area import SLOT_BYTES, SLOTS, see_area
 from broker_contract.data import (
@@ -33,7 +32,7 @@ from gateway_svc.metrics import GatewayMetrics
 from gateway_svc.storage import call_deadlines
 from gateway_svc.storage.record_stream import FRAMES_AHEAD, LAID_BYTES_MIN, RecordStream
 from protocol_lib.errors import ErrorCode
-from service_chassis import rpc
+from service_chassis import grpc_server, rpc
 
 from tests.support.waiting import until_async
 
@@ -55,14 +54,11 @@ class ScriptedStorage:
         #: The name of each stream's memory.
         self.areas: asyncio.Queue[str] = asyncio.Queue()
         self._server = rpc.server()
-        handler = grpc.stream_stream_rpc_method_handler(
-            self._exchange, request_deserializer=frame_from_wire, response_serializer=frame_to_wire
-        )
-        self._server.add_generic_rpc_handlers(
-            (grpc.method_handlers_generic_handler("millrace.v1.Data", {"Exchange": handler}),)
+        self._server.add(
+            "millrace.v1.Data", {"Exchange": grpc_server.stream(self._exchange, frame_from_wire, frame_to_wire)}
         )
         self.address = f"unix:{folder}/storage.sock"
-        rpc.listen(self._server, self.address)
+        self._server.listen(self.address)
 
     async def start(self) -> None:
         await self._server.start()
@@ -70,13 +66,13 @@ class ScriptedStorage:
     async def stop(self) -> None:
         await self._server.stop(0)
 
-    async def _exchange(self, _requests: Any, context: Any) -> None:
+    async def _exchange(self, context: grpc_server.ServerCall) -> None:
         self._contexts.append(context)
-        name = dict(context.invocation_metadata())[APPEND_AREA_METADATA]
+        name = dict(context.metadata)[APPEND_AREA_METADATA]
         area = see_area(name) if self._sees else None
         self.areas.put_nowait(name)
-        await context.send_initial_metadata(() if area is None else ((APPEND_AREA_METADATA, APPEND_AREA_SEEN),))
-        while (frame := await context.read()) is not grpc.aio.EOF:
+        context.begin(() if area is None else ((APPEND_AREA_METADATA, APPEND_AREA_SEEN),))
+        while (frame := await context.read()) is not None:
             self.frames.put_nowait(list(read_items(frame, area)))
 
     async def break_stream(self) -> None:

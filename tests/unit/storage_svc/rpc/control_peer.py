@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-import grpc
-from broker_contract import cluster_pb2_grpc, groups_pb2_grpc, producers_pb2_grpc, topics_pb2_grpc
+from broker_contract import stubs
 from broker_contract import topics_pb2 as topics
 from broker_contract.version import CONTRACT_VERSION
 from service_chassis import rpc
+from service_chassis.grpc_channel import Channel
 from storage_svc.app import Storage, serve
 from storage_svc.rpc.server import StorageServer
 from storage_svc.settings import StorageSettings
@@ -24,13 +24,13 @@ class Peer:
 
     storage: Storage
     server: StorageServer
-    channel: grpc.aio.Channel
+    channel: Channel
 
     def __post_init__(self) -> None:
-        self.topics = topics_pb2_grpc.TopicsStub(self.channel)
-        self.groups = groups_pb2_grpc.GroupsStub(self.channel)
-        self.producers = producers_pb2_grpc.ProducersStub(self.channel)
-        self.cluster = cluster_pb2_grpc.ClusterStub(self.channel)
+        self.topics = stubs.TopicsStub(self.channel)
+        self.groups = stubs.GroupsStub(self.channel)
+        self.producers = stubs.ProducersStub(self.channel)
+        self.cluster = stubs.ClusterStub(self.channel)
 
     async def create(self, *new: topics.NewTopic, validate_only: bool = False) -> list[topics.CreatedTopic]:
         request = topics.CreateTopicsRequest(validate_only=validate_only, topics=new)

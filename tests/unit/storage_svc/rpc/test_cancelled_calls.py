@@ -30,9 +30,9 @@ class Groups:
 
 async def test_a_join_that_was_cancelled_while_storage_stood_still_is_not_begun(tmp_path: Path) -> None:
     groups, served = Groups(), rpc.server()
-    served.add_generic_rpc_handlers((server._handlers("Groups", groups),))
+    served.add(server.full_name("Groups"), server.methods("Groups", groups))
     address = f"unix:{tmp_path}/storage.sock"
-    rpc.listen(served, address)
+    served.listen(address)
     await served.start()
     stands, gave_up = threading.Event(), threading.Event()
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 
-import grpc
 import pytest
 from broker_contract.append_area import SLOT_BYTES, SLOTS
 from broker_contract.append_items import put_append
@@ -23,6 +23,9 @@ from broker_contract.frames import frame_from_wire, frame_to_wire, put_item, rea
 from protocol_lib.records.batch import build_batch
 from protocol_lib.records.record import Record
 from service_chassis import rpc
+from service_chassis.grpc_call import ClientCall
+from service_chassis.grpc_channel import Channel
+from service_chassis.grpc_status import RpcError, Status
 from storage_svc.log.config import FlushPolicy, LogConfig, LogSettings
 from storage_svc.log.folder.data_folder import DataFolder
 from storage_svc.rpc.data import DataService
@@ -41,12 +44,21 @@ BEYOND = SLOTS * SLOT_BYTES - len(BATCH) + 1
 class Stream:
     """A gateway's end."""
 
-    def __init__(self, channel: grpc.aio.Channel, area: str | None = None) -> None:
+    def __init__(self, call: ClientCall) -> None:
         self.frames = 0
+        self.call = call
+
+    @classmethod
+    async def open(cls, channel: Channel, area: str | None = None) -> Stream:
         metadata = () if area is None else ((APPEND_AREA_METADATA, area),)
-        self.call = channel.stream_stream(
-            "/millrace.v1.Data/Exchange", request_serializer=frame_to_wire, response_deserializer=frame_from_wire
-        )(metadata=metadata)
+        path = "/millrace.v1.Data/Exchange"
+        return cls(await channel.stream(path, metadata=metadata, serialize=frame_to_wire, parse=frame_from_wire))
+
+    async def end(self) -> tuple[Status, str]:
+        with contextlib.suppress(RpcError):
+            await asyncio.wait_for(self.call.ended(), 60)
+        assert self.call.status is not None
+        return self.call.status, self.call.details
 
     async def sees_area(self) -> bool:
         return (APPEND_AREA_METADATA, APPEND_AREA_SEEN) in tuple(await self.call.initial_metadata())
@@ -65,7 +77,7 @@ class Stream:
         answers: dict[int, object] = {}
         while len(answers) < count:
             frame = await asyncio.wait_for(self.call.read(), 60)
-            assert frame is not grpc.aio.EOF
+            assert frame is not None
             self.frames += 1
             answers.update(read_items(frame))
         return answers
@@ -82,7 +94,7 @@ async def served(tmp_path):
     leases = Leases(catalog)
     add_data_service(service, {}, leases, server)
     address = f"unix:{tmp_path}/socket"
-    rpc.listen(server, address)
+    server.listen(address)
     await server.start()
     channel = rpc.channel(address)
     yield directory, channel
@@ -105,7 +117,7 @@ def read(offset, wait=0) -> ReadRequest:
 
 
 async def test_many_calls_in_one_frame_are_answered_in_few(served):
-    stream = Stream(served[1])
+    stream = await Stream.open(served[1])
     await stream.send(*((n, append(n % 2)) for n in range(100)))
     answers = await stream.receive(100)
     assert [answers[n].outcomes[0].base_offset for n in range(100)] == [n // 2 * 2 for n in range(100)]
@@ -114,7 +126,7 @@ async def test_many_calls_in_one_frame_are_answered_in_few(served):
 
 
 async def test_read_of_records(served):
-    stream = Stream(served[1])
+    stream = await Stream.open(served[1])
     await stream.send((1, append()), (2, append()))
     await stream.receive(2)
     await stream.send((3, read(2)))
@@ -124,7 +136,7 @@ async def test_read_of_records(served):
 
 
 async def test_parked_and_cancelled_reads(served):
-    stream = Stream(served[1])
+    stream = await Stream.open(served[1])
     await stream.send((1, read(0, wait=60_000)), (2, read(0, wait=60_000)), (1, Cancel()), (99, Cancel()))
     await asyncio.sleep(0.05)
     await stream.send((3, append(acks=1)))
@@ -134,14 +146,14 @@ async def test_parked_and_cancelled_reads(served):
 
 
 async def test_appends_are_answered_before_the_reads_of_their_frame(served):
-    stream = Stream(served[1])
+    stream = await Stream.open(served[1])
     await stream.send((1, read(0)), (2, append(acks=1)), (3, read(0)))
     assert [*await stream.receive(3)] == [2, 1, 3]
     assert stream.frames == 1
 
 
 async def test_an_acknowledgement_and_the_read_that_waited_for_the_records_leave_together(served):
-    stream = Stream(served[1])
+    stream = await Stream.open(served[1])
     for turn in range(3):
         await stream.send((1, read(2 * turn, wait=60_000)), (2, append()))
         answers = await stream.receive(2)
@@ -151,7 +163,7 @@ async def test_an_acknowledgement_and_the_read_that_waited_for_the_records_leave
 
 async def test_the_receipt_of_a_frame_comes_when_its_appends_are_written(served):
     directory, channel = served
-    stream = Stream(channel)
+    stream = await Stream.open(channel)
     await stream.send((1, read(0, wait=60_000)), (2, FrameReceipt()), (3, append(acks=1)))
     answers = await stream.receive(2)
     assert (answers[2], answers[3].outcomes[0].base_offset) == (FrameReceipt(), 0)
@@ -160,7 +172,7 @@ async def test_the_receipt_of_a_frame_comes_when_its_appends_are_written(served)
 
 
 async def test_records_are_written_from_the_gateways_memory_until_the_receipt_of_their_frame(served, area):
-    stream = Stream(served[1], area.name)
+    stream = await Stream.open(served[1], area.name)
     assert await stream.sees_area()
     positions = [area.take_slot(), area.take_slot() + SLOT_BYTES - len(BATCH)]
     for position in positions:
@@ -179,7 +191,7 @@ async def test_records_are_written_from_the_gateways_memory_until_the_receipt_of
 
 @pytest.mark.parametrize("name", ["", "1:2:3", f"1:0:{bytes(16).hex()}"])
 async def test_storage_does_not_claim_to_see_memory_that_it_cannot_see(served, name):
-    stream = Stream(served[1], name)
+    stream = await Stream.open(served[1], name)
     assert not await stream.sees_area()
     await stream.send((1, append()))
     assert set(await stream.receive(1)) == {1}
@@ -188,39 +200,37 @@ async def test_storage_does_not_claim_to_see_memory_that_it_cannot_see(served, n
 async def test_a_frame_that_points_beyond_the_area_or_at_none_ends_the_stream(served, area):
     directory, channel = served
     for stream, position, reason in (
-        (Stream(channel, area.name), BEYOND, "an append's batches do not end where they have to"),
-        (Stream(channel), 0, "an append's records lie in memory that was not named"),
+        (await Stream.open(channel, area.name), BEYOND, "an append's batches do not end where they have to"),
+        (await Stream.open(channel), 0, "an append's records lie in memory that was not named"),
     ):
         await stream.send((1, append()), (2, append(), position))
-        assert await stream.call.code() == grpc.StatusCode.INVALID_ARGUMENT
-        assert await stream.call.details() == reason
+        assert await stream.end() == (Status.INVALID_ARGUMENT, reason)
     assert directory.logs["t", 0].log_end_offset == 0
 
 
 async def test_a_broken_frame_ends_the_stream(served):
-    stream = Stream(served[1])
+    stream = await Stream.open(served[1])
     await stream.call.write([b"\x63" + bytes(12)])
-    assert await stream.call.code() == grpc.StatusCode.INVALID_ARGUMENT
-    assert await stream.call.details() == "item of unknown kind 99"
-    stream = Stream(served[1])
+    assert await stream.end() == (Status.INVALID_ARGUMENT, "item of unknown kind 99")
+    stream = await Stream.open(served[1])
     await stream.send((1, AppendResponse([])))
-    assert await stream.call.code() == grpc.StatusCode.INVALID_ARGUMENT
-    stream = Stream(served[1])
+    assert (await stream.end())[0] is Status.INVALID_ARGUMENT
+    stream = await Stream.open(served[1])
     await stream.send((1, append()))
     assert set(await stream.receive(1)) == {1}
 
 
 async def test_half_closed_stream_gets_its_answers(served):
-    stream = Stream(served[1])
+    stream = await Stream.open(served[1])
     await stream.send((1, append()), (2, read(0, wait=100)))
-    await stream.call.done_writing()
+    stream.call.done_writing()
     assert set(await stream.receive(2)) == {1, 2}
-    assert await asyncio.wait_for(stream.call.code(), 60) == grpc.StatusCode.OK
+    assert await stream.end() == (Status.OK, "")
 
 
 async def test_a_gateway_that_dies_leaves_no_parked_reads(served):
     directory, channel = served
-    stream = Stream(channel)
+    stream = await Stream.open(channel)
     await stream.send((1, read(0, wait=60_000)))
     log = directory.logs["t", 0]
     await until_async(lambda: log.readable.watcher_count == 1)
@@ -229,7 +239,7 @@ async def test_a_gateway_that_dies_leaves_no_parked_reads(served):
 
 
 async def test_large_batches(served):
-    stream = Stream(served[1])
+    stream = await Stream.open(served[1])
     large = build_batch([Record(0, 1_700_000_000_000, b"k", bytes(900_000))])
     await stream.send(*((n, append(records=large)) for n in range(10)))
     assert {answer.outcomes[0].error_code for answer in (await stream.receive(10)).values()} == {0}

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, cast
 from unittest.mock import Mock
 
-import grpc
 import pytest
 from broker_contract import groups_pb2 as pb
 from protocol_lib.errors import ErrorCode as E
@@ -265,10 +264,8 @@ async def two_are_kept(peer: Peer, tmp_path: Path) -> AsyncIterator[GroupExchang
     """Open a stream on which no more commits may be repeated."""
     server = rpc.server()
     handler = group_stream(peer.storage.groups, repeats_max=2)
-    server.add_generic_rpc_handlers(
-        (grpc.method_handlers_generic_handler("millrace.v1.Groups", {"Exchange": handler}),)
-    )
-    rpc.listen(server, f"unix:{tmp_path}/small.sock")
+    server.add("millrace.v1.Groups", {"Exchange": handler})
+    server.listen(f"unix:{tmp_path}/small.sock")
     await server.start()
     channel = rpc.channel(f"unix:{tmp_path}/small.sock")
     yield GroupExchange(channel)

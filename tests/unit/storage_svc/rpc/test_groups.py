@@ -93,7 +93,7 @@ async def test_parked_joins_are_answered_when_the_service_stops(peer: Peer) -> N
     exchange = GroupExchange(peer.channel)
     while (await exchange.ask(heartbeat=groups.HeartbeatRequest(**who))).error_code != E.REBALANCE_IN_PROGRESS:
         pass
-    await peer.server.refuse()
+    peer.server.refuse()
     await peer.storage.answer_parked()
     async with asyncio.timeout(20):
         assert (await parked).error_code == E.NOT_COORDINATOR

@@ -1,0 +1,279 @@
+"""One connection: its streams, the turns in which they send, and its end. `reader` and `control` process frames.
+
+A broken frame, a flood or too many bytes end the connection: GOAWAY with the reason, then close. Every call on it ends
+with UNAVAILABLE, or INTERNAL on the side that found the fault.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Callable
+from typing import Any, Final
+
+from service_chassis.grpc_status import Status
+from service_chassis.http2 import frames
+from service_chassis.http2.frames import PREFACE, ErrorCode, PeerError, goaway, rst_stream
+from service_chassis.http2.keepalive import Keepalive
+from service_chassis.http2.limits import UPDATES_A_FRAME, FloodMeter, Limits, TransportCounts
+from service_chassis.http2.reader import READ_BYTES, FrameReader
+from service_chassis.http2.stream import Stream
+
+#: The longest DATA frame that is sent: other streams have their turn between two.
+SENT_FRAME_BYTES_MAX: Final = (4 << 20) + (64 << 10)
+#: Bytes in the transport from which on streams wait.
+_FULL_BYTES: Final = 4 << 20
+#: Seconds in which a peer may read why its connection has ended.
+_LINGER_S: Final = 1.0
+#: Calls that have ended, whose late frames are told from those of calls that never began.
+_ENDED_KEPT: Final = 256
+
+
+class Connection(asyncio.BufferedProtocol):
+    """One end of a connection. Its server or channel owns it.
+
+    The client begins the calls. At a server, `accept` returns the stream of a call that the peer begins. All
+    connections of an owner share `limits` and `counts`.
+    """
+
+    def __init__(
+        self,
+        *,
+        is_client: bool,
+        limits: Limits,
+        counts: TransportCounts,
+        accept: Callable[[Connection, int], Stream] | None = None,
+    ) -> None:
+        self.is_client = is_client
+        self.limits, self.counts = limits, counts
+        self.accept = accept
+        self.loop = asyncio.get_running_loop()
+        self.transport: Any = None
+        self.streams: dict[int, Stream] = {}
+        #: Streams that wait for the connection's window or its socket, the next one first.
+        self.waiting: dict[int, Stream] = {}
+        #: Streams that have ended, and whether their peer had sent its last message: the latest ones.
+        self.ended: dict[int, bool] = {}
+        #: The limits of the peer: bytes of the connection, of a new stream, of a frame; calls at the same time.
+        self.window = self.first_window = frames.FIRST_WINDOW
+        self.frame_bytes_max = frames.FIRST_FRAME_BYTES_MAX
+        self.sent_frame_bytes_max = SENT_FRAME_BYTES_MAX
+        self.peer_streams_max = frames.STREAM_ID_MAX
+        #: Whether the socket takes no more, the connection has ended, and no more calls may begin.
+        self.is_full = self.is_lost = self.is_leaving = False
+        #: The last stream id that was used.
+        self.last_id = -1 if is_client else 0
+        #: Bytes of messages: received in part or unread, and waiting to be sent.
+        self.held_bytes = self.queued_bytes = 0
+        #: WINDOW_UPDATE frames that the frames of DATA explain.
+        self.updates_explained = 0
+        self.floods = FloodMeter(limits.floods)
+        #: Done when the peer's SETTINGS have come, and when the connection has ended.
+        self.settled: asyncio.Future[None] = self.loop.create_future()
+        self.lost: asyncio.Future[None] = self.loop.create_future()
+        #: Called when a call ends, or the peer allows more of them.
+        self.on_slot: Callable[[], None] = _nothing
+        self.end_reason = ""
+        self._keepalive = Keepalive(self)
+        self._reader = FrameReader(self)
+        self._is_pumping = False
+
+    # -- the transport -----------------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: Any) -> None:
+        self.transport = transport
+        if self.is_lost:
+            transport.abort()
+            return
+        self.counts.connections += 1
+        transport.set_write_buffer_limits(high=_FULL_BYTES)
+        _without_pacing(transport)
+        tls = transport.get_extra_info("ssl_object")
+        if tls is not None and tls.selected_alpn_protocol() != "h2":
+            self._end(Status.UNAVAILABLE, "the peer did not agree to h2")
+            transport.abort()
+            return
+        ours: dict[str, int] = {"enable_push": 0} if self.is_client else {"max_concurrent_streams": self.limits.streams}
+        greeting = frames.settings(
+            header_table_size=0,
+            initial_window_size=self.limits.stream_window,
+            max_frame_size=frames.FRAME_BYTES_MAX,
+            max_header_list_size=self.limits.header_list_bytes,
+            **ours,
+        )
+        if (more := self.limits.connection_window - frames.FIRST_WINDOW) > 0:
+            greeting += frames.window_update(0, more)
+        self.write((PREFACE if self.is_client else b"") + greeting)
+        self._keepalive.start()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._end(Status.UNAVAILABLE, f"connection lost: {error}" if error else "the peer closed the connection")
+
+    def pause_writing(self) -> None:
+        self.is_full = True
+
+    def resume_writing(self) -> None:
+        self.is_full = False
+        self.pump_waiting()  # mutant: drained-socket-wakes
+
+    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002
+        return self._reader.buffer()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        if self.is_lost:
+            return
+        self.counts.bytes_received += nbytes
+        self._keepalive.has_received = True
+        try:
+            self._reader.take(nbytes)
+        except PeerError as error:
+            self.fail(error.code, str(error))
+
+    # -- sending -----------------------------------------------------------------------------------------------------
+
+    def write(self, data: bytes) -> None:
+        """Send frames that wait for no window. A peer that reads none of them loses the connection."""
+        if self.is_lost:
+            return
+        self.counts.frames_sent += 1
+        self.counts.bytes_sent += len(data)
+        self.transport.write(data)
+        if self.is_full and self.transport.get_write_buffer_size() > self.limits.queued_bytes:
+            self.fail(ErrorCode.ENHANCE_YOUR_CALM, "the peer does not read")
+
+    def count_sent(self, size: int) -> None:
+        """Count a frame of DATA that is sent."""
+        self.counts.frames_sent += 1
+        self.counts.bytes_sent += size
+        self.updates_explained += UPDATES_A_FRAME
+
+    def hold_sent(self, size: int) -> None:
+        """Count bytes of a message that has to wait. Too many end the connection: the peer does not read."""
+        if self.queued_bytes > self.limits.queued_bytes:  # mutant: unread-answers-bounded
+            self.fail(ErrorCode.ENHANCE_YOUR_CALM, "the peer does not read")
+        else:
+            self.queued_bytes += size
+
+    def wait(self, stream: Stream) -> None:
+        """Have a stream wait for the connection's window and its socket."""
+        self.waiting[stream.id] = stream
+
+    def pump_waiting(self) -> None:
+        """Let the streams that wait send, a frame each in turns."""
+        if self._is_pumping:  # the loop below goes on
+            return
+        self._is_pumping = True
+        waiting = self.waiting
+        while waiting and self.window > 0 and not self.is_full:
+            waiting.pop(next(iter(waiting))).pump()
+        self._is_pumping = False
+
+    def hold(self, stream: Stream, size: int) -> None:
+        """Count received bytes that stay here. Too many end the connection: no well-meaning peer sends as many."""
+        self.held_bytes += size
+        if self.held_bytes > self.limits.held_bytes + stream.message_bytes_max:
+            self.fail(ErrorCode.ENHANCE_YOUR_CALM, "too many bytes of unfinished messages")
+
+    # -- streams -----------------------------------------------------------------------------------------------------
+
+    def add(self, stream: Stream) -> None:
+        self.streams[stream.id] = stream
+        self.counts.streams += 1
+
+    def forget(self, stream: Stream) -> None:
+        """End a stream on this side. Idempotent."""
+        if self.streams.pop(stream.id, None) is None:
+            return
+        self.waiting.pop(stream.id, None)
+        if len(self.ended) >= _ENDED_KEPT:
+            del self.ended[next(iter(self.ended))]
+        self.ended[stream.id] = stream.half_closed
+        stream.end()
+        self.on_slot()
+        if self.is_leaving and not self.streams and not self.is_lost:
+            self.transport.close()
+
+    def reset(self, stream: Stream, code: ErrorCode) -> None:
+        """End a stream with RST_STREAM, if it is open."""
+        if stream.is_open:
+            self.counts.resets_sent += 1
+            self.write(rst_stream(stream.id, code))
+            self.forget(stream)
+
+    def count_made_reset(self) -> None:
+        """Count a reset that the peer's frames have made us send."""
+        self.floods.count("RST_STREAM")
+
+    # -- the end -----------------------------------------------------------------------------------------------------
+
+    def leave(self) -> None:
+        """Begin no more calls, and close the connection after the last one."""
+        if self.is_lost or self.transport is None:
+            return
+        if not self.is_leaving:
+            self.is_leaving = True
+            self.write(goaway(0 if self.is_client else self.last_id, ErrorCode.NO_ERROR))
+        if not self.streams:
+            self.transport.close()
+
+    def fail(self, code: ErrorCode, reason: str) -> None:
+        """End the connection because of what the peer sent."""
+        if self.is_lost:
+            return
+        if code is ErrorCode.ENHANCE_YOUR_CALM:
+            self.counts.floods += 1
+        self.transport.write(goaway(0 if self.is_client else self.last_id, code, reason))
+        self._end(Status.INTERNAL, reason)
+        if self.transport.get_write_buffer_size() > READ_BYTES:
+            self.transport.abort()  # a peer that does not read
+        elif self.transport.can_write_eof():
+            # Bytes that nobody has read would make the system reset the connection, and the peer lose the GOAWAY.
+            self.transport.write_eof()
+            self.loop.call_later(_LINGER_S, self.transport.abort)
+        else:
+            self.transport.close()
+
+    def abort(self, reason: str) -> None:
+        """End the connection at once."""
+        self._end(Status.UNAVAILABLE, reason)
+        if self.transport is not None:
+            self.transport.abort()
+
+    def _end(self, status: Status, reason: str) -> None:
+        if self.is_lost:
+            return
+        self.is_lost = True
+        self.end_reason = reason
+        self._keepalive.stop()
+        streams, self.streams = list(self.streams.values()), {}
+        self.waiting.clear()
+        for stream in streams:
+            stream.is_open = False
+        for stream in streams:
+            stream.end()
+            stream.on_lost(status, reason)
+        for future in (self.settled, self.lost):
+            if not future.done():
+                future.set_result(None)
+        self.on_slot()
+
+    def check_invariants(self) -> None:
+        """Fail if a stream waits that could send, or that nothing wakes."""
+        assert not (self.waiting and self.window > 0 and not self.is_full and not self.is_lost)
+        for stream in self.streams.values():
+            stream.check_invariants()
+        assert self.held_bytes >= 0 <= self.queued_bytes
+        assert self.streams or (self.held_bytes, self.queued_bytes) == (0, 0)
+
+
+def _without_pacing(transport: Any) -> None:
+    """Have the system send without pauses to a peer on this machine: BBR would make some."""
+    ours, theirs = transport.get_extra_info("sockname"), transport.get_extra_info("peername")
+    if isinstance(ours, tuple) and isinstance(theirs, tuple) and ours[0] == theirs[0]:
+        with contextlib.suppress(OSError, AttributeError):  # other systems, and kernels without it
+            transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"reno")
+
+
+def _nothing() -> None:
+    """Do nothing, as the `on_slot` of a connection on which nobody waits."""
