@@ -1,4 +1,4 @@
-"""The decoders of protocol_lib that read a stranger's bytes, each as a function of bytes.
+"""The decoders that read a stranger's bytes, each as a function of bytes.
 
     request            a frame
     response           API key u8, version u8, a frame
@@ -11,10 +11,12 @@
     consumer_protocol  which of its formats u8, its bytes
     brokers_records    key or which value u8, which topic u8, its bytes
     sasl_token         which of its messages u8, its bytes
+    http2              length of the pieces u8, frames of a client after its greeting
 
 corpus/ has a folder for each.
 """
 
+import asyncio
 import zlib
 from collections.abc import Callable
 
@@ -33,6 +35,9 @@ from protocol_lib.records.legacy import Message, read_message_set, write_message
 from protocol_lib.records.record import read_records
 from protocol_lib.records.walker import RecordWalker
 from protocol_lib.scram import ScramClient, ScramCredential, ScramMechanism, ScramServer
+from service_chassis.grpc_server import Server, ServerCall, stream, unary
+
+from tests.unit.service_chassis.grpc.memory_pipe import RawPeer
 
 #: The most bytes that the records of one input may decompress to.
 DECOMPRESSED_BYTES_MAX = 1 << 20
@@ -161,6 +166,36 @@ def conversion(data: bytes) -> None:
     down_convert(data[1:], data[0] & 1, limit=DECOMPRESSED_BYTES_MAX)
 
 
+def http2(data: bytes) -> None:
+    """Feed a gRPC server's connection: nothing but a GOAWAY may come of it, and its invariants hold."""
+    asyncio.run(_http2(data))
+
+
+async def _http2(data: bytes) -> None:
+    server = Server()
+    server.add("x", {"Chat": stream(_read_all), "Echo": unary(_echo)})
+    peer = RawPeer(server).greet()
+    size, position = 1 + data[0], 1
+    while position < len(data) and not peer.transport.is_closing():
+        peer.send(data[position : position + size])
+        position += size
+        await asyncio.sleep(0)
+    peer.connection.check_invariants()
+    reason = peer.connection.end_reason
+    peer.connection.abort("the input is over")
+    if reason:
+        raise DecodeError(reason)
+
+
+async def _read_all(call: ServerCall) -> None:
+    while (message := await call.read()) is not None:
+        await call.write(message)
+
+
+async def _echo(message: bytes, _call: ServerCall) -> bytes:
+    return message
+
+
 DECODERS: dict[str, Callable[[bytes], None]] = {
     each.__name__: each
     for each in (
@@ -175,6 +210,7 @@ DECODERS: dict[str, Callable[[bytes], None]] = {
         consumer_protocol,
         brokers_records,
         sasl_token,
+        http2,
     )
 }
 SELECTORS_MAX = 2

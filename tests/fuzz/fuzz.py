@@ -25,7 +25,8 @@ def fuzz(name: str, runs: int) -> None:
     """Run one decoder. libFuzzer ends the process itself, so the report comes with the last execution."""
     import atheris
 
-    with atheris.instrument_imports(include=["protocol_lib"]):
+    sys.path.append(str(Path(__file__).parents[2]))  # for `tests`
+    with atheris.instrument_imports(include=["protocol_lib", "service_chassis", "hpack"]):
         import decoders
     if name in ("request", "response"):
         decoders.compile_every_decoder()
