@@ -11,6 +11,8 @@ from spark_etl.decode.json_rows import Judge
 from spark_etl.errors import ConfigError
 from spark_etl.schema import RecordSchema
 
+pytestmark = pytest.mark.etl
+
 PAGE = (Path(__file__).parents[3] / "docs" / "json-schema.md").read_text(encoding="utf-8")
 DEFINITIONS = {
     "Point": {"type": "object", "properties": {"x": {"type": "integer"}}},

@@ -15,6 +15,8 @@ from spark_etl.decode import json_rows, json_values
 from spark_etl.decode.json_rows import Judge
 from spark_etl.schema import RecordSchema
 
+pytestmark = pytest.mark.etl
+
 INNER = {
     "i": {"type": "integer"},
     "n": {"type": "number"},

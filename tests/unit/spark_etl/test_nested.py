@@ -4,8 +4,11 @@ import json
 import random
 from datetime import UTC, datetime
 
+import pytest
 from spark_etl.decode.json_rows import Judge
 from spark_etl.schema import RecordSchema
+
+pytestmark = pytest.mark.etl
 
 ITEM = {
     "type": "object",

@@ -16,6 +16,8 @@ from spark_etl.decode.json_rows import Judge
 from spark_etl.errors import ConfigError
 from spark_etl.schema import RecordSchema
 
+pytestmark = pytest.mark.etl
+
 
 def object_of(properties: dict, **more: object) -> dict:
     return {"type": "object", "properties": properties, **more}
