@@ -182,6 +182,9 @@ class FakeStorage:
         errors.check(0 if len(topic.name) < 250 else 17)
         return topics_pb2.CreatedTopic(name=topic.name, partition_count=1, replication_factor=1)
 
+    async def delete_topics(self, names: list[str]) -> dict[str, errors.ApiError]:
+        return {}
+
     async def create_partitions(self, name: str, partition_count: int) -> None: ...
 
     async def topic(self, name: str) -> topics_pb2.Topic:
@@ -251,7 +254,7 @@ STEPS = {"createKafkaTopic": 1}
 def test_shapes() -> None:
     assert sorted(SHAPES.values()) == [
         *("batchCreateKafkaAcls", "copyConsumerGroupOffsets", "createKafkaAcls", "createKafkaTopic", "deleteRecords"),
-        *("resetConsumerGroupOffsets", "truncateRecords"),
+        *("deleteTopics", "resetConsumerGroupOffsets", "truncateRecords"),
         *("updateKafkaClusterConfig", "updateKafkaClusterConfigs", "updatePartitionCountKafkaTopic"),
     ]
 
@@ -307,5 +310,6 @@ def test_every_list_of_a_body_has_a_largest_length() -> None:
         "createKafkaTopic.configs": 100,
         "createKafkaTopic.replicas_assignments": 1000,
         "createKafkaTopic.replicas_assignments[].broker_ids": 16,
+        "deleteTopics.topic_names": 256,
         "resetConsumerGroupOffsets.partitions": 1000,
     }
