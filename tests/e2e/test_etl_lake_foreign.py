@@ -28,7 +28,7 @@ class Lake:
         self._batch = 0
 
     def rows(self, number: int) -> DataFrame:
-        places = "'k' _key, 't' _topic, 0 _partition, CAST(id AS bigint) _offset"
+        places = "'k' _key, 't' _topic, 0 _partition, CAST(id AS bigint) _offset, TIMESTAMP '2026-01-01' _timestamp"
         return self._spark.sql(f"SELECT {number}L id, 'ours' name, {places} FROM (SELECT {number} id)")
 
     def opened(self) -> object:
