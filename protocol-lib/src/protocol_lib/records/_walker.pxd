@@ -77,7 +77,7 @@ cdef class RecordWalker:
     cdef (unsigned long long, Py_ssize_t) _read_on(self, Py_ssize_t position, unsigned long long first) except *
 
 
-cdef RecordWalker _spare
+@cython.locals(walker=RecordWalker)
 cpdef long long largest_timestamp(
     body,
     long long count,

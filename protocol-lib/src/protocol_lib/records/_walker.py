@@ -334,36 +334,34 @@ class RecordWalker:
             shift += 7
 
 
-_spare = RecordWalker(b"", 0, 0, 0)
-
-
 def largest_timestamp(
     body: Buffer, count: int, base_timestamp: int, earliest: int, latest: int, keys_required: bool, steps: int
 ) -> int:
-    walker = _spare
-    try:
-        walker._view = body
-        walker._size = walker._stop = len(walker._view)
-        walker._count = count
-        walker._base_timestamp = base_timestamp
-        walker._earliest = earliest
-        walker._latest = latest
-        walker._keys_required = keys_required
-        walker._faults_max = 1
-        walker.index = 0
-        walker.position = 0
-        walker.max_timestamp = _NO_TIMESTAMP
-        walker.is_over = False
-        walker._headers_left = _BETWEEN
-        walker._walk(steps, _CHECK, None, None, None)
-        if walker.is_over and not walker.mistimed and not walker.keyless:  # mutant: walker-vouches-for-whole-bodies
-            return walker.max_timestamp
-    except DecodeError:
-        pass
-    finally:
-        walker._view = None
+    walker = RecordWalker.__new__(RecordWalker)
+    walker._view = body
+    walker._bytes = None
+    walker._size = walker._stop = len(walker._view)
+    walker._count = count
+    walker._base_offset = 0
+    walker._base_timestamp = base_timestamp
+    walker._has_append_time = False
+    walker._earliest = earliest
+    walker._latest = latest
+    walker._keys_required = keys_required
+    walker._faults_max = 1
+    walker.index = 0
+    walker.position = 0
+    walker.max_timestamp = _NO_TIMESTAMP
+    walker.is_over = False
     walker.keyless = []
     walker.mistimed = []
+    walker._headers_left = _BETWEEN
+    try:
+        walker._walk(steps, _CHECK, None, None, None)
+    except DecodeError:
+        return NOT_SOUND
+    if walker.is_over and not walker.mistimed and not walker.keyless:  # mutant: walker-vouches-for-whole-bodies
+        return walker.max_timestamp
     return NOT_SOUND
 
 

@@ -21,7 +21,7 @@ from protocol_lib.records.compression import DECOMPRESSED_BYTES_MAX, Codec, Deco
 from protocol_lib.records.header import CODEC_MASK, DELETE_HORIZON, HEADER, HEADER_SIZE, LOG_OVERHEAD, TRANSACTIONAL
 from protocol_lib.records.lz4_frame import for_java
 from protocol_lib.records.record import Record, read_records
-from protocol_lib.records.walker import RecordWalker, largest_timestamp
+from protocol_lib.records.walker import NOT_SOUND, RecordWalker, largest_timestamp
 from protocol_lib.varint import Buffer
 from service_chassis.time_slices import TimeSlices
 
@@ -56,6 +56,7 @@ def is_quickly_found_sound(view: memoryview, header: RawHeader, rules: Rules, no
         rules.keeps_plain
         and not header[5] & CODEC_MASK
         and header[12] <= QUICK_STEPS
+        and header[8] > NOT_SOUND  # mutant: no-header-says-not-sound
         and largest_timestamp(
             view[HEADER_SIZE:],
             header[12],

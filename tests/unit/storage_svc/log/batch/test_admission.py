@@ -8,10 +8,11 @@ import pytest
 from crc32c import crc32c
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from protocol_lib.errors import DecodeError
+from protocol_lib.errors import DecodeError, ErrorCode
 from protocol_lib.records.batch import build_batch, read_batch_header
 from protocol_lib.records.compression import DECOMPRESSED_BYTES_MAX, Codec, compress
 from protocol_lib.records.record import Record, read_records
+from protocol_lib.records.walker import NOT_SOUND
 from protocol_lib.varint import write_signed
 from storage_svc.log.batch.admission import admit
 from storage_svc.log.batch.header import unpack_header
@@ -213,6 +214,13 @@ def test_a_wrong_largest_timestamp_is_made_right_at_any_size(tmp_path, folders, 
     right = batch_of(*[(NOW_MS + n, b"k") for n in range(1500)], codec=codec)
     assert log.append(edited(right, 35, ">q", stated)).error_code == 0
     assert read_all(log) == right
+
+
+@pytest.mark.parametrize("stated", [-(2**63), -3, NOT_SOUND, -1, NOW_MS])
+def test_no_largest_timestamp_of_a_header_makes_broken_records_sound(tmp_path, folders, stated):
+    log = folders.open(tmp_path).create("t", 0, bytes(16), LogConfig())
+    broken = edited(edited(batch_of((NOW_MS, b"k")), 61, ">b", 1), 35, ">q", stated)
+    assert log.append(broken).error_code == ErrorCode.INVALID_RECORD
 
 
 def test_headers_alone_are_believed_unless_they_say_no_largest_timestamp(tmp_path, folders, read_all):
