@@ -80,7 +80,7 @@ class ClientCall(Stream):
     def on_lost(self, status: Status, details: str) -> None:
         self._note_end(status, details)
 
-    def on_receiver_error(self, error: Exception) -> None:
+    def on_callback_error(self, error: Exception) -> None:
         self._error = error
         self.cancel()
 

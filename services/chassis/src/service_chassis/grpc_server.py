@@ -174,7 +174,7 @@ class ServerCall(Stream):
             self._task.cancel()
         self._end(status, details)
 
-    def on_receiver_error(self, error: Exception) -> None:
+    def on_callback_error(self, error: Exception) -> None:
         self._error = error
         self.wake()
 

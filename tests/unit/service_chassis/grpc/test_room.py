@@ -179,6 +179,43 @@ async def test_a_sender_is_woken_when_its_call_ends(server: Server, end: str) ->
     assert (woken, call.has_room(), call.is_open) == (["woken"], False, False)
 
 
+@pytest.mark.parametrize("event", ["drained", "lost"])
+async def test_a_sender_that_fails_leaves_the_others_their_turn(server: Server, event: str) -> None:
+    calls: list[ServerCall] = []
+    errors: list[Exception] = []
+
+    async def chat(call: ServerCall) -> None:
+        call.begin()
+        calls.append(call)
+        try:
+            await call.last_message()
+        except ArithmeticError as error:
+            errors.append(error)
+
+    server.add("x", {"Chat": stream(chat)})
+    peer = RawPeer(server).greet()
+    for number in (1, 3):
+        peer.send(frames.frame(frames.HEADERS, frames.END_HEADERS, number, request(PATH)))
+    while len(calls) < 2:  # noqa: ASYNC110
+        await asyncio.sleep(0)
+    peer.connection.pause_writing()
+    first, second = calls
+    first.on_room = lambda: 1 // 0  # type: ignore[assignment, return-value]
+    assert not first.has_room()
+    woken = refused(second)
+    if event == "lost":
+        peer.connection.connection_lost(None)
+        assert (first.is_open, second.is_open) == (False, False)
+    else:
+        peer.connection.resume_writing()
+        assert second.has_room()
+    assert woken == ["woken"]
+    if event == "drained":
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert [type(error) for error in errors] == [ZeroDivisionError]
+
+
 async def test_the_end_of_a_call_follows_the_messages_that_wait(server: Server) -> None:
     async def answer(call: ServerCall) -> None:
         call.begin()

@@ -183,9 +183,13 @@ class Stream:
             self.connection.wait(self)  # mutant: waiting-stream-noted
 
     def _call_on_room(self) -> None:
+        """Wake the sender. An error that it raises ends this call only: others wait for their turn, too."""
         self._wants_room = False
         self._count_clogged()
-        self.on_room()
+        try:
+            self.on_room()
+        except Exception as error:  # mutant: failed-sender-ends-alone
+            self.on_callback_error(error)
 
     def _count_clogged(self) -> None:
         if self._clogged_at:
@@ -249,7 +253,7 @@ class Stream:
             self.receiver(message)
         except Exception as error:
             self.receiver = _ignore
-            self.on_receiver_error(error)
+            self.on_callback_error(error)
 
     def give(self, count: int) -> None:
         """Count received bytes, and give them back to the peer's window unless somebody is behind."""
@@ -354,8 +358,8 @@ class Stream:
         self.connection.reset(self, ErrorCode.CANCEL)
         self.on_lost(status, details)
 
-    def on_receiver_error(self, error: Exception) -> None:
-        """End the call because its receiver has raised an error."""
+    def on_callback_error(self, error: Exception) -> None:
+        """End the call because its receiver, or its sender at `on_room`, has raised an error."""
 
     # -- invariants --------------------------------------------------------------------------------------------------
 
