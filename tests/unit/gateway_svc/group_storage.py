@@ -144,7 +144,7 @@ class Timer:
 async def at_rest(stream: GroupStream) -> None:
     """Wait until all calls have left."""
     async with asyncio.timeout(60):
-        while stream._due or stream._unsent:  # noqa: ASYNC110
+        while stream._unsent or (stream._stream_call is not None and stream._stream_call.is_due):  # noqa: ASYNC110
             await asyncio.sleep(0.001)
 
 

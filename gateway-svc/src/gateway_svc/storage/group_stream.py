@@ -34,6 +34,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence, Set
+from functools import partial
 from typing import Any, Final
 
 from broker_contract import groups_pb2
@@ -116,9 +117,8 @@ class GroupStream:
         self._keepalive_due = False
         #: Times at which reports left that storage has not acknowledged.
         self._reports_sent_at: deque[float] = deque()
-        #: The latest stream; one that has ended sends nothing. Whether messages are written at the end of this turn.
+        #: The latest stream; one that has ended sends nothing.
         self._stream_call: ClientCall | None = None
-        self._due = False
         self._gather_timer: asyncio.TimerHandle | None = None
         self._sent_at = 0.0
         self._expiry_timer: asyncio.TimerHandle | None = None
@@ -154,7 +154,7 @@ class GroupStream:
         is_wanted: Callable[[], bool],
     ) -> RemoteRepeatableCommit | None:
         call = self._add("commit_offsets", request, done, repeatable=True)
-        self._write_soon()
+        self._send_soon()
         if call is None:
             return None
         call.is_wanted = is_wanted
@@ -168,7 +168,7 @@ class GroupStream:
         if like.stream_number != self._stream_number or self._closed or len(self._calls) >= OUTSTANDING_MAX:
             return False
         self._open(RepeatedCommitCall(like, offsets, done, self._loop.time()))
-        self._write_soon()
+        self._send_soon()
         return True
 
     def consumer_group_heartbeat(
@@ -253,14 +253,14 @@ class GroupStream:
         self._report_timer = None
         if self._repeated:
             self._report_due = True
-            self._write_soon()
+            self._send_soon()
 
     def _keep_alive(self) -> None:
         self._keepalive_timer = None
         due = self._sent_at + KEEPALIVE_S
         if self._loop.time() >= due:
             self._keepalive_due = True  # mutant: pulse-sent
-            self._write_soon()
+            self._send_soon()
             due = self._loop.time() + KEEPALIVE_S
         if self._promised or self._forgotten:
             self._keepalive_timer = self._loop.call_at(due, self._keep_alive)
@@ -274,9 +274,9 @@ class GroupStream:
             return
         due = self._sent_at + GATHER_S
         if due <= self._loop.time():
-            self._write_soon()
+            self._send_soon()
         else:
-            self._gather_timer = self._loop.call_at(due, self._write_soon)
+            self._gather_timer = self._loop.call_at(due, self._send_soon)
 
     def _expire(self) -> None:
         """Fail the calls whose time is over. One timer serves all calls, and waits for the oldest."""
@@ -296,19 +296,13 @@ class GroupStream:
 
     def _opened(self, call: ClientCall) -> None:
         self._stream_call = call
-        call.on_room = self._write_on
+        call.on_room = partial(call.send_from, self._next_calls)
         call.receive(self._received)
-        self._write_on()
+        call.send_now()
 
-    def _write_soon(self) -> None:
-        if not self._due:
-            self._due = True
-            self._loop.call_soon(self._write_on)
-
-    def _write_on(self) -> None:
-        self._due = False
+    def _send_soon(self) -> None:
         if self._stream_call is not None:
-            self._stream_call.send_from(self._next_calls)
+            self._stream_call.send_soon()
 
     def _next_calls(self) -> Message | None:
         """Return the next message, encoded; None if there is none."""
@@ -385,7 +379,7 @@ class GroupStream:
         if isinstance(call, RepeatedCommitCall):
             call.make_whole()
             self._unsent.append(call_id)
-            self._write_soon()
+            self._send_soon()
 
     def _finish(self, call: GroupCall, answer: groups_pb2.GroupAnswer | None) -> None:
         """Answer a call. `answer`: None when storage did all of it without an error."""

@@ -18,6 +18,7 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Callable, Collection
+from functools import partial
 from typing import Any, Final
 
 from broker_contract.append_area import SLOT_BYTES, AppendArea
@@ -115,8 +116,6 @@ class RecordStream:
         self._call: ClientCall | None = None
         #: The frame that was written last, if it asked for no receipt.
         self._without_receipt: _Outgoing | None = None
-        #: Whether waiting frames are written at the end of this turn.
-        self._due = False
         #: Bytes of appends that storage has not received.
         self.window = AppendWindow()
         #: Storage's numbers, while the stream is up and this process sees them.
@@ -177,7 +176,7 @@ class RecordStream:
         self._waiting[call_id] = request, done
         if self._deadlines.is_stopped:
             self._deadlines.start_timer()
-        self._write_soon()
+        self._send_soon()
         return call_id
 
     def _put_append(self, frame: _Outgoing, call_id: int, append: Append) -> int:
@@ -204,7 +203,7 @@ class RecordStream:
         frame = self._filling()
         frame.calls.append((call_id, len(frame.parts), 0))
         frame.size += put_item(frame.parts, call_id, Cancel())
-        self._write_soon()
+        self._send_soon()
 
     def _give_up(self, call_ids: list[int]) -> None:
         """Answer calls that storage did not answer in time.
@@ -247,9 +246,9 @@ class RecordStream:
     def _opened(self, call: ClientCall) -> None:
         self._call = call
         call.on_begin = self._greeted
-        call.on_room = self._write_on
+        call.on_room = partial(call.send_from, self._next_frame)
         call.receive(self._received)
-        self._write_on()
+        call.send_now()
 
     def _greeted(self, metadata: Metadata) -> None:
         """Note what storage sees of this process's memory. It comes before the first answer."""
@@ -261,15 +260,9 @@ class RecordStream:
         if self._area is None:
             self._drop_area()
 
-    def _write_soon(self) -> None:
-        if not self._due:
-            self._due = True
-            self._loop.call_soon(self._write_on)
-
-    def _write_on(self) -> None:
-        self._due = False
+    def _send_soon(self) -> None:
         if self._call is not None:
-            self._call.send_from(self._next_frame)
+            self._call.send_soon()
 
     def _next_frame(self) -> Message | None:
         """Return the next frame to write; None if none may leave now."""
@@ -314,7 +307,7 @@ class RecordStream:
     def _received_receipt(self, call_id: int) -> None:
         """End a frame: the next one may leave, and waiting connections may start appends."""
         if self._frames:
-            self._write_soon()
+            self._send_soon()
         frame = self._awaiting_receipt.pop(call_id, None)
         if frame is not None:
             if frame.slot >= 0 and self._area is not None:

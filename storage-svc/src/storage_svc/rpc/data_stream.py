@@ -60,14 +60,12 @@ class _Exchange:
     def __init__(self, service: DataService, call: ServerCall, area: memoryview | None) -> None:
         self._service = service
         self._call = call
-        call.on_room = self._write_on
+        call.on_room = partial(call.send_from, self._next_frame)
         self._area = area
         self._loop = asyncio.get_running_loop()
         self._frames: deque[list[Buffer]] = deque()
         self._frame_size = 0
         self._waiting_size = 0
-        #: Whether a write of the waiting answers is due, after this frame or at the end of this turn.
-        self._due = False
         #: Set when the last call is answered and its answer has left.
         self._done = asyncio.Event()
         self._reads: dict[int, Callable[[], None]] = {}
@@ -84,7 +82,7 @@ class _Exchange:
             self._call.receive(self._take)
             await self._call.last_message()
             self._ended = True
-            self._write_on()
+            self._call.send_now()
             await self._done.wait()
         except FrameError as error:
             _log.warning("data stream broken", peer=self._call.peer(), reason=str(error))
@@ -97,10 +95,10 @@ class _Exchange:
 
     def _take(self, wire: memoryview) -> None:
         """Start the calls of a frame, and write the answers that are ready."""
-        self._due = True
+        self._call.is_due = True
         # Appends that wait keep views: of memory that the connection does not use again.
         self._receive(frame_from_wire(wire if len(wire) > READ_BYTES else wire.tobytes()))
-        self._write_on()
+        self._call.send_now()
 
     def _receive(self, frame: memoryview) -> None:
         """Start the calls of a frame."""
@@ -165,13 +163,7 @@ class _Exchange:
         self._waiting_size += size
         if self._waiting_size > _ANSWERS_BYTES_MAX:
             self._call.pause()
-        if not self._due:
-            self._due = True
-            self._loop.call_soon(self._write_on)
-
-    def _write_on(self) -> None:
-        self._due = False
-        self._call.send_from(self._next_frame)
+        self._call.send_soon()
 
     def _next_frame(self) -> Message | None:
         """Return the next answers to write; None if there are none."""

@@ -62,7 +62,7 @@ class _Exchange:
 
     def __init__(self, service: GroupsService, stream: ServerCall, repeats_max: int) -> None:
         self._stream = stream
-        stream.on_room = self._write_on
+        stream.on_room = partial(stream.send_from, self._next_answers)
         self._repeats_max = repeats_max
         self._answers: list[pb.GroupAnswer] = []
         #: Heartbeats by the id of their call, the oldest first.
@@ -75,8 +75,6 @@ class _Exchange:
         #: Messages with repeats that have come, and ids of promises that have ended, since the last message left.
         self._reports = 0
         self._ended_promises: list[int] = []
-        #: Whether answers are written at the end of this turn.
-        self._due = False
         #: Set when the last call is answered and its answer has left.
         self._done = asyncio.Event()
         self._open_calls = 0
@@ -105,7 +103,7 @@ class _Exchange:
             self._stream.receive(self._receive)
             await self._stream.last_message()
             self._ended = True
-            self._write_on()
+            self._stream.send_now()
             await self._done.wait()
         finally:
             self._stream.on_room = _nothing
@@ -197,7 +195,7 @@ class _Exchange:
                 if commit is None or not commit(offsets[begin:end], partial(self._committed_repeat, call_id)):
                     self._commits.pop(like, None)
                     self._refused.append(call_id)
-                    self._write_soon()
+                    self._stream.send_soon()
             except Exception:
                 _log.exception("call failed", method="commit_offsets")
                 self._answer(pb.GroupAnswer(call_id=call_id))
@@ -209,7 +207,7 @@ class _Exchange:
             self._answer(pb.GroupAnswer(call_id=call_id, commit_offsets=outcome))
         else:
             self._committed.append(call_id)
-            self._write_soon()
+            self._stream.send_soon()
 
     def _promise(self, call_id: int, repeat: RepeatableHeartbeat) -> None:
         self._drop(call_id)
@@ -235,7 +233,7 @@ class _Exchange:
         """End a promise. The gateway may have answered the member before it learns of this: the repeat is kept until it
         forgets it."""
         self._ended_promises.append(call_id)
-        self._write_soon()
+        self._stream.send_soon()
 
     def _repeat(self, call_ids: Sequence[int]) -> None:
         """Start the sessions of repeated heartbeats again."""
@@ -244,20 +242,11 @@ class _Exchange:
             if repeat is not None:
                 repeat.start_session(REPEATS_LATE_MS)  # mutant: promised-session-late
         self._reports += 1
-        self._write_soon()
+        self._stream.send_soon()
 
     def _answer(self, answer: pb.GroupAnswer) -> None:
         self._answers.append(answer)
-        self._write_soon()
-
-    def _write_soon(self) -> None:
-        if not self._due:
-            self._due = True
-            self._loop.call_soon(self._write_on)
-
-    def _write_on(self) -> None:
-        self._due = False
-        self._stream.send_from(self._next_answers)
+        self._stream.send_soon()
 
     def _next_answers(self) -> Message | None:
         """Return the next message, encoded; None if there is none."""

@@ -49,7 +49,7 @@ class Stream:
 
     __slots__ = (
         "__weakref__", "_body", "_clogged_at", "_given", "_queue", "_waiters", "_wants_room", "connection",
-        "deadline", "half_closed", "id", "is_open", "is_paused", "message_bytes_max", "on_room", "opened_at",
+        "deadline", "half_closed", "id", "is_due", "is_open", "is_paused", "message_bytes_max", "on_room", "opened_at",
         "receiver", "trailers_due", "waiting", "was_refused", "window",
     )  # fmt: skip
 
@@ -66,6 +66,8 @@ class Stream:
         #: Whether the stream may still send, and whether the peer has sent its last message.
         self.is_open, self.half_closed = True, False
         self.is_paused = False
+        #: Whether `send_now` will be called, at the end of this turn or by the owner.
+        self.is_due = False
         #: Whether the peer has ended the call before it did anything for it.
         self.was_refused = False
         self.deadline: asyncio.TimerHandle | None = None
@@ -131,6 +133,17 @@ class Stream:
         """Send what `following` returns for as long as there is room and it returns messages."""
         while self.has_room() and (message := following()) is not None:
             self.send(*message)
+
+    def send_soon(self) -> None:
+        """Call `send_now` at the end of this turn of the event loop, once for all that ask before."""
+        if not self.is_due:
+            self.is_due = True
+            self.connection.loop.call_soon(self.send_now)
+
+    def send_now(self) -> None:
+        """Have the sender send, by `on_room`."""
+        self.is_due = False
+        self._call_on_room()
 
     def go_on(self) -> None:
         """Send what waits, as far as there is room."""
