@@ -35,7 +35,7 @@ class StorageCheck:
         """Return None if storage answers within the patience, else the fault."""
         if time.monotonic() < self._silent_until:  # mutant: readiness-one-question
             return _SILENT
-        # The listener's thread has an event loop already, which serves probes alone and may stand meanwhile.
+        # The listener's thread has an event loop already, which serves probes alone and may stand until the answer.
         with ThreadPoolExecutor(1, "storage-check") as thread:
             return thread.submit(lambda: asyncio.run(self._ask())).result()
 

@@ -95,7 +95,7 @@ def stop(query: StreamingQuery, within: float | None = None) -> None:
 
 
 def _quietly(call: Callable[[], object]) -> None:
-    with suppress(Exception):  # the JVM has ended meanwhile
+    with suppress(Exception):  # the JVM has ended
         call()
 
 

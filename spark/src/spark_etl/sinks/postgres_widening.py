@@ -4,7 +4,7 @@
     numbers   smallint and integer become integer or bigint, and these and real become double precision, as the rows are
     nulls     NOT NULL goes from the columns that the rows have, other than keys
 
-PostgreSQL writes the whole table again for another type, and nobody reads it meanwhile.
+PostgreSQL writes the whole table again for another type, and nobody reads it until it is done.
 """
 
 from collections.abc import Iterator, Mapping

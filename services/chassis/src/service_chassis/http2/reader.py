@@ -2,7 +2,7 @@
 
 A frame is processed where it lies in the buffer. A DATA frame that is longer than the buffer is received into memory of
 its own. The buffer is small, and FRAMES_A_TURN of other frames are processed in one turn of the event loop: calls that
-begin cost most. The rest waits in the buffer for the next turn, and reading is paused meanwhile.
+begin cost most. The rest waits in the buffer for the next turn, and reading is paused until then.
 """
 
 from __future__ import annotations
