@@ -88,10 +88,11 @@ async def test_a_topic_is_not_deleted_for_a_client_that_has_left(cluster):
 
 async def test_requests_of_living_clients_are_carried_out_after_the_pause(cluster):
     pid, addresses = cluster
-    async with talks(addresses, "living") as (stopped, living):
+    # Two groups, since a commit without a member is refused once the join is carried out.
+    async with talks(addresses, "joined") as (stopped, living), talks(addresses, "committed") as (also_stopped, _):
         with frozen(pid):
             joining = asyncio.create_task(stopped.join("a", version=3))
-            committing = asyncio.create_task(stopped.commit("b", ("orders", 1, 7), version=7))
+            committing = asyncio.create_task(also_stopped.commit("b", ("orders", 1, 7), version=7))
             await asyncio.sleep(1)
         assert (await joining).error_code == 0
         (committed,) = (await committing).topics
