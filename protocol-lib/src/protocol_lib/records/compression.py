@@ -11,7 +11,8 @@ The codecs on the wire:
     zstd    one or more zstd frames
 
 A few kilobytes can claim to be gigabytes, so decompression takes a limit and never holds much more than that: gzip
-stops by itself, snappy says its size up front, and lz4 and zstd write into a buffer that grows step by step.
+stops by itself, snappy says its size up front, and lz4 and zstd write into a buffer that grows step by step. It begins
+with the size that a zstd frame claims (zstd_frame.py), if that is a usual one.
 cramjam does the work for all but gzip and is imported when it is first needed.
 """
 
@@ -23,6 +24,7 @@ from typing import Any, Final
 
 from protocol_lib.errors import DecodeError
 from protocol_lib.records.lz4_frame import frame_size
+from protocol_lib.records.zstd_frame import content_size
 from protocol_lib.varint import Buffer
 
 #: The most bytes that a batch may decompress to: the size of Kafka's largest request (socket.request.max.bytes). No
@@ -43,6 +45,8 @@ _LENGTH: Final = struct.Struct(">i")
 #: The first bytes of a header where a block's length would be.
 _XERIAL_AGAIN: Final = _LENGTH.unpack_from(_XERIAL_MAGIC)[0]
 _FIRST_GUESS: Final = 64 * 1024
+#: The compression ratio up to which a buffer of the size that a zstd frame claims is made at once.
+_USUAL_RATIO: Final = 32
 _TOO_SMALL: Final = "whole buffer"  # in cramjam's message when the output buffer is full
 
 
@@ -209,13 +213,18 @@ def _zstd(data: Buffer, level: int | None) -> bytes:
 def _unzstd(data: Buffer, limit: int) -> memoryview:
     from cramjam import zstd
 
-    return _into_growing_buffer("zstd", zstd.decompress_into, data, limit)
+    size = content_size(data)
+    guess = None if size is None or size > max(_FIRST_GUESS, _USUAL_RATIO * len(data)) else size
+    return _into_growing_buffer("zstd", zstd.decompress_into, data, limit, guess)
 
 
-def _into_growing_buffer(name: str, decompress_into: Callable[[Any, Any], int], data: Buffer, limit: int) -> memoryview:
+def _into_growing_buffer(
+    name: str, decompress_into: Callable[[Any, Any], int], data: Buffer, limit: int, guess: int | None = None
+) -> memoryview:
+    """Decompress into a buffer that is made larger until it suffices. `guess`: its first size, if one is known."""
     from cramjam import DecompressionError
 
-    size = min(limit, max(_FIRST_GUESS, 4 * len(data)))
+    size = min(limit, max(_FIRST_GUESS, 4 * len(data)) if guess is None else guess)
     while True:
         buffer = bytearray(size)
         try:
