@@ -92,6 +92,26 @@ _LENGTH: Final = len(record(ODD)) - 1
 _TOO_LONG: Final = b"\x80" * 5 + b"\0"
 _MAX32: Final = write_signed(2**31 - 1)
 
+
+def padded(value: int, size: int) -> bytes:
+    """Return a signed varint in so many bytes, of which the last ones say nothing."""
+    written = write_signed(value)
+    if len(written) == size:
+        return written
+    return written[:-1] + bytes((written[-1] | 0x80,)) + b"\x80" * (size - len(written) - 1) + b"\0"
+
+
+#: The numbers of 32 bits, and their values.
+_NUMBERS: Final = {
+    "length": _LENGTH,
+    "offset": ODD,
+    "key length": 3,
+    "value length": 5,
+    "headers": 2,
+    "name length": 2,
+    "content length": 3,
+}
+
 #: Changes of one record, by the name of the case.
 RECORD_CHANGES: Final[dict[str, dict[str, bytes]]] = {
     "length one more": {"length": write_signed(_LENGTH + 1)},
@@ -101,7 +121,7 @@ RECORD_CHANGES: Final[dict[str, dict[str, bytes]]] = {
     "length beyond the batch": {"length": write_signed(_LENGTH * COUNT)},
     "length of 2 GiB": {"length": _MAX32},
     "length of six bytes": {"length": _TOO_LONG},
-    "length in more bytes than needed": {"length": bytes((write_signed(_LENGTH)[0] | 0x80, 0))},
+    "length in more bytes than needed": {"length": padded(_LENGTH, 2)},
     "a byte behind the record, within its length": {"length": write_signed(_LENGTH + 1), "behind": b"\0"},
     "a byte behind the record": {"behind": b"\0"},
     "attributes that say gzip": {"attributes": b"\1"},
@@ -144,6 +164,9 @@ RECORD_CHANGES: Final[dict[str, dict[str, bytes]]] = {
     "content length one more": {"content length": write_signed(4)},
     "content beyond the batch": {"content length": write_signed(_LENGTH * COUNT)},
     "content of 2 GiB": {"content length": _MAX32},
+    "timestamp in ten bytes": {"timestamp": padded(ODD, 10)},
+    **{f"{field} in five bytes": {field: padded(value, 5)} for field, value in _NUMBERS.items()},
+    **{f"{field} in six bytes": {field: padded(value, 6)} for field, value in _NUMBERS.items()},
 }
 
 #: Codecs by the name of a case; a stream in snappy has two forms.

@@ -17,6 +17,7 @@ from protocol_lib.records import record as records_module
 from protocol_lib.records import walker
 from protocol_lib.records.record import KEY_ERRORS, Record, write_record
 from protocol_lib.varint import write_signed
+from support.odd_batches import padded
 
 NOW = 1_700_000_000_000
 SOURCE = Path(walker.__file__).with_name("_walker.py")
@@ -264,15 +265,26 @@ def test_sums_of_more_than_64_bits_are_refused(form, delta):
 
 
 @FORM
-def test_an_offset_delta_of_more_than_32_bits_is_refused(form):
-    start = b"\0\0"
-    for delta, fault in (
-        (write_signed(2**31), "an offset delta of more than 32 bits"),
-        (b"\xff" * 9 + b"\x03", "a varint of more than 64 bits"),
-    ):
-        rest = start + delta + b"\x01\x01\0"
-        with pytest.raises(MalformedRecord, match=fault):
-            form(write_signed(len(rest)) + rest, 1, 0, 0).check(ALL)
+@pytest.mark.parametrize("field", range(8))
+def test_a_number_takes_no_more_bytes_than_its_bits_need(form, field):
+    """Java's readers stop at a longer one, whatever its value is."""
+    # the record's length, the deltas of its timestamp and its offset, key, value, one header, its name, its content
+    values = (22, 7, 0, 3, 5, 1, 4, 2)
+    tails = (b"\0", b"", b"", b"key", b"value", b"", b"name", b"xx")
+    bits = 64 if field == 1 else 32
+    most = -(-bits // 7)
+
+    def walk(number):
+        numbers = [write_signed(value) for value in values]
+        numbers[field] = number
+        inside = b"".join(part + tail for part, tail in zip([b"", *numbers[1:]], tails, strict=True))
+        form((number if field == 0 else write_signed(len(inside))) + inside, 1, 0, 0).check(ALL)
+
+    for size in range(1, most + 1):
+        walk(padded(values[field], size))
+    for number in (padded(values[field], most + 1), padded(0, most)[:-1] + bytes((1 << bits % 7,))):
+        with pytest.raises(MalformedRecord, match=f"a varint of more than {bits} bits, or of more than {most} "):
+            walk(number)
 
 
 @FORM

@@ -74,7 +74,7 @@ cdef class RecordWalker:
     )
     cdef int _walk(self, long long steps, int mode, kind, list records, tuple columns) except -1
     @cython.locals(byte=cython.ulonglong, value=cython.ulonglong, shift=cython.int)
-    cdef (unsigned long long, Py_ssize_t) _read_on(self, Py_ssize_t position, unsigned long long first) except *
+    cdef (unsigned long long, Py_ssize_t) _read_on(self, Py_ssize_t position, unsigned long long first, int bits) except *
 
 
 @cython.locals(walker=RecordWalker)

@@ -135,7 +135,7 @@ class RecordWalker:
                     if number > 0x7F:
                         byte = view[position]
                         if byte > 0x7F:
-                            number, position = self._read_on(position, number)
+                            number, position = self._read_on(position, number, 32)
                         else:
                             number, position = number & 0x7F | byte << 7, position + 1
                     room = size - position
@@ -152,7 +152,7 @@ class RecordWalker:
                     if number > 0x7F:
                         byte = view[position]
                         if byte > 0x7F:
-                            number, position = self._read_on(position, number)
+                            number, position = self._read_on(position, number, 64)
                         else:
                             number, position = number & 0x7F | byte << 7, position + 1
                     delta = (number >> 1) ^ -(number & 1)
@@ -161,11 +161,9 @@ class RecordWalker:
                     if number > 0x7F:
                         byte = view[position]
                         if byte > 0x7F:
-                            number, position = self._read_on(position, number)
+                            number, position = self._read_on(position, number, 32)
                         else:
                             number, position = number & 0x7F | byte << 7, position + 1
-                        if number > 0xFFFFFFFF:  # mutant: walker-offset-delta-bits
-                            _refuse("an offset delta of more than 32 bits", index)
                     offset_delta = (number >> 1) ^ -(number & 1)
                     offset = base_offset
                     # mutant: walker-offset-sum
@@ -187,7 +185,7 @@ class RecordWalker:
                     if number > 0x7F:
                         byte = view[position]
                         if byte > 0x7F:
-                            number, position = self._read_on(position, number)
+                            number, position = self._read_on(position, number, 32)
                             if number >> 1 > size - position:
                                 _refuse_field(number, index)
                         else:
@@ -205,7 +203,7 @@ class RecordWalker:
                     if number > 0x7F:
                         byte = view[position]
                         if byte > 0x7F:
-                            number, position = self._read_on(position, number)
+                            number, position = self._read_on(position, number, 32)
                             if number >> 1 > size - position:
                                 _refuse_field(number, index)
                         else:
@@ -222,7 +220,7 @@ class RecordWalker:
                     position += 1
                     if number:
                         if number > 0x7F:
-                            number, position = self._read_on(position, number)
+                            number, position = self._read_on(position, number, 32)
                         room = end - position if end > position else 0
                         if number & 1 or number >> 1 > room >> 1:  # mutant: walker-header-count
                             _refuse(f"{unzigzag(number)} record headers in {room} bytes", index)
@@ -236,7 +234,7 @@ class RecordWalker:
                     number = view[position]
                     position += 1
                     if number > 0x7F:
-                        number, position = self._read_on(position, number)
+                        number, position = self._read_on(position, number, 32)
                     if number & 1:
                         _refuse("a record header without a key", index)
                     if number >> 1 > size - position:
@@ -247,7 +245,7 @@ class RecordWalker:
                     number = view[position]
                     position += 1
                     if number > 0x7F:
-                        number, position = self._read_on(position, number)
+                        number, position = self._read_on(position, number, 32)
                     if number & 1:
                         if number != 1:
                             _refuse(f"a field of {unzigzag(number)} bytes", index)
@@ -316,8 +314,11 @@ class RecordWalker:
         self._headers_left = left
         return 0
 
-    def _read_on(self, position: int, first: int) -> tuple[int, int]:
-        """Read the rest of a varint whose first byte says that more follows: `read_on` of protocol_lib.varint."""
+    def _read_on(self, position: int, first: int, bits: int) -> tuple[int, int]:
+        """Read the rest of a varint of at most so many bits, whose first byte says that more follows.
+
+        One that takes more bytes than so many bits need is refused, whatever its value is: Java's readers stop at it.
+        """
         byte = self._view[position]
         if byte < 0x80:
             return first & 0x7F | byte << 7, position + 1
@@ -326,8 +327,8 @@ class RecordWalker:
         while True:
             position += 1
             byte = self._view[position]
-            if shift == 63 and byte > 1:  # mutant: walker-varint-bits
-                raise DecodeError("a varint of more than 64 bits, or of more than 10 bytes")
+            if shift > bits - 7 and byte >> (bits - shift):  # mutant: walker-varint-bits
+                raise DecodeError(f"a varint of more than {bits} bits, or of more than {shift // 7 + 1} bytes")
             value |= (byte & 0x7F) << shift
             if byte < 0x80:
                 return value, position + 1

@@ -9,7 +9,7 @@ from storage_svc.log.batch.admission import admit
 from storage_svc.log.batch.header import unpack_header
 from storage_svc.log.batch.rules import Refusal, Rules
 from storage_svc.log.config import LogConfig
-from support.odd_batches import record_cases
+from support.odd_batches import RECORD_CHANGES, record_cases
 from support.odd_streams import stream_cases
 
 NOW_MS = 1_700_000_000_000
@@ -43,6 +43,8 @@ RECORD_ANSWERS: dict[str, tuple[int, tuple[int, ...]]] = {
             "no timestamps",
             "attributes without a meaning",
             "delete horizon",
+            "timestamp in ten bytes",
+            *(name for name in RECORD_CHANGES if name.endswith(" in five bytes")),
         ),
         (0, ()),
     ),
