@@ -118,7 +118,8 @@ def checked(body, count, timestamp, keys, steps):
         is_left = found.check(steps)
     except MalformedRecord:
         return walker.NOT_SOUND
-    return walker.NOT_SOUND if is_left or found.keyless or found.mistimed else found.max_timestamp
+    is_sound = not (is_left or found.keyless or found.mistimed) and found.in_order
+    return found.max_timestamp if is_sound else walker.NOT_SOUND
 
 
 @settings(max_examples=150)
@@ -133,6 +134,7 @@ def checked(body, count, timestamp, keys, steps):
 @example([Record(0, 5, b"k", None)], [], 0, ALL, NOW, True)
 @example([Record(0, 5, None, None)], [], 0, ALL, NOW, True)
 @example([Record(0, -1, None, None, (("a", None), ("b", b"")))], [], 0, 2, 0, False)
+@example([Record(1, 5, b"k", None)], [], 0, ALL, NOW, True)
 def test_a_body_is_vouched_for_if_a_walker_finds_nothing_wrong(written, changes, more, steps, timestamp, keys):
     body = bytearray(body_of(written))
     for at, byte in changes:

@@ -353,6 +353,7 @@ def largest_timestamp(
     walker.index = 0
     walker.position = 0
     walker.max_timestamp = _NO_TIMESTAMP
+    walker.in_order = True
     walker.is_over = False
     walker.keyless = []
     walker.mistimed = []
@@ -361,7 +362,8 @@ def largest_timestamp(
         walker._walk(steps, _CHECK, None, None, None)
     except DecodeError:
         return NOT_SOUND
-    if walker.is_over and not walker.mistimed and not walker.keyless:  # mutant: walker-vouches-for-whole-bodies
+    # mutant: walker-vouches-for-whole-bodies
+    if walker.is_over and walker.in_order and not walker.mistimed and not walker.keyless:
         return walker.max_timestamp
     return NOT_SOUND
 

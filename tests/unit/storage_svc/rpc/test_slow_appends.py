@@ -8,8 +8,10 @@ import mmap
 import pytest
 from broker_contract.data import Append, AppendResponse, TopicIdPartition
 from protocol_lib.records.batch import build_batch
-from protocol_lib.records.compression import Codec
-from protocol_lib.records.record import Record
+from protocol_lib.records.compression import Codec, compress
+from protocol_lib.records.header import HEADER_SIZE
+from protocol_lib.records.record import Record, read_records
+from service_chassis.time_slices import TimeSlices
 from storage_svc.log.batch.admission import admit
 from storage_svc.log.batch.header import unpack_header
 from storage_svc.log.batch.record_checks import TOO_SLOW, checked
@@ -18,7 +20,7 @@ from storage_svc.log.batch.rules import Rules
 from storage_svc.log.config import FlushPolicy, LogConfig, LogSettings
 from storage_svc.log.folder.data_folder import DataFolder
 from storage_svc.rpc.data import DataService
-from support.crafted_batches import edited
+from support.crafted_batches import edited, with_records
 from support.scripted_transactions import NoTransactions
 
 NOW_MS = 1_700_000_000_000
@@ -157,6 +159,25 @@ def test_slow_batches() -> None:
         assert slow(value(RECOMPRESSED_BATCH_BYTES, codec), **{"compression.type": name}), codec
         assert not slow(value(RECOMPRESSED_BATCH_BYTES - 200, codec), **{"compression.type": name}), codec
     assert not slow(value(100_000, Codec.ZSTD)[:-9])
+
+
+class CountedTurns(TimeSlices):
+    count = 0
+
+    def turn(self) -> None:
+        self.count += 1
+
+
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.LZ4])
+def test_records_whose_offsets_are_made_right_are_rewritten_in_a_thread(codec) -> None:
+    one = batch(1)[HEADER_SIZE:]
+    at_offset_0 = with_records(compress(codec, one * 1000), 1000, codec)
+    assert slow(at_offset_0)
+    turns, view = CountedTurns(), memoryview(at_offset_0)
+    rewritten, header = checked(view, unpack_header(view), Rules(LogConfig()), NOW_MS, turns, None)
+    assert [record.offset for record in read_records(rewritten)] == list(range(1000))
+    assert header[6:9] == (999, NOW_MS, NOW_MS)
+    assert turns.count >= 4
 
 
 def test_headers_of_a_record_count_as_records_do() -> None:

@@ -5,13 +5,14 @@ is out of bounds, or if its topic's settings speak of records. These are keys un
 records may be, and a `compression.type` that differs from the batch's. Plain records are walked where they lie.
 
 As little as possible is rewritten: a wrong maxTimestamp in the header, or the compressed block when the codec differs.
-Records are rewritten one by one only where inner offsets are not 0, 1, 2, … under compression, as old clients wrote
-them.
+Records are rewritten one by one, in a thread, only where their offsets are not 0, 1, 2, …, as old clients wrote them.
+Consumers pass over a record whose offset is below that of the one before, and compaction gives its log up.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from typing import Final
 
 from crc32c import crc32c
@@ -35,6 +36,8 @@ TOO_SLOW: Final = Refusal(ErrorCode.UNKNOWN_SERVER_ERROR, "the batch was not ope
 
 #: A batch may decompress to ten times `max.message.bytes`, or to this, whichever is more, as far as readers go.
 _DECOMPRESSED_BYTES_MIN: Final = 16 << 20
+#: Records that are rewritten between two readings of the clock.
+_REWRITTEN_A_SLICE: Final = 250
 _TIME_MIN: Final = -(2**63)
 _TIME_MAX: Final = 2**63 - 1
 #: Attributes that a rewritten header keeps, apart from the codec.
@@ -92,6 +95,8 @@ def checked(
         room.note(started)
     if isinstance(walked, Refusal):
         return walked
+    if not walked.in_order:  # mutant: offsets-of-plain-batch
+        return TOO_SLOW if room is not None else _renumbered(view, header, Codec.NONE, rules, slices or TimeSlices())
     if walked.max_timestamp == header[8] or rules.log_append_time:  # mutant: largest-timestamp-of-plain-batch
         return view, header
     rewritten = _with_records(header, codec, body, walked.max_timestamp)
@@ -145,19 +150,23 @@ def _opened(
     walked = _walked(body, header, rules, now_ms, slices)
     if isinstance(walked, Refusal):
         return walked
-    rewritten: bytes | bytearray
     if not walked.in_order:
-        limit = decompressed_bytes_max(rules)
-        rewritten = _renumbered(view, header, Codec(target), rules.level, limit)
-    elif target != codec:
+        # mutant: renumbered-off-loop
+        return TOO_SLOW if slices is None else _renumbered(view, header, Codec(target), rules, slices)
+    if target != codec:
         block = compress(Codec(target), body, rules.level)
         rewritten = _with_records(header, target, block, walked.max_timestamp)
     elif walked.max_timestamp != header[8] and not rules.log_append_time:  # mutant: largest-timestamp-made-right
         rewritten = _with_records(header, codec, view[HEADER_SIZE:], walked.max_timestamp)
     else:
         return view, header
+    return _fitting(rewritten, rules)
+
+
+def _fitting(rewritten: bytes | bytearray, rules: Rules) -> tuple[memoryview, RawHeader] | Refusal:
+    """Return a batch that was made anew, or its refusal if it has become too large."""
     if len(rewritten) > rules.bytes_max:
-        fault = f"batch of {len(rewritten)} bytes after recompression, max.message.bytes is {rules.bytes_max}"
+        fault = f"batch of {len(rewritten)} bytes after it was rewritten, max.message.bytes is {rules.bytes_max}"
         return Refusal(ErrorCode.MESSAGE_TOO_LARGE, fault)
     return memoryview(rewritten), unpack_header(rewritten)
 
@@ -237,19 +246,26 @@ def _with_records(header: RawHeader, codec: int, records: Buffer, max_timestamp:
     return batch
 
 
-def _renumbered(view: memoryview, header: RawHeader, codec: Codec, level: int | None, limit: int) -> bytes:
-    """Return the batch with its records' offsets from 0 on."""
-    records = [
-        Record(index, record.timestamp, record.key, record.value, record.headers)
-        for index, record in enumerate(read_records(view, limit=limit))
-    ]
-    return build_batch(
-        records,
+def _renumbered(
+    view: memoryview, header: RawHeader, codec: Codec, rules: Rules, slices: TimeSlices
+) -> tuple[memoryview, RawHeader] | Refusal:
+    """Return the batch in this codec with its records' offsets from 0 on, or its refusal."""
+
+    def numbered() -> Iterator[Record]:
+        for index, record in enumerate(read_records(view, limit=decompressed_bytes_max(rules))):
+            if index % _REWRITTEN_A_SLICE == 0:
+                slices.turn()
+            record.offset = index
+            yield record
+
+    batch = build_batch(
+        numbered(),
         base_timestamp=header[7],
         codec=codec,
-        level=level,
+        level=rules.level,
         producer_id=header[9],
         producer_epoch=header[10],
         base_sequence=header[11],
         transactional=bool(header[5] & TRANSACTIONAL),
     )
+    return _fitting(batch, rules)
