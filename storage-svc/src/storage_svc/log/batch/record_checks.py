@@ -29,7 +29,6 @@ from service_chassis.time_slices import TimeSlices
 from storage_svc.log.batch.header import CRC_START, RawHeader, unpack_header
 from storage_svc.log.batch.room import BATCH_BYTES, QUICK_STEPS, RECOMPRESSED_BATCH_BYTES, STEPS, STEPS_A_SLICE, Room
 from storage_svc.log.batch.rules import Refusal, Rules
-from storage_svc.log.config import FOREVER
 
 #: The result for a batch that would hold up the event loop if it were opened: no refusal of it.
 TOO_SLOW: Final = Refusal(ErrorCode.UNKNOWN_SERVER_ERROR, "the batch was not opened")
@@ -196,8 +195,7 @@ def _walked(
         append_time = now_ms
     else:
         latest = min(_TIME_MAX, now_ms + rules.timestamp_after_max_ms)  # mutant: too-new-refused
-        if rules.timestamp_before_max_ms != FOREVER:
-            earliest = now_ms - rules.timestamp_before_max_ms  # mutant: too-old-refused
+        earliest = now_ms - rules.timestamp_before_max_ms  # mutant: too-old-refused
     count, first_ms, keys = header[12], header[7], rules.keys_required
     try:
         walker = RecordWalker(

@@ -12,7 +12,7 @@ from typing import Final
 from protocol_lib.errors import DecodeError
 from protocol_lib.records.header import RECORD_SIZE_MIN
 from protocol_lib.records.walker import RecordWalker
-from protocol_lib.varint import read_signed, write_signed
+from protocol_lib.varint import SIGNED_MAX, SIGNED_MIN, read_signed, write_signed
 
 #: Records, or headers, between which the interpreter may turn to another thread.
 _STEPS: Final = 4096
@@ -57,11 +57,11 @@ def scan_records(body: bytes, count: int, last_offset_delta: int) -> ScannedReco
 def shifted(body: bytes, start: int, end: int, base_timestamp_change: int) -> bytes:
     """Return a record for a base timestamp that is greater by this difference; the record's time stays the same.
 
-    Raises:
-        DecodeError: the difference of the two timestamps is too large to be written.
+    A time that is too far from the new base becomes the nearest that can be written.
     """
     _, position = read_signed(body, start)
     attributes_at = position
     delta, position = read_signed(body, position + 1)
-    rest = body[attributes_at : attributes_at + 1] + write_signed(delta - base_timestamp_change) + body[position:end]
+    delta = min(max(delta - base_timestamp_change, SIGNED_MIN), SIGNED_MAX)  # mutant: far-times-stay-cleanable
+    rest = body[attributes_at : attributes_at + 1] + write_signed(delta) + body[position:end]
     return write_signed(len(rest)) + rest

@@ -116,6 +116,7 @@ CASES: dict[str, tuple[bytes, dict[str, str], int, list[int]]] = {
         32,
         [0],
     ),
+    "17 older than any limit": (batch_of((NOW_MS - 2**63, b"k")), {}, 32, [0]),
     "17 wins over 16": (batch_of((NOW_MS, None), (NOW_MS + HOUR_MS + 1, b"k")), COMPACT | {}, 32, [0, 1]),
     "17 log append time by the producer": (STAMPED, {}, 32, [0, 1]),
     "17 log append time is the broker's": (STAMPED, {"message.timestamp.type": "LogAppendTime"}, 32, [0, 1]),

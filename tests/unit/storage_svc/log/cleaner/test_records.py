@@ -50,6 +50,15 @@ def test_a_shifted_record_has_its_timestamp_under_another_base(records: list[Rec
     assert list(read_records(bytes(head) + moved)) == records
 
 
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_time_too_far_from_the_new_base_is_moved_to_the_nearest(sign: int) -> None:
+    """A producer may choose the times of a tombstone so, and its log must stay cleanable."""
+    base = sign * (2**63 - 1)
+    body = build_batch([Record(0, base, b"k", None)])[HEADER_SIZE:]
+    (delta,) = scan_records(shifted(body, 0, len(body), -2 * base), 1, 0).timestamp_deltas
+    assert delta == (2**63 - 1 if sign > 0 else -(2**63))
+
+
 @given(record_lists(), st.data())
 def test_malformed_records_are_an_error_and_nothing_else(records: list[Record], data: st.DataObject) -> None:
     body = bytearray(build_batch(records)[HEADER_SIZE:])
