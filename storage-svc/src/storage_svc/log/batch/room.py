@@ -17,8 +17,8 @@ STEPS_A_SLICE: Final = 10_000 if _IS_COMPILED else 250
 BATCH_BYTES: Final = 128 << 10
 #: The same for a batch that is compressed again, which takes ten times as long.
 RECOMPRESSED_BATCH_BYTES: Final = 8 << 10
-#: A batch of at most so many, without compression, has always room.
-QUICK_STEPS: Final = 256 if _IS_COMPILED else 32
+#: A batch of at most so many, without compression, has always room: a thousand of them take some milliseconds.
+QUICK_STEPS: Final = 256 if _IS_COMPILED else 4
 #: Seconds of all batches of a turn, but for those and the last of the others.
 _TURN_S: Final = 0.008
 
