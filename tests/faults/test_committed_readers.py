@@ -248,7 +248,7 @@ def _no_threads(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def _batches_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let each batch wait until its records are checked, as a long one does."""
-    monkeypatch.setattr("storage_svc.log.batch.record_checks.QUICK_STEPS", 0)
+    monkeypatch.setattr("storage_svc.log.batch.admission.QUICK_STEPS", 0)
     monkeypatch.setattr("storage_svc.log.batch.room._TURN_S", 0)
 
 

@@ -143,7 +143,8 @@ def test_a_body_is_vouched_for_if_a_walker_finds_nothing_wrong(written, changes,
     count = len(written) + more
     rest = (timestamp, NOW - 100, NOW + 100, keys, steps)
     answers = {
-        vouch(kind(body), count, *rest)
+        vouch(kind(before + body), len(before), count, *rest)
+        for before in (b"", b"header")
         for vouch in (INTERPRETED.largest_timestamp, walker.largest_timestamp)
         for kind in (bytes, memoryview)
     }

@@ -6,6 +6,8 @@ cdef int _CHECK, _READ, _SCAN
 cdef int _BETWEEN, _NO_TIMESTAMP
 
 
+@cython.no_gc
+@cython.freelist(8)
 cdef class RecordWalker:
     cdef bytes _bytes
     cdef const unsigned char[::1] _view
@@ -65,6 +67,7 @@ cdef class RecordWalker:
         base_offset=cython.longlong,
         base_timestamp=cython.longlong,
         has_append_time=cython.bint,
+        is_keyless=cython.bint,
         headers=list,
         starts=list,
         timestamps=list,
@@ -73,13 +76,15 @@ cdef class RecordWalker:
         tombstones=list,
     )
     cdef int _walk(self, long long steps, int mode, kind, list records, tuple columns) except -1
+    cdef int _note_fault(self, long long index, long long timestamp, long long offset, bint is_keyless) except -1
     @cython.locals(byte=cython.ulonglong, value=cython.ulonglong, shift=cython.int)
     cdef (unsigned long long, Py_ssize_t) _read_on(self, Py_ssize_t position, unsigned long long first, int bits) except *
 
 
 @cython.locals(walker=RecordWalker)
 cpdef long long largest_timestamp(
-    body,
+    batch,
+    Py_ssize_t start,
     long long count,
     long long base_timestamp,
     long long earliest,

@@ -291,17 +291,16 @@ class RecordWalker:
                     if timestamp > self.max_timestamp:  # mutant: walker-first-of-largest
                         self.max_timestamp = timestamp
                         self.max_timestamp_offset = offset
-                    if key_size < 0 and self._keys_required:  # mutant: walker-keyless
-                        self.keyless.append(index)
-                        self._faults_max -= 1
+                    is_keyless = key_size < 0 and self._keys_required  # mutant: walker-keyless
                     # mutant: walker-mistimed
-                    elif timestamp != _NO_TIMESTAMP and (timestamp < self._earliest or timestamp > self._latest):
-                        self.mistimed.append((index, timestamp, offset))
-                        self._faults_max -= 1
-                    if self._faults_max <= 0:  # mutant: walker-faults-bounded
-                        self.is_over = True
-                        index += 1
-                        break
+                    if is_keyless or (
+                        timestamp != _NO_TIMESTAMP and (timestamp < self._earliest or timestamp > self._latest)
+                    ):
+                        self._note_fault(index, timestamp, offset, is_keyless)
+                        if self._faults_max <= 0:  # mutant: walker-faults-bounded
+                            self.is_over = True
+                            index += 1
+                            break
                 index += 1
         except IndexError:
             _refuse("the bytes end inside of it", index)
@@ -313,6 +312,15 @@ class RecordWalker:
         self.position = position
         self._headers_left = left
         return 0
+
+    def _note_fault(self, index: int, timestamp: int, offset: int, is_keyless: bool) -> None:
+        """Count a record that is not as demanded, and list it, unless none is to be listed."""
+        if self._faults_max:
+            if is_keyless:
+                self.keyless.append(index)
+            else:
+                self.mistimed.append((index, timestamp, offset))
+        self._faults_max -= 1
 
     def _read_on(self, position: int, first: int, bits: int) -> tuple[int, int]:
         """Read the rest of a varint of at most so many bits, whose first byte says that more follows.
@@ -336,10 +344,18 @@ class RecordWalker:
 
 
 def largest_timestamp(
-    body: Buffer, count: int, base_timestamp: int, earliest: int, latest: int, keys_required: bool, steps: int
+    batch: Buffer,
+    start: int,
+    count: int,
+    base_timestamp: int,
+    earliest: int,
+    latest: int,
+    keys_required: bool,
+    steps: int,
 ) -> int:
+    # A batch of one record pays for each object here: this walker has no lists, and none of its faults is listed.
     walker = RecordWalker.__new__(RecordWalker)
-    walker._view = body
+    walker._view = batch
     walker._bytes = None
     walker._size = walker._stop = len(walker._view)
     walker._count = count
@@ -349,21 +365,19 @@ def largest_timestamp(
     walker._earliest = earliest
     walker._latest = latest
     walker._keys_required = keys_required
-    walker._faults_max = 1
+    walker._faults_max = 0
     walker.index = 0
-    walker.position = 0
+    walker.position = start
     walker.max_timestamp = _NO_TIMESTAMP
     walker.in_order = True
     walker.is_over = False
-    walker.keyless = []
-    walker.mistimed = []
     walker._headers_left = _BETWEEN
     try:
         walker._walk(steps, _CHECK, None, None, None)
     except DecodeError:
         return NOT_SOUND
     # mutant: walker-vouches-for-whole-bodies
-    if walker.is_over and walker.in_order and not walker.mistimed and not walker.keyless:
+    if walker.is_over and walker.in_order and walker._faults_max == 0:
         return walker.max_timestamp
     return NOT_SOUND
 

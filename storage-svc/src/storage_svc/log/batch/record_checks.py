@@ -22,12 +22,12 @@ from protocol_lib.records.compression import DECOMPRESSED_BYTES_MAX, Codec, Deco
 from protocol_lib.records.header import CODEC_MASK, DELETE_HORIZON, HEADER, HEADER_SIZE, LOG_OVERHEAD, TRANSACTIONAL
 from protocol_lib.records.lz4_frame import for_java
 from protocol_lib.records.record import Record, read_records
-from protocol_lib.records.walker import NOT_SOUND, RecordWalker, largest_timestamp
+from protocol_lib.records.walker import RecordWalker
 from protocol_lib.varint import Buffer
 from service_chassis.time_slices import TimeSlices
 
 from storage_svc.log.batch.header import CRC_START, RawHeader, unpack_header
-from storage_svc.log.batch.room import BATCH_BYTES, QUICK_STEPS, RECOMPRESSED_BATCH_BYTES, STEPS, STEPS_A_SLICE, Room
+from storage_svc.log.batch.room import BATCH_BYTES, RECOMPRESSED_BATCH_BYTES, STEPS, STEPS_A_SLICE, Room
 from storage_svc.log.batch.rules import Refusal, Rules
 
 #: The result for a batch that would hold up the event loop if it were opened: no refusal of it.
@@ -47,29 +47,6 @@ def decompressed_bytes_max(rules: Rules) -> int:
     """Return the most bytes that the records of a batch may decompress to."""
     # mutant: readers-limit
     return min(max(_DECOMPRESSED_BYTES_MIN, 10 * rules.bytes_max), DECOMPRESSED_BYTES_MAX)
-
-
-def is_quickly_found_sound(view: memoryview, header: RawHeader, rules: Rules, now_ms: int) -> bool:
-    """Return whether this is a batch of few, plain records in which nothing is wrong, as nearly all small ones are.
-
-    False says nothing: `checked` then finds out. It takes microseconds, and so needs no room in a turn.
-    """
-    return (
-        rules.keeps_plain
-        and not header[5] & CODEC_MASK
-        and header[12] <= QUICK_STEPS
-        and header[8] > NOT_SOUND  # mutant: no-header-says-not-sound
-        and largest_timestamp(
-            view[HEADER_SIZE:],
-            header[12],
-            header[7],
-            now_ms - rules.timestamp_before_max_ms,
-            now_ms + rules.timestamp_after_max_ms,
-            rules.keys_required,
-            QUICK_STEPS,
-        )
-        == header[8]
-    )
 
 
 def checked(
