@@ -49,7 +49,7 @@ def batch_of(body: bytes, count: int, *, attributes: int = 0, base_offset: int =
         ("0c 00 00 00 01 01 01", 1, "-1 record headers"),
         ("10 00 00 00 01 01 02 01 01", 1, "a record header without a key"),
         ("0c 00 80 80 80 80 80", 1, "record 0: the bytes end inside of it"),
-        ("14 00 00 80 80 80 80 10 01 01 00", 1, "an offset delta of more than 32 bits"),
+        ("14 00 00 80 80 80 80 10 01 01 00", 1, "a varint of more than 32 bits"),
     ],
 )
 def test_what_is_wrong_with_records(body, count, says):

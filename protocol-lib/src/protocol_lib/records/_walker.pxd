@@ -56,9 +56,6 @@ cdef class RecordWalker:
         key_size=cython.Py_ssize_t,
         value_at=cython.Py_ssize_t,
         value_size=cython.Py_ssize_t,
-        name_at=cython.Py_ssize_t,
-        name_end=cython.Py_ssize_t,
-        content_at=cython.Py_ssize_t,
         number=cython.ulonglong,
         room=cython.ulonglong,
         byte=cython.ulonglong,
@@ -76,6 +73,17 @@ cdef class RecordWalker:
         tombstones=list,
     )
     cdef int _walk(self, long long steps, int mode, kind, list records, tuple columns) except -1
+    @cython.locals(
+        view="const unsigned char[::1]",
+        size=cython.Py_ssize_t,
+        number=cython.ulonglong,
+        name_at=cython.Py_ssize_t,
+        name_end=cython.Py_ssize_t,
+        content_at=cython.Py_ssize_t,
+    )
+    cdef (long long, long long, Py_ssize_t) _walk_headers(
+        self, unsigned char *data, long long left, long long steps, Py_ssize_t position, list headers, long long index
+    ) except *
     cdef int _note_fault(self, long long index, long long timestamp, long long offset, bint is_keyless) except -1
     @cython.locals(byte=cython.ulonglong, value=cython.ulonglong, shift=cython.int)
     cdef (unsigned long long, Py_ssize_t) _read_on(self, Py_ssize_t position, unsigned long long first, int bits) except *

@@ -227,44 +227,13 @@ class RecordWalker:
                         if mode == _READ:
                             headers = []
                     left = number >> 1
-                while left:
-                    if steps <= 0:
-                        break
-                    steps -= 1
-                    number = view[position]
-                    position += 1
-                    if number > 0x7F:
-                        number, position = self._read_on(position, number, 32)
-                    if number & 1:
-                        _refuse("a record header without a key", index)
-                    if number >> 1 > size - position:
-                        _refuse_field(number, index)
-                    name_at = position
-                    position += number >> 1
-                    name_end = position
-                    number = view[position]
-                    position += 1
-                    if number > 0x7F:
-                        number, position = self._read_on(position, number, 32)
-                    if number & 1:
-                        if number != 1:
-                            _refuse(f"a field of {unzigzag(number)} bytes", index)
-                        if mode == _READ:
-                            headers.append((data[name_at:name_end].decode("utf-8", "surrogateescape"), None))
-                    else:
-                        if number >> 1 > size - position:
-                            _refuse_field(number, index)
-                        content_at = position
-                        position += number >> 1
-                        if mode == _READ:
-                            name = data[name_at:name_end].decode("utf-8", "surrogateescape")
-                            headers.append((name, data[content_at:position]))
-                    left -= 1
                 if left:
-                    self._headers = headers
-                    # mutant: walker-resumes-in-record
-                    self._begun = (start, end, offset, timestamp, key_at, key_size, value_at, value_size)
-                    break
+                    left, steps, position = self._walk_headers(data, left, steps, position, headers, index)
+                    if left:
+                        self._headers = headers
+                        # mutant: walker-resumes-in-record
+                        self._begun = (start, end, offset, timestamp, key_at, key_size, value_at, value_size)
+                        break
                 left = _BETWEEN
                 if position != end:  # mutant: walker-exact-end
                     _refuse("a record is not as long as it says", index)
@@ -312,6 +281,46 @@ class RecordWalker:
         self.position = position
         self._headers_left = left
         return 0
+
+    def _walk_headers(
+        self, data: bytes, left: int, steps: int, position: int, headers: Any, index: int
+    ) -> tuple[int, int, int]:
+        """Take steps over a record's headers, and add them to a list, unless it is None.
+
+        Returns the numbers of headers and of steps that are left, and the position.
+        """
+        view, size = self._view, self._size
+        while left and steps > 0:
+            steps -= 1
+            number = view[position]
+            position += 1
+            if number > 0x7F:
+                number, position = self._read_on(position, number, 32)
+            if number & 1:
+                _refuse("a record header without a key", index)
+            if number >> 1 > size - position:
+                _refuse_field(number, index)
+            name_at = position
+            position += number >> 1
+            name_end = position
+            number = view[position]
+            position += 1
+            if number > 0x7F:
+                number, position = self._read_on(position, number, 32)
+            if number & 1:
+                if number != 1:
+                    _refuse(f"a field of {unzigzag(number)} bytes", index)
+                content_at = -1
+            else:
+                if number >> 1 > size - position:
+                    _refuse_field(number, index)
+                content_at = position
+                position += number >> 1
+            if headers is not None:
+                name = data[name_at:name_end].decode("utf-8", "surrogateescape")
+                headers.append((name, None if content_at < 0 else data[content_at:position]))
+            left -= 1
+        return left, steps, position
 
     def _note_fault(self, index: int, timestamp: int, offset: int, is_keyless: bool) -> None:
         """Count a record that is not as demanded, and list it, unless none is to be listed."""
