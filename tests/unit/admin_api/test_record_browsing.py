@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import pytest
 from admin_api.errors import ApiError
+from admin_api.records import browsing
 from admin_api.records.browsing import Browse, Fault, Range
 from admin_api.records.conditions import Filter, parse
+from admin_api.records.decoding import slices_of
 from admin_api.records.limits import Work
 from admin_api.records.rendering import Formats
+from protocol_lib.client import FetchedBatch
 from protocol_lib.internal.control_record import ControlType
 from protocol_lib.records.batch import build_batch
 from protocol_lib.records.compression import Codec
@@ -266,6 +269,23 @@ async def test_a_search_passes_over_records_and_counts_them(newest_first: bool, 
             expected = [each for each in found if start <= each < end]
             assert [offset for _, offset in shown(browse)] == expected[:: -1 if newest_first else 1]
             assert browse._work.scanned == end - start
+
+
+async def test_batches_without_the_texts_of_a_condition_are_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    escaped, wide = rb'{"c\u0069ty":"K\u0069el"}', '{"city":"Kiel"}'.encode("utf-16-be")
+    values = [b'{"city":"Hamburg"}', b'{"city":"Kiel"}', escaped, wide]
+    log = ScriptedLog({0: [build_batch([Record(n, 1, None, value)], base_offset=n) for n, value in enumerate(values)]})
+    passed = []
+
+    async def noted(batch: FetchedBatch, wanted: bytes, skip: int) -> Iterator[tuple[int, list[Record]]]:
+        passed.append(skip)
+        return await slices_of(batch, wanted, skip)
+
+    monkeypatch.setattr(browsing, "slices_of", noted)
+    browse, _ = await page(log, whole(log), newest_first=False, wanted=Filter(conditions=[parse("value.city = Kiel")]))
+    assert [offset for _, offset in shown(browse)] == [1, 2, 3]
+    assert passed == [1, 0, 0, 0]
+    assert browse._work.scanned == 4
 
 
 async def test_a_search_reports_a_malformed_batch_and_shows_what_is_before() -> None:

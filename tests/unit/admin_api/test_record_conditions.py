@@ -116,6 +116,7 @@ def test_texts_that_are_no_condition(text: str, message: str | None) -> None:
         '{"größe":"Zürich"}'.encode("utf-16-le"),
         '{"größe":"Zürich"}'.encode("utf-16-be"),
         '{"größe":"Zürich"}'.encode("utf-32"),
+        '{"größe":"Zürich"}'.encode("utf-32-le"),
         '{"größe":"Zürich"}'.encode("utf-32-be"),
     ],
 )
@@ -123,6 +124,9 @@ def test_json_is_understood_in_every_form_of_its_letters(value: bytes) -> None:
     """Values without a name of the path are not read as JSON at all: it may be there in another form."""
     record = Record(0, 0, None, value)
     assert parse('value["größe"] = Zürich').holds(0, record)
+    needs = Filter(conditions=[parse('value["größe"] = Zürich')]).needs
+    assert len(needs) == 2
+    assert all(any(each in value for each in needed) for needed in needs)
     assert parse('value["größe"] ~ rich').holds(0, record)
     assert not parse('value["größe"] = Zurich').holds(0, record)
     assert not parse("value.other != 1").holds(0, record)

@@ -67,6 +67,18 @@ class Condition:
     parts: tuple[bytes, ...] = ()
 
     @property
+    def needs(self) -> list[tuple[bytes, ...]]:
+        """The bytes of which a record has some in it if the condition holds, for each text that it asks for.
+
+        A text stands in JSON as it is, or with a backslash. In UTF-16 and UTF-32 a zero is next to each quotation mark.
+        """
+        if needle := self.needle:
+            return [(needle,)]
+        if self.root in ("key", "value") and self.steps:
+            return [(part, b"\\", b'"\0', b'\0"') for part in self.parts]
+        return []
+
+    @property
     def needle(self) -> bytes:
         """Bytes that a record has in it as they are if the condition holds; empty where that is not known."""
         is_whole = self.root == "headers" or (self.root in ("key", "value") and not self.steps)
@@ -147,6 +159,14 @@ class Filter:
     def needle(self) -> bytes:
         """Bytes that every record has in it that the filter admits; empty where none are known."""
         return max(self.key, self.anywhere, *(each.needle for each in self.conditions), key=len)
+
+    @property
+    def needs(self) -> list[tuple[bytes, ...]]:
+        """Bytes of which every record that the filter admits has some in it, for each text that it asks for."""
+        return [
+            *((each,) for each in (self.key, self.anywhere) if each),
+            *(needed for each in self.conditions for needed in each.needs),
+        ]
 
     @property
     def is_empty(self) -> bool:
