@@ -6,8 +6,9 @@
 A call that the server has refused before it did anything for it is sent again, as gRPC's clients do. The server's
 limit of calls is kept: further calls wait for a slot, the first to come first.
 
-**A call that waits for a slot is woken.** `Connection.on_slot` is called when a call ends, the limit grows, or the
-connection ends or leaves. It wakes as many calls as there are slots. A call that is cancelled then passes its turn on.
+**A call that waits for a slot is woken.** It waits for a connection that is usable at this moment. `Connection.on_slot`
+is called when a call ends, the limit grows, or the connection ends or leaves. It wakes as many calls as there are
+slots. A call that is cancelled then passes its turn on.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ class Channel:
         self.counts = TransportCounts()
         self._connection: Connection | None = None
         #: The attempt to connect that is under way, for all calls that wait for it.
-        self._attempt: asyncio.Task[Connection | str] | None = None
+        self._attempt: asyncio.Task[str] | None = None
         #: Connections with calls that have not ended, the current one included.
         self._connections: set[Connection] = set()
         self._waiting: deque[asyncio.Future[None]] = deque()
@@ -111,8 +112,11 @@ class Channel:
             RpcError: UNAVAILABLE, if there is no server and the call does not wait for it; CANCELLED after `close`.
         """
         while True:
-            connection = self._usable() or await self._connected(wait_for_ready=wait_for_ready)
-            if len(connection.streams) < connection.peer_streams_max and not connection.is_lost:
+            connection = self._usable()
+            if connection is None:
+                await self._connected(wait_for_ready=wait_for_ready)
+                continue
+            if len(connection.streams) < connection.peer_streams_max:
                 return connection
             waiter = asyncio.get_running_loop().create_future()
             self._waiting.append(waiter)
@@ -133,25 +137,28 @@ class Channel:
                 waiter.set_result(None)
                 count -= 1
 
-    async def _connected(self, *, wait_for_ready: bool) -> Connection:
-        while True:
-            if self._is_closed:
-                raise RpcError(Status.CANCELLED, "the channel is closed")
-            if self._attempt is None or self._attempt.done():
-                self._attempt = asyncio.get_running_loop().create_task(self._connect(), name="connect")
-            attempt = self._attempt
-            await asyncio.wait({attempt})
-            if attempt.cancelled():
-                continue
-            found = attempt.result()
-            if isinstance(found, Connection):
-                return found
-            if not wait_for_ready:
-                raise RpcError(Status.UNAVAILABLE, f"no connection to {self._address}: {found}")
-            await asyncio.sleep(RECONNECT_PAUSE_S)
+    async def _connected(self, *, wait_for_ready: bool) -> None:
+        """Make an attempt to connect, or wait for the one under way. Pause if there is no usable connection then: the
+        server may have ended it already.
 
-    async def _connect(self) -> Connection | str:
-        """Try once to connect; return the connection, or why there is none."""
+        Raises:
+            RpcError: as `slot`.
+        """
+        if self._is_closed:
+            raise RpcError(Status.CANCELLED, "the channel is closed")
+        if self._attempt is None or self._attempt.done():
+            self._attempt = asyncio.get_running_loop().create_task(self._connect(), name="connect")
+        attempt = self._attempt
+        await asyncio.wait({attempt})
+        if attempt.cancelled() or self._usable() is not None:
+            return
+        reason = attempt.result() or "the server has ended the connection"
+        if not wait_for_ready:
+            raise RpcError(Status.UNAVAILABLE, f"no connection to {self._address}: {reason}")
+        await asyncio.sleep(RECONNECT_PAUSE_S)
+
+    async def _connect(self) -> str:
+        """Try once to connect; return why there is no connection, nothing if there is one."""
         loop = asyncio.get_running_loop()
         connection = Connection(is_client=True, limits=self._limits, counts=self.counts)
         name = self._server_name
@@ -182,7 +189,7 @@ class Channel:
         self._connection = connection
         self._connections.add(connection)
         connection.lost.add_done_callback(lambda _: self._connections.discard(connection))
-        return connection
+        return ""
 
     async def close(self) -> None:
         """End all calls and the connection. Calls that wait are CANCELLED."""

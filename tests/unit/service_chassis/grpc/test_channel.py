@@ -14,6 +14,7 @@ from service_chassis import grpc_channel
 from service_chassis.grpc_channel import Channel
 from service_chassis.grpc_server import Server, ServerCall, stream, unary
 from service_chassis.grpc_status import RpcError, Status
+from service_chassis.http2 import frames
 from service_chassis.http2.limits import Limits
 
 
@@ -131,6 +132,56 @@ async def test_without_a_server_a_call_fails_or_waits(tmp_path: Path) -> None:
     with pytest.raises(RpcError) as caught:
         await waiting
     assert caught.value.status is Status.CANCELLED
+
+
+@pytest.mark.parametrize("turns", range(5))
+async def test_a_call_is_woken_when_its_server_ends_the_connection_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, turns: int
+) -> None:
+    """It ends within the few turns between the attempt to connect and the call, or later."""
+    monkeypatch.setattr(grpc_channel, "RECONNECT_PAUSE_S", 0.001)
+    loop = asyncio.get_running_loop()
+    made: list[asyncio.BaseTransport] = []
+
+    class Greeter(asyncio.Protocol):
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            made.append(transport)
+            transport.write(frames.settings())  # type: ignore[attr-defined]
+            if len(made) == 1:
+                self.end_after(turns)
+
+        def end_after(self, turns: int) -> None:
+            if turns:
+                loop.call_soon(self.end_after, turns - 1)
+            else:
+                made[0].abort()  # type: ignore[attr-defined]
+
+    async with await loop.create_unix_server(Greeter, f"{tmp_path}/s"), Channel(f"unix:{tmp_path}/s") as channel:
+        async with asyncio.timeout(10):
+            call = await channel.stream("/x/Chat")
+            while call.status is None and len(made) < 2:  # noqa: ASYNC110
+                await asyncio.sleep(0)
+        assert (call.status, len(made)) in ((Status.UNAVAILABLE, 1), (None, 2))
+        for transport in made:
+            transport.close()
+
+
+async def test_calls_that_have_waited_for_the_server_share_one_connection(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(grpc_channel, "RECONNECT_PAUSE_S", 0.02)
+    async with Channel(f"unix:{tmp_path}/s") as channel:
+        wait = channel.unary("/x/Wait", bytes, bytes)
+        calls = []
+        for number in range(8):
+            calls.append(asyncio.create_task(wait(b"%d" % number, timeout=60, wait_for_ready=True)))
+            await asyncio.sleep(0.002)  # each pauses from another moment on
+        gate = Gate(f"unix:{tmp_path}/s")
+        gate.open.set()
+        await gate.server.start()
+        assert await asyncio.gather(*calls) == [b"%d" % number for number in range(8)]
+        assert channel.counts.connections == 1
+        await gate.server.stop(None)
 
 
 async def test_there_is_another_connection_before_stream_ids_run_out(gate: Gate) -> None:
