@@ -66,7 +66,10 @@ class ClientCall(Stream):
         elif self._first_fields is None:
             self._first_fields = fields
             if self.on_begin is not None:
-                self.on_begin(headers.metadata(fields))
+                try:
+                    self.on_begin(headers.metadata(fields))
+                except Exception as error:
+                    self.on_callback_error(error)
             self.wake()
         else:
             self._end(Status.INTERNAL, "HEADERS between messages")

@@ -31,7 +31,8 @@ class HealthService:
         self._status = Serving.NOT_SERVING
         self._changed = asyncio.Event()
         check = unary(self._check, _service, _answer, request_bytes_max=_REQUEST_BYTES_MAX)
-        target.add(SERVICE, {"Check": check, "Watch": answers(self._watch, _service, _answer)})
+        watch = answers(self._watch, _service, _answer, request_bytes_max=_REQUEST_BYTES_MAX)
+        target.add(SERVICE, {"Check": check, "Watch": watch})
 
     def set_serving(self, serving: bool) -> None:
         self._status = Serving.SERVING if serving else Serving.NOT_SERVING

@@ -81,10 +81,14 @@ def unary(
 
 
 def answers(
-    run: Callable[[Any, ServerCall], Awaitable[None]], parse: Parse | None = None, serialize: Serialize | None = None
+    run: Callable[[Any, ServerCall], Awaitable[None]],
+    parse: Parse | None = None,
+    serialize: Serialize | None = None,
+    *,
+    request_bytes_max: int | None = None,
 ) -> Method:
     """Return a method with one request and any number of answers."""
-    return Method(run, parse, serialize)
+    return Method(run, parse, serialize, request_bytes_max=request_bytes_max)
 
 
 def stream(
@@ -140,7 +144,7 @@ class ServerCall(Stream):
             if method.request_bytes_max is not None:
                 self.message_bytes_max = method.request_bytes_max
             if method.has_stream:
-                self._task = self.connection.loop.create_task(self._run_stream(method))
+                self._task = self.connection.loop.create_task(self._run(method))
             elif ends:
                 self.on_last_message()
 
@@ -160,7 +164,7 @@ class ServerCall(Stream):
             if len(self.waiting) != 1:
                 self._end(Status.INTERNAL, f"{len(self.waiting)} messages came for a method that takes one")
                 return
-            run = self._run_unary if method.has_one_answer else self._run_answers
+            run = self._run_unary if method.has_one_answer else self._run
             self._task = self.connection.loop.create_task(run(method, self._taken()))
         self.wake()
 
@@ -172,10 +176,13 @@ class ServerCall(Stream):
     def fail(self, status: Status, details: str) -> None:
         if self._task is not None:
             self._task.cancel()
+        self.drop_unsent()  # mutant: failed-call-ends-at-once
         self._end(status, details)
 
     def on_callback_error(self, error: Exception) -> None:
         self._error = error
+        if self.half_closed and self._task is not None:  # the method does not wait for the last message any more
+            self._task.cancel()  # mutant: failed-sender-ends-its-call
         self.wake()
 
     def _expire(self) -> None:
@@ -212,21 +219,18 @@ class ServerCall(Stream):
         connection.write(b"".join((head, data, wire, trailers)))
         connection.forget(self)
 
-    async def _run_answers(self, method: Method, message: bytes) -> None:
-        await self._run(method, (message if method.parse is None else method.parse(message), self))
-
-    async def _run_stream(self, method: Method) -> None:
-        await self._run(method, (self,))
-
-    async def _run(self, method: Method, arguments: tuple[Any, ...]) -> None:
+    async def _run(self, method: Method, *messages: bytes) -> None:
         try:
-            await method.run(*arguments)
+            requests = [message if method.parse is None else method.parse(message) for message in messages]
+            await method.run(*requests, self)
         except (Exception, asyncio.CancelledError) as error:
             self._end_with(error)
         else:
             self._end(Status.OK, "")
 
     def _end_with(self, error: BaseException) -> None:
+        if isinstance(error, asyncio.CancelledError) and self._error is not None:
+            error = self._error
         if isinstance(error, RpcError):
             self._end(error.status, error.details)
         elif isinstance(error, asyncio.CancelledError):  # of something that the method waited for, or the call is lost

@@ -129,6 +129,16 @@ def request(path: str, *more: tuple[str, str]) -> bytes:
     return headers.block(fields)
 
 
+def head(stream_id: int, path: str = "/x/Chat", *more: tuple[str, str], flags: int = frames.END_HEADERS) -> bytes:
+    """Return the HEADERS frame of a call."""
+    return frames.frame(frames.HEADERS, flags, stream_id, request(path, *more))
+
+
+def message(stream_id: int, body: bytes, flags: int = 0) -> bytes:
+    """Return a DATA frame that is one message."""
+    return frames.frame(frames.DATA, flags, stream_id, b"\0" + len(body).to_bytes(4, "big") + body)
+
+
 class RawPeer:
     """A client that sends any bytes to a server's connection, and reads frames."""
 
@@ -154,6 +164,15 @@ class RawPeer:
             end = position + 9 + (word >> 8)
             found.append((word & 255, flags, stream_id, data[position + 9 : end]))
             position = end
+        return found
+
+    def trailers(self, stream_id: int) -> bytes:
+        """Return the block that has ended a call since the last call of `frames`."""
+        (found,) = [
+            payload
+            for kind, flags, number, payload in self.frames()
+            if (kind, number) == (frames.HEADERS, stream_id) and flags & frames.END_STREAM
+        ]
         return found
 
     def end(self) -> tuple[frames.ErrorCode, str] | None:

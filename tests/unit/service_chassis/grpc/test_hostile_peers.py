@@ -10,17 +10,9 @@ from service_chassis.http2 import control, frames, limits, reader
 from service_chassis.http2.frames import ErrorCode, frame
 from service_chassis.http2.limits import Limits
 
-from tests.unit.service_chassis.grpc.memory_pipe import RawPeer, request
+from tests.unit.service_chassis.grpc.memory_pipe import RawPeer, head, message
 
 SMALL = {"PING": 5, "SETTINGS": 5, "RST_STREAM": 5, "DATA": 5, "WINDOW_UPDATE": 5, "OTHER": 5}
-
-
-def head(stream_id: int, path: str = "/x/Chat", *more: tuple[str, str], flags: int = frames.END_HEADERS) -> bytes:
-    return frame(frames.HEADERS, flags, stream_id, request(path, *more))
-
-
-def message(stream_id: int, body: bytes, flags: int = 0) -> bytes:
-    return frame(frames.DATA, flags, stream_id, b"\0" + len(body).to_bytes(4, "big") + body)
 
 
 def serving(**given: object) -> Server:
@@ -120,33 +112,23 @@ async def test_more_calls_than_allowed_are_refused() -> None:
     assert peer.frames() == []
 
 
-def trailers(peer: RawPeer, stream_id: int) -> bytes:
-    """Return the block that ended a call."""
-    (found,) = [
-        payload
-        for kind, flags, number, payload in peer.frames()
-        if (kind, number) == (frames.HEADERS, stream_id) and flags & frames.END_STREAM
-    ]
-    return found
-
-
 @pytest.mark.parametrize("size", [101, 5_000, 1 << 20, 0xFFFFFFFF])
 async def test_a_longer_message_than_the_method_takes_ends_the_call_and_nothing_else(size: int) -> None:
     peer = RawPeer(serving()).greet()
     part = b"\0" + size.to_bytes(4, "big") + bytes(min(size, 100_000))
     peer.send(head(1, "/x/Echo"), frame(frames.DATA, 0, 1, part))
-    assert f"a message of {size} bytes, 100 are allowed".encode() in trailers(peer, 1)
+    assert f"a message of {size} bytes, 100 are allowed".encode() in peer.trailers(1)
     peer.send(head(3, "/x/Echo"), message(3, b"a" * 100, frames.END_STREAM))
     await asyncio.sleep(0)
     await asyncio.sleep(0)
-    assert trailers(peer, 3).endswith(b"0")
+    assert peer.trailers(3).endswith(b"0")
     peer.connection.check_invariants()
 
 
 async def test_a_compressed_message_ends_the_call() -> None:
     peer = RawPeer(serving()).greet()
     peer.send(head(1), frame(frames.DATA, 0, 1, b"\1\0\0\0\1a"))
-    assert b"compressed messages are not supported" in trailers(peer, 1)
+    assert b"compressed messages are not supported" in peer.trailers(1)
 
 
 async def test_bytes_of_unfinished_messages_are_bounded() -> None:

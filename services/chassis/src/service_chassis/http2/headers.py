@@ -8,7 +8,6 @@ and is kept. The library `hpack` decodes the others.
 from __future__ import annotations
 
 import base64
-import binascii
 from collections.abc import Iterable, Sequence
 from typing import Final
 from urllib.parse import quote, unquote
@@ -129,7 +128,7 @@ def metadata(fields: Fields) -> Metadata:
         if name.endswith("-bin"):
             try:
                 found.append((name, base64.b64decode(value + "=" * (-len(value) % 4), validate=True)))
-            except binascii.Error:
+            except ValueError:  # binascii.Error is one, too
                 continue
         elif name[:1] != ":":
             found.append((name, value))

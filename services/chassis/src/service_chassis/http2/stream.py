@@ -217,6 +217,12 @@ class Stream:
             self.connection.write(last)
             self.on_finished()
 
+    def drop_unsent(self) -> None:
+        """Give up messages that wait, and the end that was to follow them. One may have been sent in part."""
+        self.connection.queued_bytes -= sum(map(len, self._queue))
+        self._queue.clear()
+        self.trailers_due = None
+
     async def room(self) -> None:
         """Wait until there is room, or the stream has ended."""
         while self.is_open and not self.has_room():
@@ -338,10 +344,9 @@ class Stream:
         """Note that nothing can be sent or received any more. The connection calls it once."""
         self.is_open = False
         connection = self.connection
-        connection.queued_bytes -= sum(map(len, self._queue))
+        self.drop_unsent()
         connection.held_bytes -= sum(map(len, self.waiting)) + (0 if self._body is None else len(self._body))
-        self._queue.clear()
-        self._body = self.trailers_due = None
+        self._body = None
         if self.deadline is not None:
             self.deadline.cancel()
         self._count_clogged()
