@@ -32,10 +32,9 @@ from service_chassis.http2.frames import (
     MESSAGE_HEAD,
     ErrorCode,
     frame,
-    rst_stream,
 )
 from service_chassis.http2.headers import Fields, Metadata
-from service_chassis.http2.limits import Limits, TransportCounts
+from service_chassis.http2.limits import UPDATES_A_FRAME, Limits, TransportCounts
 from service_chassis.http2.stream import Stream
 
 _RESPONSE: Final = b"\x88" + headers.block([("content-type", "application/grpc")])  # 0x88: `:status: 200`
@@ -213,10 +212,10 @@ class ServerCall(Stream):
             return
         head = b"" if self._has_headers else HEAD.pack(len(_RESPONSE) << 8 | HEADERS, END_HEADERS, self.id) + _RESPONSE
         connection.window -= whole
-        connection.count_sent(whole)
+        connection.updates_explained += UPDATES_A_FRAME
         data = MESSAGE_HEAD.pack(whole << 8, 0, self.id, 0, len(wire))
         trailers = HEAD.pack(len(_TRAILERS_OK) << 8 | HEADERS, END_HEADERS | END_STREAM, self.id) + _TRAILERS_OK
-        connection.write(b"".join((head, data, wire, trailers)))
+        connection.write(b"".join((head, data, wire, trailers)), 3 if head else 2)
         connection.forget(self)
 
     async def _run(self, method: Method, *messages: bytes) -> None:
@@ -250,11 +249,13 @@ class ServerCall(Stream):
         self._finish(END_STREAM, block if self._has_headers else _RESPONSE + block)
 
     def _finish(self, flags: int, block: bytes) -> None:
-        is_cut = not self.half_closed
-        last = frame(HEADERS, END_HEADERS | flags, self.id, block)
-        if is_cut:  # the client need not send the rest (RFC 9113, 8.1)
-            last += rst_stream(self.id, ErrorCode.NO_ERROR)
-        self.finish(last)
+        self.finish(frame(HEADERS, END_HEADERS | flags, self.id, block))
+
+    def on_finished(self) -> None:
+        if self.half_closed:
+            self.connection.forget(self)
+        else:  # the client need not send the rest (RFC 9113, 8.1)
+            self.connection.reset(self, ErrorCode.NO_ERROR)
 
     # -- for methods -------------------------------------------------------------------------------------------------
 

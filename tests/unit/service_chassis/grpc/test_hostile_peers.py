@@ -18,13 +18,17 @@ SMALL = {"PING": 5, "SETTINGS": 5, "RST_STREAM": 5, "DATA": 5, "WINDOW_UPDATE": 
 def serving(**given: object) -> Server:
     """Return a server with a stream and a unary method, and limits of these values."""
     server = Server(limits=Limits(**{"floods": SMALL, **given}))  # type: ignore[arg-type]
-    server.add("x", {"Chat": stream(_read_all), "Echo": unary(_echo, request_bytes_max=100)})
+    server.add("x", {"Chat": stream(_read_all), "Echo": unary(_echo, request_bytes_max=100), "Wait": stream(_wait)})
     return server
 
 
 async def _read_all(call: ServerCall) -> None:
     while await call.read() is not None:
         pass
+
+
+async def _wait(_call: ServerCall) -> None:
+    await asyncio.Event().wait()
 
 
 async def _echo(message: bytes, _call: ServerCall) -> bytes:
@@ -139,6 +143,33 @@ async def test_bytes_of_unfinished_messages_are_bounded() -> None:
     assert not peer.transport.is_closing()
     peer.send(head(5), frame(frames.DATA, 0, 5, part))
     assert peer.end() == (ErrorCode.ENHANCE_YOUR_CALM, "too many bytes of unfinished messages")
+
+
+async def test_many_messages_of_a_frame_are_bounded() -> None:
+    """Three million of them fit into one frame. A hundred are no flood, however short."""
+    peer = RawPeer(serving()).greet()
+    peer.send(head(1), frame(frames.DATA, 0, 1, bytes(5 * 105)))
+    assert not peer.transport.is_closing()
+    peer.send(frame(frames.DATA, 0, 1, bytes(5 * 101)))
+    assert peer.end() == (ErrorCode.ENHANCE_YOUR_CALM, "a flood of DATA")
+
+
+async def test_messages_that_wait_count_with_what_they_cost() -> None:
+    peer = RawPeer(serving(held_bytes=10_000, message_bytes=0)).greet()
+    peer.send(head(1, "/x/Wait"), *[message(1, b"")] * 156)
+    assert peer.connection.held_bytes == 156 * 64
+    peer.send(message(1, b""))
+    assert peer.end() == (ErrorCode.ENHANCE_YOUR_CALM, "too many bytes of unfinished messages")
+
+
+async def test_empty_frames_of_calls_that_have_ended_are_counted() -> None:
+    peer = RawPeer(serving()).greet()
+    for number in range(1, 21, 2):  # the last frame of a call that the server has refused meanwhile
+        peer.send(head(number, "/x/None"), frame(frames.DATA, frames.END_STREAM, number))
+    peer.send(*[frame(frames.DATA, 0, 1)] * 5)
+    assert not peer.transport.is_closing()
+    peer.send(frame(frames.DATA, 0, 1))
+    assert peer.end() == (ErrorCode.ENHANCE_YOUR_CALM, "a flood of DATA")
 
 
 async def test_answers_that_the_peer_does_not_read_are_bounded() -> None:

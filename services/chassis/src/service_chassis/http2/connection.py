@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from service_chassis.grpc_status import Status
 from service_chassis.http2 import frames
-from service_chassis.http2.frames import PREFACE, ErrorCode, PeerError, goaway, rst_stream
+from service_chassis.http2.frames import HEAD_BYTES, PREFACE, ErrorCode, PeerError, goaway, rst_stream
 from service_chassis.http2.keepalive import Keepalive
 from service_chassis.http2.limits import UPDATES_A_FRAME, FloodMeter, Limits, TransportCounts
 from service_chassis.http2.reader import READ_BYTES, FrameReader
@@ -102,9 +102,9 @@ class Connection(asyncio.BufferedProtocol):
             max_header_list_size=self.limits.header_list_bytes,
             **ours,
         )
-        if (more := self.limits.connection_window - frames.FIRST_WINDOW) > 0:
-            greeting += frames.window_update(0, more)
         self.write((PREFACE if self.is_client else b"") + greeting)
+        if (more := self.limits.connection_window - frames.FIRST_WINDOW) > 0:
+            self.write(frames.window_update(0, more))
         self._keepalive.start()
 
     def connection_lost(self, error: Exception | None) -> None:
@@ -132,20 +132,20 @@ class Connection(asyncio.BufferedProtocol):
 
     # -- sending -----------------------------------------------------------------------------------------------------
 
-    def write(self, data: bytes) -> None:
-        """Send frames that wait for no window. A peer that reads none of them loses the connection."""
+    def write(self, data: bytes, count: int = 1) -> None:
+        """Send `count` frames that wait for no window. A peer that reads none of them loses the connection."""
         if self.is_lost:
             return
-        self.counts.frames_sent += 1
+        self.counts.frames_sent += count
         self.counts.bytes_sent += len(data)
         self.transport.write(data)
         if self.is_full and self.transport.get_write_buffer_size() > self.limits.queued_bytes:
             self.fail(ErrorCode.ENHANCE_YOUR_CALM, "the peer does not read")
 
     def count_sent(self, size: int) -> None:
-        """Count a frame of DATA that is sent."""
+        """Count a frame of DATA with `size` bytes that is sent without `write`."""
         self.counts.frames_sent += 1
-        self.counts.bytes_sent += size
+        self.counts.bytes_sent += HEAD_BYTES + size
         self.updates_explained += UPDATES_A_FRAME
 
     def hold_sent(self, size: int) -> None:
@@ -223,7 +223,10 @@ class Connection(asyncio.BufferedProtocol):
             return
         if code is ErrorCode.ENHANCE_YOUR_CALM:
             self.counts.floods += 1
-        self.transport.write(goaway(0 if self.is_client else self.last_id, code, reason))
+        last = goaway(0 if self.is_client else self.last_id, code, reason)
+        self.counts.frames_sent += 1
+        self.counts.bytes_sent += len(last)
+        self.transport.write(last)
         self._end(Status.INTERNAL, reason)
         if self.transport.get_write_buffer_size() > READ_BYTES:
             self.transport.abort()  # a peer that does not read

@@ -8,7 +8,7 @@ connection with GOAWAY ENHANCE_YOUR_CALM. Floods have the names of the attacks:
     RST_STREAM      calls that begin and are cancelled at once: rapid reset (CVE-2023-44487), or that the peer makes us
                     reset by frames that break the rules of a stream (CVE-2025-8671)
     CONTINUATION    a block of headers without an end (CVE-2024-27316)
-    DATA            frames without or almost without bytes (CVE-2019-9518)
+    DATA            frames without or almost without bytes (CVE-2019-9518), and many such messages in one frame
     WINDOW_UPDATE   more of them than the frames of DATA that were sent can explain
     OTHER           PRIORITY, frames of unknown types, GOAWAY
 """
@@ -37,6 +37,10 @@ FLOODS: Final[Mapping[str, int]] = {
 RAPID_S: Final = 1.0
 #: Bytes of a DATA frame that ends no message from which on it is not counted as a flood.
 TINY_BYTES: Final = 16
+#: Messages of one frame after which messages of fewer bytes than that are counted, too.
+MESSAGES_A_FRAME: Final = 100
+#: Bytes that a message costs while it waits for its reader, next to its own.
+MESSAGE_COST: Final = 64
 #: WINDOW_UPDATE frames that each frame of DATA explains: for the stream and the connection, in two parts each.
 UPDATES_A_FRAME: Final = 4
 

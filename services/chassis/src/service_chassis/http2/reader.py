@@ -154,6 +154,8 @@ class FrameReader:
         ends = flags & frames.END_STREAM
         stream = self._connection.streams.get(stream_id)
         if stream is None:
+            if not (len(data) or (ends and stream_id in self._connection.ended)):
+                self._connection.floods.count("DATA")
             self._control.take_late_data(stream_id)
             return
         if stream.half_closed:

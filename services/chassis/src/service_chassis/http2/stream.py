@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Final
 from service_chassis.grpc_status import Status
 from service_chassis.http2.frames import DATA, HEAD, MESSAGE_HEAD, U32, ErrorCode, window_update
 from service_chassis.http2.headers import Fields
+from service_chassis.http2.limits import MESSAGE_COST, MESSAGES_A_FRAME, TINY_BYTES
 
 if TYPE_CHECKING:
     from service_chassis.http2.connection import Connection
@@ -239,7 +240,7 @@ class Stream:
         else:
             self.connection.held_bytes -= len(body)
         body += payload
-        position = 0
+        position = count = 0
         while self.is_open and len(body) - position >= 5:
             size = int.from_bytes(body[position + 1 : position + 5], "big")
             if not self._is_sound(body[position], size):
@@ -247,6 +248,9 @@ class Stream:
             end = position + 5 + size
             if end > len(body):
                 break
+            count += 1
+            if count > MESSAGES_A_FRAME and size < TINY_BYTES:
+                self.connection.floods.count("DATA")  # mutant: tiny-messages-bounded
             self.deliver(memoryview(body)[position + 5 : end])
             position = end
         if position < len(body) and self.is_open:
@@ -305,14 +309,14 @@ class Stream:
         self.give(0)
 
     def _keep(self, message: memoryview) -> None:
-        self.connection.hold(self, len(message))
+        self.connection.hold(self, len(message) + MESSAGE_COST)
         self.waiting.append(message.tobytes())
         self.wake()
 
     def _taken(self) -> bytes:
         message = self.waiting.popleft()
         if self.is_open:
-            self.connection.held_bytes -= len(message)
+            self.connection.held_bytes -= len(message) + MESSAGE_COST
             if not self.waiting:
                 self.give(0)
         return message
@@ -345,7 +349,8 @@ class Stream:
         self.is_open = False
         connection = self.connection
         self.drop_unsent()
-        connection.held_bytes -= sum(map(len, self.waiting)) + (0 if self._body is None else len(self._body))
+        connection.held_bytes -= sum(map(len, self.waiting)) + MESSAGE_COST * len(self.waiting)
+        connection.held_bytes -= 0 if self._body is None else len(self._body)
         self._body = None
         if self.deadline is not None:
             self.deadline.cancel()
@@ -360,8 +365,7 @@ class Stream:
         """Process header fields: the first ones, or the trailing ones."""
 
     def on_finished(self) -> None:
-        """Note that the last frames have left. A server's call ends with them."""
-        self.connection.forget(self)
+        """Note that the last frame has left."""
 
     def on_last_message(self) -> None:
         """Process the end of the peer's messages."""
