@@ -208,6 +208,7 @@ class Channel:
             await asyncio.wait(ends, timeout=1.0)
             for connection in list(self._connections):
                 connection.abort("the channel is closed")
+            await asyncio.wait(ends)
 
     # -- calls -------------------------------------------------------------------------------------------------------
 
@@ -291,6 +292,8 @@ class Unary(Generic[RequestT, AnswerT]):
             async with asyncio.timeout_at(until):
                 for _ in range(_ATTEMPTS_MAX):
                     connection = await self._channel.slot(wait_for_ready=wait_for_ready)
+                    if connection.is_behind:  # mutant: unread-requests-bounded
+                        raise RpcError(Status.RESOURCE_EXHAUSTED, "too many requests wait for the server")
                     call = self._send(connection, wire, until, metadata)
                     while call.status is None:
                         await call.news()

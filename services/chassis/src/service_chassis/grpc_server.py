@@ -206,6 +206,9 @@ class ServerCall(Stream):
         if not self.is_open:
             return
         if whole > min(self.window, connection.window, connection.frame_bytes_max) or connection.is_full:
+            if connection.is_behind:  # mutant: unread-answers-bounded
+                self.fail(Status.RESOURCE_EXHAUSTED, "too many answers wait for the client")
+                return
             self._open()
             self.send((wire,), len(wire))
             self._end(Status.OK, "")
@@ -379,6 +382,8 @@ class Server:
         for connection in connections:
             if not connection.is_lost:
                 connection.abort("the server has stopped")
+        if ends:
+            await asyncio.wait(ends)
         await asyncio.sleep(0)  # the methods of the calls that were cut end
 
 

@@ -166,6 +166,23 @@ async def test_a_call_is_woken_when_its_server_ends_the_connection_at_once(
             transport.close()
 
 
+async def test_requests_that_the_server_does_not_read_are_bounded(gate: Gate) -> None:
+    gate.server.limits = Limits(stream_window=0)
+    gate.open.set()
+    async with Channel(gate.address, limits=Limits(queued_bytes=1_000)) as channel:
+        wait = channel.unary("/x/Wait", bytes, bytes)
+        calls = [asyncio.create_task(wait(bytes(600), timeout=60)) for _ in range(2)]
+        await channel.ready()
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        with pytest.raises(RpcError, match="too many requests wait for the server") as caught:
+            await wait(b"", timeout=60)
+        assert caught.value.status is Status.RESOURCE_EXHAUSTED
+        for call in calls:
+            call.cancel()
+        await asyncio.gather(*calls, return_exceptions=True)
+
+
 async def test_calls_that_have_waited_for_the_server_share_one_connection(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -173,22 +173,53 @@ async def test_empty_frames_of_calls_that_have_ended_are_counted() -> None:
 
 
 async def test_answers_that_the_peer_does_not_read_are_bounded() -> None:
-    """Neither calls without room nor pings without end fill the memory of a server."""
+    """Neither calls without room nor pings without end fill the memory of a server. A call ends, its connection does
+    not: its peer may read, only slower than a burst of long answers is made."""
     server = serving(queued_bytes=1_000)
     server.add("y", {"Long": unary(_long)})
     peer = RawPeer(server).greet()
     peer.send(frames.settings(initial_window_size=0))
-    for number in range(1, 9, 2):
+    for number in range(1, 7, 2):
         peer.send(head(number, "/y/Long"), message(number, b"", frames.END_STREAM))
         await asyncio.sleep(0)
         await asyncio.sleep(0)
-    assert peer.end() == (ErrorCode.ENHANCE_YOUR_CALM, "the peer does not read")
+    assert peer.connection.queued_bytes == 2 * 605
+    assert b"too many answers wait for the client" in peer.trailers(5)
+    peer.send(frames.settings(initial_window_size=1_000))
+    assert [number for kind, flags, number, _ in peer.frames() if kind == frames.HEADERS and flags & 1] == [1, 3]
     peer = RawPeer(serving(queued_bytes=1_000, floods=dict.fromkeys(SMALL, 10_000)), high=500)
     peer.greet()
     while not peer.transport.is_closing():
         peer.send(frame(frames.PING, 0, 0, bytes(8)))
         assert peer.transport.get_write_buffer_size() < 1_200
     assert peer.connection.end_reason == "the peer does not read"
+
+
+async def test_messages_of_a_sender_that_does_not_ask_for_room_are_bounded() -> None:
+    server = serving(queued_bytes=1_000)
+
+    async def send_all(call: ServerCall) -> None:
+        call.begin()
+        while call.is_open:
+            call.send((bytes(600),), 600)
+
+    server.add("y", {"All": stream(send_all)})
+    peer = RawPeer(server).greet()
+    peer.send(frames.settings(initial_window_size=0), head(1, "/y/All"))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert b"too many messages wait for the peer" in peer.trailers(1)
+    peer.connection.check_invariants()
+
+
+async def test_windows_of_many_calls_are_not_changed_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(control, "CHANGED_WINDOWS", 10)
+    peer = RawPeer(serving()).greet()
+    peer.send(*[head(number) for number in range(1, 41, 2)])
+    peer.send(frames.settings(initial_window_size=1))
+    assert not peer.transport.is_closing()
+    peer.send(frames.settings(initial_window_size=2))
+    assert peer.end() == (ErrorCode.ENHANCE_YOUR_CALM, "a flood of SETTINGS")
 
 
 async def _long(_message: bytes, _call: ServerCall) -> bytes:

@@ -10,11 +10,11 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
 from service_chassis.grpc_server import Server, ServerCall, stream
-from service_chassis.http2 import frames
+from service_chassis.http2 import connection, frames
 from service_chassis.http2.limits import Limits
 from service_chassis.http2.reader import READ_BYTES
 
-from tests.unit.service_chassis.grpc.memory_pipe import MemoryTransport, Pair, RawPeer, is_waiting, request
+from tests.unit.service_chassis.grpc.memory_pipe import MemoryTransport, Pair, RawPeer, head, is_waiting, request
 
 PATH = "/x/Chat"
 SMALL = Limits(stream_window=2_000, connection_window=frames.FIRST_WINDOW)
@@ -261,6 +261,61 @@ async def test_streams_that_wait_for_one_socket_take_turns(server: Server) -> No
     peer.connection.resume_writing()
     order = [number for kind, _, number, _ in peer.frames() if kind == frames.DATA]
     assert order == [1, 3] * 7
+
+
+async def many_calls(peer: RawPeer, server: Server) -> list[ServerCall]:
+    """Begin ten calls."""
+    calls: list[ServerCall] = []
+
+    async def chat(call: ServerCall) -> None:
+        call.begin()
+        calls.append(call)
+        await call.last_message()
+
+    server.add("x", {"Chat": stream(chat)})
+    peer.send(*[head(number) for number in range(1, 21, 2)])
+    while len(calls) < 10:  # noqa: ASYNC110
+        await asyncio.sleep(0)
+    return calls
+
+
+async def test_many_streams_that_wait_are_woken_in_several_turns(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One frame of the peer may make room for a hundred thousand."""
+    monkeypatch.setattr(connection, "STREAMS_A_TURN", 4)
+    peer = RawPeer(server).greet()
+    calls = await many_calls(peer, server)
+    peer.connection.pause_writing()
+    woken = [refused(call) for call in calls]
+    peer.connection.resume_writing()
+    counts = [sum(map(len, woken))]
+    while sum(map(len, woken)) < 10:
+        peer.connection.check_invariants()
+        peer.send(frames.window_update(0, 1))  # wakes no more in this turn
+        await asyncio.sleep(0)
+        counts.append(sum(map(len, woken)))
+    assert counts == [4, 8, 10]
+
+
+async def test_many_calls_end_with_their_connection_in_several_turns(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "STREAMS_A_TURN", 4)
+    peer = RawPeer(server).greet()
+    calls = await many_calls(peer, server)
+    peer.connection.pause_writing()
+    woken = [refused(call) for call in calls]
+    peer.connection.connection_lost(None)
+    assert not any(call.is_open for call in calls)
+    counts = [sum(map(len, woken))]
+    while not peer.connection.lost.done():
+        peer.connection.check_invariants()
+        await asyncio.sleep(0)
+        counts.append(sum(map(len, woken)))
+    assert counts == [4, 8, 10]
+    await asyncio.sleep(0)
+    assert all(call._task is not None and call._task.done() for call in calls)
 
 
 async def test_a_paused_stream_gets_no_window_and_the_peer_that_goes_on_loses_it() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+from collections import OrderedDict, deque
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -26,6 +27,8 @@ SENT_FRAME_BYTES_MAX: Final = (4 << 20) + (64 << 10)
 _FULL_BYTES: Final = 4 << 20
 #: Seconds in which a peer may read why its connection has ended.
 _LINGER_S: Final = 1.0
+#: The most streams that are pumped, or that end with their connection, in one turn of the event loop.
+STREAMS_A_TURN: Final = 200
 #: Calls that have ended, whose late frames are told from those of calls that never began.
 _ENDED_KEPT: Final = 256
 
@@ -52,7 +55,7 @@ class Connection(asyncio.BufferedProtocol):
         self.transport: Any = None
         self.streams: dict[int, Stream] = {}
         #: Streams that wait for the connection's window or its socket, the next one first.
-        self.waiting: dict[int, Stream] = {}
+        self.waiting: OrderedDict[int, Stream] = OrderedDict()
         #: Streams that have ended, and whether their peer had sent its last message: the latest ones.
         self.ended: dict[int, bool] = {}
         #: The limits of the peer: bytes of the connection, of a new stream, of a frame; calls at the same time.
@@ -69,7 +72,7 @@ class Connection(asyncio.BufferedProtocol):
         #: WINDOW_UPDATE frames that the frames of DATA explain.
         self.updates_explained = 0
         self.floods = FloodMeter(limits.floods)
-        #: Done when the peer's SETTINGS have come, and when the connection has ended.
+        #: Done when the peer's SETTINGS have come, and when the connection and all its calls have ended.
         self.settled: asyncio.Future[None] = self.loop.create_future()
         self.lost: asyncio.Future[None] = self.loop.create_future()
         #: Called when a call ends, or the peer allows more of them.
@@ -148,26 +151,32 @@ class Connection(asyncio.BufferedProtocol):
         self.counts.bytes_sent += HEAD_BYTES + size
         self.updates_explained += UPDATES_A_FRAME
 
-    def hold_sent(self, size: int) -> None:
-        """Count bytes of a message that has to wait. Too many end the connection: the peer does not read."""
-        if self.queued_bytes > self.limits.queued_bytes:  # mutant: unread-answers-bounded
-            self.fail(ErrorCode.ENHANCE_YOUR_CALM, "the peer does not read")
-        else:
-            self.queued_bytes += size
+    @property
+    def is_behind(self) -> bool:
+        """Whether more bytes wait than may: a message that nobody asked room for ends its call."""
+        return self.queued_bytes > self.limits.queued_bytes
 
     def wait(self, stream: Stream) -> None:
         """Have a stream wait for the connection's window and its socket."""
         self.waiting[stream.id] = stream
 
     def pump_waiting(self) -> None:
-        """Let the streams that wait send, a frame each in turns."""
-        if self._is_pumping:  # the loop below goes on
-            return
-        self._is_pumping = True
-        waiting = self.waiting
-        while waiting and self.window > 0 and not self.is_full:
-            waiting.pop(next(iter(waiting))).pump()
-        self._is_pumping = False
+        """Let the streams that wait send, a frame each in turns: the first ones now, more in the next turns."""
+        if not self._is_pumping:  # else `_pump` goes on
+            self._is_pumping = True
+            self._pump()
+
+    def _pump(self) -> None:
+        goes_on = False
+        try:
+            for _ in range(STREAMS_A_TURN):
+                if not self.waiting or self.window <= 0 or self.is_full:
+                    return
+                self.waiting.popitem(last=False)[1].pump()
+            goes_on = True
+            self.loop.call_soon(self._pump)  # mutant: pumping-goes-on
+        finally:
+            self._is_pumping = goes_on
 
     def hold(self, stream: Stream, size: int) -> None:
         """Count received bytes that stay here. Too many end the connection: no well-meaning peer sends as many."""
@@ -249,25 +258,35 @@ class Connection(asyncio.BufferedProtocol):
         self.is_lost = True
         self.end_reason = reason
         self._keepalive.stop()
-        streams, self.streams = list(self.streams.values()), {}
+        streams = deque(self.streams.values())
+        self.streams.clear()
         self.waiting.clear()
         for stream in streams:
             stream.is_open = False
-        for stream in streams:
+        if not self.settled.done():
+            self.settled.set_result(None)
+        self._end_streams(streams, status, reason)
+        self.on_slot()
+
+    def _end_streams(self, streams: deque[Stream], status: Status, reason: str) -> None:
+        """Tell streams of the connection's end: the first ones now, more in the next turns."""
+        for _ in range(min(STREAMS_A_TURN, len(streams))):
+            stream = streams.popleft()
             stream.end()
             stream.on_lost(status, reason)
-        for future in (self.settled, self.lost):
-            if not future.done():
-                future.set_result(None)
-        self.on_slot()
+        if streams:
+            self.loop.call_soon(self._end_streams, streams, status, reason)  # mutant: all-streams-end
+        elif not self.lost.done():
+            self.lost.set_result(None)
 
     def check_invariants(self) -> None:
         """Fail if a stream waits that could send, or that nothing wakes."""
-        assert not (self.waiting and self.window > 0 and not self.is_full and not self.is_lost)
+        assert not self.waiting or self.window <= 0 or self.is_full or self._is_pumping
         for stream in self.streams.values():
             stream.check_invariants()
         assert self.held_bytes >= 0 <= self.queued_bytes
-        assert self.streams or (self.held_bytes, self.queued_bytes) == (0, 0)
+        if not self.streams and self.is_lost == self.lost.done():
+            assert (self.held_bytes, self.queued_bytes) == (0, 0)
 
 
 def _without_pacing(transport: Any) -> None:

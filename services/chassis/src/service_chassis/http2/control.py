@@ -8,7 +8,7 @@ from service_chassis.grpc_status import Status
 from service_chassis.http2 import frames
 from service_chassis.http2.frames import ErrorCode, PeerError, frame, rst_stream
 from service_chassis.http2.headers import Fields, HeaderDecoder, fault_of_request, fault_of_trailers
-from service_chassis.http2.limits import RAPID_S
+from service_chassis.http2.limits import CHANGED_WINDOWS, RAPID_S
 
 if TYPE_CHECKING:
     from service_chassis.http2.connection import Connection
@@ -248,6 +248,7 @@ class ControlFrames:
         if not connection.settled.done():
             connection.settled.set_result(None)
         if connection.first_window != before:
+            connection.floods.count("SETTINGS", len(connection.streams) // CHANGED_WINDOWS)
             self._change_windows(connection.first_window - before)
         connection.on_slot()
 

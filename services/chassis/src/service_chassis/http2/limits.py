@@ -33,6 +33,8 @@ FLOODS: Final[Mapping[str, int]] = {
     "WINDOW_UPDATE": 5_000,
     "OTHER": 2_000,
 }
+#: Streams whose windows cost as much to change as one frame of SETTINGS.
+CHANGED_WINDOWS: Final = 1_000
 #: Age in seconds from which on the reset of a call is no rapid one.
 RAPID_S: Final = 1.0
 #: Bytes of a DATA frame that ends no message from which on it is not counted as a flood.
@@ -57,7 +59,7 @@ class Limits:
     continuations: int = 16
     #: Bytes of messages that have come in part, or that nobody has read, next to the one that is being received.
     held_bytes: int = 256 << 20
-    #: Bytes of messages and of control frames that wait because the peer does not read.
+    #: Bytes of messages that wait because the peer does not read, and of control frames.
     queued_bytes: int = 64 << 20
     #: Bytes of one message, for methods without a limit of their own.
     message_bytes: int = 256 << 20
@@ -78,13 +80,13 @@ class FloodMeter:
         self._counts = dict.fromkeys(limits, 0)
         self._began = time.monotonic()
 
-    def count(self, name: str) -> None:
-        """Count a frame.
+    def count(self, name: str, times: int = 1) -> None:
+        """Count a frame, or one that costs as much as several.
 
         Raises:
             PeerError: there were too many of its kind.
         """
-        count = self._counts[name] = self._counts[name] + 1
+        count = self._counts[name] = self._counts[name] + times
         if count > self._limits[name]:  # mutant: flood-ends-the-connection
             now = time.monotonic()
             if now - self._began < FLOOD_INTERVAL_S:

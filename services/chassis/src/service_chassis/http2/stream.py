@@ -12,7 +12,8 @@ one of two places, and `_wait_for_room` is the one way into them:
 
 Each of these events runs `Connection.pump_waiting`, which pumps the waiting streams in turns until there is no room or
 no stream. `pump` sends one frame, then waits again, or calls `on_room` once. `check_invariants` states this in code.
-The bytes of a sender that does not ask wait in the stream, up to Limits.queued_bytes of a connection.
+The bytes of a sender that does not ask wait in the stream. Its call ends if Limits.queued_bytes of the connection wait
+already: RESOURCE_EXHAUSTED.
 
 Back-pressure. Received bytes are given back to the peer as WINDOW_UPDATE. This stops while the stream is paused, and
 while complete messages wait for a reader. A peer that ignores it breaks the rules of the window and loses the call.
@@ -119,16 +120,17 @@ class Stream:
                 connection.transport.writelines((head, *parts))
             else:
                 connection.transport.write(b"".join((head, *parts)))
+        elif self._queue and connection.is_behind:  # mutant: unread-messages-bounded
+            self.fail(Status.RESOURCE_EXHAUSTED, "too many messages wait for the peer")
         elif self.is_open:
-            connection.hold_sent(whole)
-            if self.is_open:  # else the connection has ended
-                head = b"\0" + U32.pack(size) + prefix
-                if whole > COPIED_BYTES_MAX:
-                    self._queue.append(memoryview(head))
-                    self._queue.extend(memoryview(part).cast("B") for part in parts if len(part))
-                else:
-                    self._queue.append(memoryview(b"".join((head, *parts))))
-                self.go_on()
+            connection.queued_bytes += whole
+            head = b"\0" + U32.pack(size) + prefix
+            if whole > COPIED_BYTES_MAX:
+                self._queue.append(memoryview(head))
+                self._queue.extend(memoryview(part).cast("B") for part in parts if len(part))
+            else:
+                self._queue.append(memoryview(b"".join((head, *parts))))
+            self.go_on()
 
     def send_from(self, following: Callable[[], Message | None]) -> None:
         """Send what `following` returns for as long as there is room and it returns messages."""
@@ -376,7 +378,7 @@ class Stream:
         """Note that the call has ended without trailers; the connection calls it after `end`."""
 
     def fail(self, status: Status, details: str) -> None:
-        """End the call because of what the peer sent."""
+        """End the call because of what the peer does."""
         self.connection.reset(self, ErrorCode.CANCEL)
         self.on_lost(status, details)
 
