@@ -11,6 +11,9 @@ from typing import Any, Final, Protocol
 
 from broker_contract import groups_pb2
 from protocol_lib.errors import ErrorCode
+from service_chassis import logs
+
+_log = logs.get(__name__)
 
 _UNAVAILABLE: Final = ErrorCode.COORDINATOR_NOT_AVAILABLE
 
@@ -56,20 +59,27 @@ class GroupCall:
         """
         return self.repeatable and not (self.is_sent and self.kind == "commit_offsets")
 
+    def tell(self, answer: Any) -> None:
+        """Pass the answer on. A caller that fails keeps no other from its answer."""
+        try:
+            self.done(answer)
+        except Exception:  # mutant: failing-group-caller-alone
+            _log.exception("answering failed", call=self.kind)
+
     def answer(self, answer: groups_pb2.GroupAnswer) -> None:
         if answer.WhichOneof("answer") == self.kind:
-            self.done(getattr(answer, self.kind))
+            self.tell(getattr(answer, self.kind))
         else:  # the call failed in storage
             self.fail()
 
     def fail(self) -> None:
         match self.request:
             case groups_pb2.HeartbeatRequest():
-                self.done(groups_pb2.HeartbeatResponse(error_code=_UNAVAILABLE))
+                self.tell(groups_pb2.HeartbeatResponse(error_code=_UNAVAILABLE))
             case groups_pb2.CommitOffsetsRequest(offsets=offsets):
-                self.done(groups_pb2.CommitOffsetsResponse(error_codes=[_UNAVAILABLE for _ in offsets]))
+                self.tell(groups_pb2.CommitOffsetsResponse(error_codes=[_UNAVAILABLE for _ in offsets]))
             case groups_pb2.ConsumerGroupHeartbeatRequest():
-                self.done(groups_pb2.ConsumerGroupHeartbeatResponse(error_code=_UNAVAILABLE))
+                self.tell(groups_pb2.ConsumerGroupHeartbeatResponse(error_code=_UNAVAILABLE))
 
 
 def _always() -> bool:
@@ -103,12 +113,12 @@ class RepeatedCommitCall(GroupCall):
 
     def answer(self, answer: groups_pb2.GroupAnswer) -> None:
         if answer.HasField("commit_offsets"):
-            self.done(answer.commit_offsets.error_codes)
+            self.tell(answer.commit_offsets.error_codes)
         else:
             self.fail()
 
     def fail(self) -> None:
-        self.done([_UNAVAILABLE] * len(self.offsets))
+        self.tell([_UNAVAILABLE] * len(self.offsets))
 
 
 class RemoteRepeatableHeartbeat:

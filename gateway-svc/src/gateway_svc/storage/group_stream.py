@@ -38,7 +38,6 @@ from functools import partial
 from typing import Any, Final
 
 from broker_contract import groups_pb2
-from service_chassis import logs
 from service_chassis.grpc_call import ClientCall
 from service_chassis.grpc_channel import Channel
 from service_chassis.http2.stream import Message
@@ -74,8 +73,6 @@ OUTSTANDING_MAX: Final = 100_000
 _EXCHANGE: Final = "/millrace.v1.Groups/Exchange"
 #: The longest message of storage: of 10,000 answers.
 _ANSWERS_BYTES_MAX: Final = 1 << 30
-
-log = logs.get(__name__)
 
 
 class GroupStream:
@@ -282,14 +279,14 @@ class GroupStream:
         """Fail the calls whose time is over. One timer serves all calls, and waits for the oldest."""
         self._expiry_timer = None
         now = self._loop.time()
-        while self._calls:
-            call_id, call = next(iter(self._calls.items()))
+        over: list[int] = []
+        for call_id, call in self._calls.items():
             deadline = call.asked_at + self._wait_s
             if deadline > now:
-                if self._expiry_timer is None:
-                    self._expiry_timer = self._loop.call_at(deadline, self._expire)
-                return
-            del self._calls[call_id]
+                self._expiry_timer = self._loop.call_at(deadline, self._expire)
+                break
+            over.append(call_id)
+        for call in [self._calls.pop(call_id) for call_id in over]:
             call.fail()
 
     # -- the stream ------------------------------------------------------------------------------------------------
@@ -384,13 +381,10 @@ class GroupStream:
     def _finish(self, call: GroupCall, answer: groups_pb2.GroupAnswer | None) -> None:
         """Answer a call. `answer`: None when storage did all of it without an error."""
         self._note_answer(call.asked_at)
-        try:
-            if answer is None:
-                call.done(())
-            else:
-                call.answer(answer)
-        except Exception:  # one client's; the others' answers are in the same message
-            log.exception("answering failed", call=call.kind)
+        if answer is None:
+            call.tell(())
+        else:
+            call.answer(answer)
 
     def _keep(self, call_id: int, kept: RemoteRepeatableHeartbeat | RemoteRepeatableCommit | None) -> None:
         """Remember that storage allows a call to be repeated in short."""

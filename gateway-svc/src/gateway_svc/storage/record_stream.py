@@ -221,10 +221,7 @@ class RecordStream:
         for call_id, (request, done) in given_up.items():
             if call_id not in unsent and isinstance(request, ReadRequest):
                 self._send_cancel(call_id)
-            try:
-                done(failure(request, ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NONE))
-            except Exception:  # of one client; the others must be answered
-                _log.exception("answering failed")
+            self._tell(done, failure(request, ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NONE))
 
     def _filling(self) -> _Outgoing:
         """Return the frame for the next call."""
@@ -299,10 +296,20 @@ class RecordStream:
             if type(item) is FrameReceipt:
                 self._received_receipt(call_id)
             elif (call := waiting.pop(call_id, None)) is not None:
-                call[1](item)  # mutant: memory-reuse-after-receipt
+                try:
+                    call[1](item)  # mutant: memory-reuse-after-receipt
+                except Exception:
+                    _log.exception("answering failed")
         if self._timed and self._timed not in waiting:
             self._durations.observe(time.perf_counter() - self._timed_at)
             self._timed = 0
+
+    def _tell(self, done: Callable[[Any], None], answer: Any) -> None:
+        """Pass an answer on. A caller that fails keeps no other from its answer."""
+        try:
+            done(answer)
+        except Exception:  # mutant: failing-caller-alone
+            _log.exception("answering failed")
 
     def _received_receipt(self, call_id: int) -> None:
         """End a frame: the next one may leave, and waiting connections may start appends."""
@@ -322,7 +329,7 @@ class RecordStream:
         calls, self._waiting = self._waiting, {}
         for call_id, (request, done) in calls.items():
             error = ErrorCode.LEADER_NOT_AVAILABLE if call_id in never_sent else ErrorCode.REQUEST_TIMED_OUT
-            done(failure(request, error))
+            self._tell(done, failure(request, error))
         self._awaiting_receipt.clear()
         self._without_receipt = None
         self._timed = 0

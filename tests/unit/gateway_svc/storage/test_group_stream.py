@@ -78,6 +78,14 @@ async def test_a_caller_that_fails_does_not_keep_the_others_from_their_answers(
     )
     await members.all_answered("a")
     assert members.answers == {"a": pb.CommitOffsetsResponse(error_codes=[0])}
+    group_stream.consumer_group_heartbeat(pb.ConsumerGroupHeartbeatRequest(member_id="x"), fails)
+    members.commit("b", 1)
+    await group_storage.message()
+    await group_storage.stop()
+    await members.all_answered("b")
+    members.heartbeat("c")
+    await group_storage.start()
+    assert who(await group_storage.message()) == ["first", "c"]
 
 
 async def test_heartbeats_are_sent_again_in_order_and_commits_fail(

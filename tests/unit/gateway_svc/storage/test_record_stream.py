@@ -230,6 +230,28 @@ async def test_calls_in_flight_are_given_up_with_the_stream(storage: ScriptedSto
     assert called == ["waiting"]
 
 
+async def test_a_caller_that_fails_does_not_keep_the_others_from_their_answers(
+    storage: ScriptedStorage, stream: RecordStream
+) -> None:
+    answers: list[int] = []
+
+    def fails(_: AppendResponse) -> None:
+        raise ValueError("the client is gone")
+
+    async def appended() -> list[tuple[int, Item]]:
+        stream.append(run(10), fails)
+        stream.append(run(10), lambda answer: answers.append(answer.outcomes[0].error_code))
+        return await storage.next_frame()
+
+    await storage.send(*[(call_id, AppendResponse([AppendedPartition(0)])) for call_id, _ in await appended()])
+    await until_async(lambda: answers == [0])
+    await appended()
+    await storage.break_stream()
+    await until_async(lambda: answers == [0, ErrorCode.REQUEST_TIMED_OUT])
+    await until_async(stream.connected.is_set)  # again
+    await appended()
+
+
 # -- batches that lie in memory which storage sees -----------------------------------------------------------------
 
 
