@@ -25,7 +25,7 @@ from service_chassis.http2 import headers
 from service_chassis.http2.connection import Connection
 from service_chassis.http2.frames import DATA, END_HEADERS, END_STREAM, HEAD, HEADERS, MESSAGE_HEAD
 from service_chassis.http2.headers import Metadata
-from service_chassis.http2.limits import UPDATES_A_FRAME, Limits, TransportCounts
+from service_chassis.http2.limits import EXPLAINED_A_FRAME, Limits, TransportCounts
 
 #: Seconds of an attempt to connect, up to the first SETTINGS of the server. On a busy machine they can be late.
 CONNECT_TIMEOUT_S: Final = 2.0
@@ -319,7 +319,7 @@ class Unary(Generic[RequestT, AnswerT]):
         whole = len(wire) + 5
         if whole <= min(call.window, connection.window, connection.frame_bytes_max) and not connection.is_full:
             connection.window -= whole
-            connection.updates_explained += UPDATES_A_FRAME
+            connection.frames_explained += EXPLAINED_A_FRAME
             data = MESSAGE_HEAD.pack(whole << 8 | DATA, END_STREAM, call.id, 0, len(wire))
             connection.write(b"".join((head, data, wire)), 2)
             call.on_finished()

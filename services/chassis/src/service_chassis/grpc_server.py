@@ -34,7 +34,7 @@ from service_chassis.http2.frames import (
     frame,
 )
 from service_chassis.http2.headers import Fields, Metadata
-from service_chassis.http2.limits import UPDATES_A_FRAME, Limits, TransportCounts
+from service_chassis.http2.limits import EXPLAINED_A_FRAME, Limits, TransportCounts
 from service_chassis.http2.stream import Stream
 
 _RESPONSE: Final = b"\x88" + headers.block([("content-type", "application/grpc")])  # 0x88: `:status: 200`
@@ -215,7 +215,7 @@ class ServerCall(Stream):
             return
         head = b"" if self._has_headers else HEAD.pack(len(_RESPONSE) << 8 | HEADERS, END_HEADERS, self.id) + _RESPONSE
         connection.window -= whole
-        connection.updates_explained += UPDATES_A_FRAME
+        connection.frames_explained += EXPLAINED_A_FRAME
         data = MESSAGE_HEAD.pack(whole << 8, 0, self.id, 0, len(wire))
         trailers = HEAD.pack(len(_TRAILERS_OK) << 8 | HEADERS, END_HEADERS | END_STREAM, self.id) + _TRAILERS_OK
         connection.write(b"".join((head, data, wire, trailers)), 3 if head else 2)
@@ -362,6 +362,9 @@ class Server:
             return ServerCall(self, connection, stream_id)
 
         connection = Connection(is_client=False, limits=self.limits, counts=self.counts, accept=accept)
+        if len(self._connections) >= self.limits.connections:  # mutant: connections-bounded
+            self.counts.floods += 1
+            connection.abort("too many connections")
         self._connections.add(connection)
         connection.lost.add_done_callback(lambda _: self._connections.discard(connection))
         return connection

@@ -75,7 +75,7 @@ async def test_counters_of_floods_begin_again(monkeypatch: pytest.MonkeyPatch) -
     assert [kind for kind, *_ in peer.frames()] == [frames.PING] * 50
 
 
-async def test_the_reset_of_an_old_call_and_updates_for_sent_data_are_no_flood(
+async def test_the_reset_of_an_old_call_and_what_a_peer_sends_because_of_data_are_no_flood(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(control, "RAPID_S", 0.0)
@@ -86,7 +86,7 @@ async def test_the_reset_of_an_old_call_and_updates_for_sent_data_are_no_flood(
         peer.send(head(number, "/x/Echo"), message(number, b"a", frames.END_STREAM))
         await asyncio.sleep(0)
         await asyncio.sleep(0)
-        peer.send(frames.window_update(0, 6), frames.window_update(number, 6))
+        peer.send(frames.window_update(0, 6), frames.window_update(number, 6), frame(frames.PING, 0, 0, bytes(8)))
     assert not peer.transport.is_closing()
 
 
@@ -264,6 +264,8 @@ async def test_a_silent_peer_is_asked_and_then_dropped(monkeypatch: pytest.Monke
     monkeypatch.setattr(keepalive, "PING_AFTER_S", 0.01)
     monkeypatch.setattr(keepalive, "PING_PATIENCE_S", 0.01)
     silent, living = RawPeer(serving()).greet(), RawPeer(serving(floods=dict.fromkeys(SMALL, 100_000))).greet()
+    slow = RawPeer(serving())
+    slow.send(frames.PREFACE)
     async with asyncio.timeout(60):
         while not silent.transport.is_aborted:
             for kind, _, _, payload in living.frames():
@@ -271,7 +273,30 @@ async def test_a_silent_peer_is_asked_and_then_dropped(monkeypatch: pytest.Monke
                     living.send(frame(frames.PING, frames.ACK, 0, payload))
             await asyncio.sleep(0.001)
     assert silent.connection.end_reason == "the peer does not answer"
+    assert slow.connection.end_reason == "no SETTINGS in time"
     living.connection.abort("the test is over")
+
+
+async def test_a_process_that_stood_still_asks_its_peer_again() -> None:
+    """The answer may wait in its socket, where the timer does not see it."""
+    peer = RawPeer(serving()).greet()
+    peer.frames()
+    peer.connection._keepalive.has_received = False
+    now = peer.connection.loop.time()
+    peer.connection._keepalive._give_up(now)
+    assert [kind for kind, *_ in peer.frames()] == [frames.PING]
+    peer.connection._keepalive._give_up(now + 60)
+    assert peer.connection.end_reason == "the peer does not answer"
+
+
+async def test_connections_are_bounded() -> None:
+    server = serving(connections=2)
+    first, second, third = (RawPeer(server) for _ in range(3))
+    assert (third.transport.is_aborted, third.frames(), server.counts.floods) == (True, [], 1)
+    first.connection.connection_lost(None)
+    await asyncio.sleep(0)
+    assert not RawPeer(server).greet().transport.is_aborted
+    assert not second.greet().transport.is_aborted
 
 
 async def test_frames_that_cost_much_are_processed_in_several_turns() -> None:

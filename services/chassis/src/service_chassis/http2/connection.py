@@ -17,7 +17,7 @@ from service_chassis.grpc_status import Status
 from service_chassis.http2 import frames
 from service_chassis.http2.frames import HEAD_BYTES, PREFACE, ErrorCode, PeerError, goaway, rst_stream
 from service_chassis.http2.keepalive import Keepalive
-from service_chassis.http2.limits import UPDATES_A_FRAME, FloodMeter, Limits, TransportCounts
+from service_chassis.http2.limits import EXPLAINED_A_FRAME, FloodMeter, Limits, TransportCounts
 from service_chassis.http2.reader import READ_BYTES, FrameReader
 from service_chassis.http2.stream import Stream
 
@@ -69,8 +69,8 @@ class Connection(asyncio.BufferedProtocol):
         self.last_id = -1 if is_client else 0
         #: Bytes of messages: received in part or unread, and waiting to be sent.
         self.held_bytes = self.queued_bytes = 0
-        #: WINDOW_UPDATE frames that the frames of DATA explain.
-        self.updates_explained = 0
+        #: Frames of WINDOW_UPDATE and PING that the sent frames of DATA explain.
+        self.frames_explained = 0
         self.floods = FloodMeter(limits.floods)
         #: Done when the peer's SETTINGS have come, and when the connection and all its calls have ended.
         self.settled: asyncio.Future[None] = self.loop.create_future()
@@ -149,7 +149,7 @@ class Connection(asyncio.BufferedProtocol):
         """Count a frame of DATA with `size` bytes that is sent without `write`."""
         self.counts.frames_sent += 1
         self.counts.bytes_sent += HEAD_BYTES + size
-        self.updates_explained += UPDATES_A_FRAME
+        self.frames_explained += EXPLAINED_A_FRAME
 
     @property
     def is_behind(self) -> bool:

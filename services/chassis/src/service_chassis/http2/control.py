@@ -8,7 +8,7 @@ from service_chassis.grpc_status import Status
 from service_chassis.http2 import frames
 from service_chassis.http2.frames import ErrorCode, PeerError, frame, rst_stream
 from service_chassis.http2.headers import Fields, HeaderDecoder, fault_of_request, fault_of_trailers
-from service_chassis.http2.limits import CHANGED_WINDOWS, RAPID_S
+from service_chassis.http2.limits import CHANGED_WINDOWS, EXPLAINED_MAX, RAPID_S
 
 if TYPE_CHECKING:
     from service_chassis.http2.connection import Connection
@@ -205,10 +205,7 @@ class ControlFrames:
 
     def _take_window_update(self, _flags: int, stream_id: int, payload: memoryview) -> None:
         connection = self._connection
-        if connection.updates_explained > 0:
-            connection.updates_explained -= 1
-        else:
-            connection.floods.count("WINDOW_UPDATE")
+        self._count("WINDOW_UPDATE")
         grown = int.from_bytes(payload, "big") & frames.WINDOW_MAX
         code = ErrorCode.FLOW_CONTROL_ERROR if grown else ErrorCode.PROTOCOL_ERROR
         if stream_id == 0:
@@ -228,6 +225,14 @@ class ControlFrames:
             stream.on_lost(Status.INTERNAL, "a window that cannot be")
         else:
             stream.go_on()  # mutant: grown-window-wakes
+
+    def _count(self, name: str) -> None:
+        """Count a frame that a peer sends because of what it has received, unless that explains it."""
+        connection = self._connection
+        if connection.frames_explained > 0:
+            connection.frames_explained = min(connection.frames_explained, EXPLAINED_MAX) - 1
+        else:
+            connection.floods.count(name)
 
     # -- frames of the connection ------------------------------------------------------------------------------------
 
@@ -279,7 +284,7 @@ class ControlFrames:
             stream.go_on()  # mutant: changed-settings-wake
 
     def _take_ping(self, flags: int, _stream_id: int, payload: memoryview) -> None:
-        self._connection.floods.count("PING")
+        self._count("PING")
         if not flags & frames.ACK:
             self._connection.write(frame(frames.PING, frames.ACK, 0, payload))
 

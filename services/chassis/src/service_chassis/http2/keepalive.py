@@ -1,4 +1,7 @@
-"""PING frames for a silent peer: one that has vanished is noticed within PING_AFTER_S + PING_PATIENCE_S."""
+"""PING frames for a silent peer: one that has vanished is noticed within PING_AFTER_S + PING_PATIENCE_S.
+
+A peer that has not sent its SETTINGS after PING_AFTER_S is dropped, however many bytes it has sent.
+"""
 
 from __future__ import annotations
 
@@ -31,15 +34,23 @@ class Keepalive:
             self._timer.cancel()
 
     def _check(self) -> None:
-        if self.has_received:
+        if not self._connection.settled.done():
+            self._connection.abort("no SETTINGS in time")  # mutant: silent-newcomer-dropped
+        elif self.has_received:
             self.has_received = False
             self.start()
         else:
-            self._connection.write(frame(PING, 0, 0, b"millrace"))
-            self._timer = self._connection.loop.call_later(PING_PATIENCE_S, self._give_up)
+            self._ask()
 
-    def _give_up(self) -> None:
+    def _ask(self) -> None:
+        loop = self._connection.loop
+        self._connection.write(frame(PING, 0, 0, b"millrace"))
+        self._timer = loop.call_later(PING_PATIENCE_S, self._give_up, loop.time() + 2 * PING_PATIENCE_S)
+
+    def _give_up(self, late_at: float) -> None:
         if self.has_received:
             self._check()
+        elif self._connection.loop.time() >= late_at:  # mutant: own-standstill-forgiven
+            self._ask()  # this process stood still: the answer may wait in its socket
         else:
             self._connection.abort("the peer does not answer")  # mutant: silent-peer-dropped

@@ -3,7 +3,8 @@
 A peer that breaks a limit of a call loses the call. One that breaks a limit of the connection, or floods it, loses the
 connection with GOAWAY ENHANCE_YOUR_CALM. Floods have the names of the attacks:
 
-    PING            each asks for an answer (CVE-2019-9512)
+    PING            each asks for an answer (CVE-2019-9512), and more of them than sent frames of DATA can explain:
+                    Go's gRPC measures the round trip with each that it receives
     SETTINGS        the same (CVE-2019-9515)
     RST_STREAM      calls that begin and are cancelled at once: rapid reset (CVE-2023-44487), or that the peer makes us
                     reset by frames that break the rules of a stream (CVE-2025-8671)
@@ -24,11 +25,12 @@ from service_chassis.http2.frames import WINDOW_MAX, ErrorCode, PeerError
 
 #: Seconds after which counters begin again.
 FLOOD_INTERVAL_S: Final = 10.0
-#: Frames of each kind within an interval.
+#: Frames of each kind within an interval. Resets cost a tenth of a processor then: a gateway sends as many as it has
+#: calls whose time was over while storage stood still, all at once.
 FLOODS: Final[Mapping[str, int]] = {
     "PING": 1_000,
     "SETTINGS": 200,
-    "RST_STREAM": 5_000,
+    "RST_STREAM": 20_000,
     "DATA": 2_000,
     "WINDOW_UPDATE": 5_000,
     "OTHER": 2_000,
@@ -43,14 +45,19 @@ TINY_BYTES: Final = 16
 MESSAGES_A_FRAME: Final = 100
 #: Bytes that a message costs while it waits for its reader, next to its own.
 MESSAGE_COST: Final = 64
-#: WINDOW_UPDATE frames that each frame of DATA explains: for the stream and the connection, in two parts each.
-UPDATES_A_FRAME: Final = 4
+#: Frames that each sent frame of DATA explains: WINDOW_UPDATE for the stream and the connection, in two parts each, and
+#: a PING.
+EXPLAINED_A_FRAME: Final = 5
+#: The most that are explained, however much was sent.
+EXPLAINED_MAX: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The limits of one connection for its peer."""
+    """The limits of one connection for its peer, and of the connections of a server."""
 
+    #: Connections of a server. Each costs a descriptor, which storage needs for its files, and READ_BYTES.
+    connections: int = 1_000
     #: Calls at the same time. Those of members that wait for others may be many.
     streams: int = 100_000
     #: Bytes of a block, and of its fields when decoded, with 32 bytes more for each.
