@@ -56,8 +56,10 @@ class ClientCall(Stream):
         http = found.get(":status", "")
         if self._first_fields is None and len(http) == 3 and http[0] == "1":
             return  # an interim answer
-        if self._first_fields is None and (
-            http != "200" or not found.get("content-type", "application/grpc").startswith("application/grpc")
+        if (
+            self._first_fields is None
+            and "grpc-status" not in found
+            and (http != "200" or not found.get("content-type", "application/grpc").startswith("application/grpc"))
         ):
             self._end(_OF_HTTP.get(http, Status.UNKNOWN), f"the answer is HTTP {http[:20]}, not gRPC")
         elif ends:
@@ -99,6 +101,11 @@ class ClientCall(Stream):
             self.connection.forget(self)
         else:  # the server does not want the rest
             self.connection.reset(self, ErrorCode.CANCEL)
+
+    @property
+    def may_repeat(self) -> bool:
+        """Whether the call has ended before the server did anything for it: it has not begun to answer either."""
+        return self.was_refused and self._first_fields is None  # mutant: answered-call-never-repeated
 
     # -- for callers -------------------------------------------------------------------------------------------------
 

@@ -297,7 +297,7 @@ class Unary(Generic[RequestT, AnswerT]):
                     call = self._send(connection, wire, until, metadata)
                     while call.status is None:
                         await call.news()
-                    if not call.was_refused:
+                    if not call.may_repeat:
                         break
         except TimeoutError:
             raise RpcError(Status.DEADLINE_EXCEEDED, "the deadline is over") from None

@@ -234,6 +234,23 @@ async def test_a_stopping_server_ends_calls_in_order_and_a_refused_call_is_sent_
         await again.server.stop(0)
 
 
+@pytest.mark.parametrize(("begins_to_answer", "times"), [(False, 5), (True, 1)])
+async def test_a_call_that_the_server_has_begun_to_answer_is_not_sent_again(
+    gate: Gate, begins_to_answer: bool, times: int
+) -> None:
+    async def refuse(call: ServerCall) -> None:
+        gate.begun += 1
+        if begins_to_answer:
+            call.begin()
+        call.connection.reset(call, frames.ErrorCode.REFUSED_STREAM)
+
+    gate.server.add("y", {"Refuse": stream(refuse)})
+    async with Channel(gate.address) as channel:
+        with pytest.raises(RpcError) as caught:
+            await channel.unary("/y/Refuse", bytes, bytes)(b"", timeout=60)
+        assert (caught.value.status, gate.begun) == (Status.UNAVAILABLE, times)
+
+
 async def test_no_attempt_to_connect_lasts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(grpc_channel, "CONNECT_TIMEOUT_S", 0.02)
     async with (
