@@ -85,11 +85,18 @@ _RPC: Mapping[Status, _Answer] = {
 
 
 def check(kafka_code: int, message: str = "") -> None:
-    """Raise the answer to a Kafka error code; 0 is success. A message from storage wins over the table's."""
-    if kafka_code != 0:
-        answer = _KAFKA.get(kafka_code, _INTERNAL)
-        own_words = message if answer is not _INTERNAL else ""
-        raise ApiError(answer.status, answer.error_code, own_words or answer.message)
+    """Raise the answer to a Kafka error code; 0 is success."""
+    if (error := refusal(kafka_code, message)) is not None:
+        raise error
+
+
+def refusal(kafka_code: int, message: str = "") -> ApiError | None:
+    """Return the answer to a Kafka error code, None for 0. A message from storage wins over the table's."""
+    if kafka_code == 0:
+        return None
+    answer = _KAFKA.get(kafka_code, _INTERNAL)
+    own_words = message if answer is not _INTERNAL else ""
+    return ApiError(answer.status, answer.error_code, own_words or answer.message)
 
 
 def from_rpc(error: RpcError) -> ApiError:

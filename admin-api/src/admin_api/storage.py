@@ -110,13 +110,20 @@ class StorageCalls:
         return topic
 
     async def create_topic(self, topic: topics_pb2.NewTopic, *, validate_only: bool) -> topics_pb2.CreatedTopic:
+        created = _only(await self.create_topics([topic], validate_only=validate_only))
+        if isinstance(created, errors.ApiError):
+            raise created
+        return created
+
+    async def create_topics(
+        self, topics: Sequence[topics_pb2.NewTopic], *, validate_only: bool
+    ) -> list[topics_pb2.CreatedTopic | errors.ApiError]:
+        """Create topics together; return each one, or the reason why it is refused, in order."""
         request = topics_pb2.CreateTopicsRequest(
-            correlation_id=self.correlation_id, validate_only=validate_only, topics=[topic]
+            correlation_id=self.correlation_id, validate_only=validate_only, topics=topics
         )
         response = await self._answer(self._storage.topics.CreateTopics(request, timeout=self._timeout_s))
-        created = _only(response.topics)
-        errors.check(created.error_code, created.error_message)
-        return created
+        return [errors.refusal(created.error_code, created.error_message) or created for created in response.topics]
 
     async def create_partitions(self, name: str, partition_count: int) -> None:
         """Add partitions to a topic until it has this number."""
@@ -138,13 +145,11 @@ class StorageCalls:
             correlation_id=self.correlation_id, topics=[topics_pb2.TopicRef(name=name) for name in names]
         )
         response = await self._answer(self._storage.topics.DeleteTopics(request, timeout=self._timeout_s))
-        refused = {}
-        for name, answer in zip(names, response.topics, strict=True):
-            try:
-                errors.check(_as_absent(answer.error_code), answer.error_message)
-            except errors.ApiError as error:
-                refused[name] = error
-        return refused
+        answers = {
+            name: errors.refusal(_as_absent(answer.error_code), answer.error_message)
+            for name, answer in zip(names, response.topics, strict=True)
+        }
+        return {name: refusal for name, refusal in answers.items() if refusal is not None}
 
     async def configs(
         self, resource_type: int, names: Iterable[str], *, key: str | None = None, skip_absent: bool = False

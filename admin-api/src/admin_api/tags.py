@@ -12,7 +12,7 @@ TAGS = {
     "Records (v3)": "Records that are produced over HTTP.",
     "Consumer Group (v3)": "Consumer groups with their members, assignments and lags.",
     "ACL (v3)": "Access control lists, which an authorizer would obey. There is none, and the answer says so.",
-    "Topics (api/v1)": "Topics with their sizes and rates; topics to delete together.",
+    "Topics (api/v1)": "Topics with their sizes and rates; topics to create or delete together.",
     "Records (api/v1)": "Records to browse, search, download, follow and delete.",
     "Consumer groups (api/v1)": "Offsets of groups to reset, copy and delete.",
     "Cluster (api/v1)": "Health with reasons, ranges of metrics, segments, the version.",

@@ -114,6 +114,7 @@ def test_every_route_requires_its_role(guarded: httpx.Client) -> None:
         ("POST", "/v3/clusters/{cluster_id}/topics/configs-of-mine/records", Role.WRITE),
         ("DELETE", "/v3/clusters/{cluster_id}/topics/{topic_name}", Role.ADMIN),
         ("POST", "/api/v1/topics/{topic_name}/records:truncate", Role.ADMIN),
+        ("POST", "/api/v1/topics:create", Role.WRITE),
         ("POST", "/api/v1/topics:delete", Role.ADMIN),
         ("POST", "/api/v1/consumer-groups/{consumer_group_id}/offsets:reset", Role.WRITE),
     ],

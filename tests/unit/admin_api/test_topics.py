@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from admin_api import errors
+from admin_api.routers import topics
+from admin_api.schemas.topics import CreateTopicsRequest, NewTopic, TopicsCreation
+from broker_contract import topics_pb2
+from starlette.requests import Request
 
 if TYPE_CHECKING:
     from tests.unit.admin_api.conftest import Stack
@@ -44,6 +50,68 @@ def test_topics_are_deleted_together(stack: Stack) -> None:
     assert list(failures) == ["none", "__consumer_offsets", "a/b"]
     assert [failures["none"], failures["a/b"]["error_code"]] == [absent, 40403]
     assert "together-a" not in [row["topic_name"] for row in stack.get("/topics")["data"]]
+
+
+def test_topics_are_created_together(stack: Stack) -> None:
+    given = [
+        {"topic_name": "joint-a", "partitions_count": 3},
+        {"topic_name": "a/b"},
+        {"topic_name": "joint-c", "partitions_count": 0},
+        {"topic_name": "joint-b", "configs": [{"name": "retention.ms", "value": "1000"}]},
+        {"topic_name": "joint-d", "configs": [{"name": "retention.ms", "value": "soon"}]},
+        {"topic_name": "joint-e"},
+        {"topic_name": "joint-e", "partitions_count": 2},
+    ]
+    both = [
+        {"topic_name": "joint-a", "partitions_count": 3, "replication_factor": 1},
+        {"topic_name": "joint-b", "partitions_count": 2, "replication_factor": 1},  # num.partitions of the fixture
+    ]
+    for body in ({"validate_only": True}, {}):
+        answer = stack.http.post("/api/v1/topics:create", json={"topics": given, **body})
+        assert answer.status_code == 200
+        assert answer.json()["created"] == both
+        failures = {row["topic_name"]: row for row in answer.json()["failures"]}
+        assert sorted(failures) == ["a/b", "joint-c", "joint-d", "joint-e"]
+        assert {row["error_code"] for row in failures.values()} == {40002}
+        assert failures["joint-e"]["message"] == "Duplicate topic name."
+        made = [row["topic_name"] for row in stack.get("/topics")["data"] if row["topic_name"].startswith("joint-")]
+        assert made == ([] if body else ["joint-a", "joint-b"])
+    assert stack.get("/topics/joint-b/configs/retention.ms")["value"] == "1000"
+    again = stack.http.post("/api/v1/topics:create", json={"topics": given[:1]}).json()
+    message = "Topic 'joint-a' already exists."
+    assert again == {
+        "created": [],
+        "failures": [{"topic_name": "joint-a", "error_code": 40002, "message": message}],
+    }
+
+
+class BusyStorage:
+    """Storage that creates the topics of this number of calls."""
+
+    def __init__(self, calls: int) -> None:
+        self._left = calls
+
+    async def create_topics(self, topics: list[topics_pb2.NewTopic], *, validate_only: bool) -> Any:
+        if not self._left:
+            raise errors.ApiError(503, 50003, "Storage did not answer in time.")
+        self._left -= 1
+        assert not validate_only
+        return [topics_pb2.CreatedTopic(partition_count=1, replication_factor=1) for _ in topics]
+
+
+def test_topics_that_were_created_before_storage_failed_are_named() -> None:
+    given = CreateTopicsRequest(topics=[NewTopic(topic_name=f"t{number}") for number in range(150)])
+
+    def created(calls: int) -> TopicsCreation:
+        storage: Any = BusyStorage(calls)
+        return asyncio.run(topics.create_topics(storage, given, Request({"type": "http"})))
+
+    answer = created(1)
+    assert [row.topic_name for row in answer.created] == [f"t{number}" for number in range(100)]
+    assert [row.topic_name for row in answer.failures] == [f"t{number}" for number in range(100, 150)]
+    assert {row.error_code for row in answer.failures} == {50003}
+    with pytest.raises(errors.ApiError, match="did not answer"):
+        created(0)
 
 
 def test_defaults_are_storages(stack: Stack) -> None:

@@ -15,12 +15,14 @@ import pytest
 from millrace.cli import commands
 from millrace.cli.generate import PANELS
 from millrace.cli.rest import RestClient
+from millrace.cli.topic import portions
+from service_chassis.http.bodies import BODY_BYTES_MAX, parsed
 
 
 def test_a_topic_from_its_creation_to_its_end(run):
     assert run("topic", "create", "life", "-p", "2", "--check") == (0, ["could be created: life, 2 partitions"], "")
     assert run("topic", "create", "life", "-c", "retention.ms=1000") == (0, ["created: life, 1 partition"], "")
-    assert run("topic", "create", "life")[2] == "millrace: Topic 'life' already exists.\n"
+    assert run("topic", "create", "life")[2] == "millrace: life: Topic 'life' already exists.\n"
     status, listed, _ = run("topic", "list", "-o", "json")
     assert (status, [row for row in json.loads("\n".join(listed)) if row["topic"] == "life"]) == (
         0,
@@ -55,7 +57,7 @@ def test_a_topic_that_is_refused_keeps_no_other_from_being_created(run):
     run("topic", "create", "there")
     status, lines, error = run("topic", "create", "new-1", "there", "new-2")
     assert (status, lines) == (1, ["created: new-1, 1 partition", "created: new-2, 1 partition"])
-    assert error == "millrace: Topic 'there' already exists.\n"
+    assert error == "millrace: there: Topic 'there' already exists.\n"
     status, lines, _ = run("topic", "create", "there", "new-3", "-o", "json")
     refused = {"topic": "there", "partitions": None, "created": False, "error": "Topic 'there' already exists."}
     made = {"topic": "new-3", "partitions": 1, "created": True, "error": None}
@@ -78,16 +80,36 @@ def test_topics_by_regular_expressions(run):
     assert run("topic", "list", "reg-a") == (1, [], "millrace: topic reg-a does not exist\n")
 
 
-def test_many_topics_are_deleted_by_one_request(run, monkeypatch):
+def test_many_topics_are_created_and_deleted_by_one_request_each(run, monkeypatch):
     requests = []
     request = RestClient.request
     monkeypatch.setattr(RestClient, "request", lambda *given: (requests.append(given[1:3]), request(*given))[1])
-    run("topic", "create", *(f"many-{number}" for number in range(5)))
+    names = [f"many-{number}" for number in range(5)]
+    assert run("topic", "create", *names)[1] == [f"created: {name}, 1 partition" for name in names]
+    assert requests == [("POST", "/api/v1/topics:create")]
     requests.clear()
     assert run("topic", "delete", "-r", "many-.*", "--yes")[1] == [f"deleted: many-{n}, 1 partition" for n in range(5)]
     assert requests[-1:] == [("POST", "/api/v1/topics:delete")]
     assert len(requests) == 3  # the cluster, the list
     assert run("topic", "delete", "many-0", "many-1", "--yes") == (1, [], "millrace: topic many-0 does not exist\n")
+
+
+@pytest.mark.parametrize(
+    ("config", "lengths"),
+    [("1", [218, 82]), ("," * 399, [9] * 33 + [3])],
+    ids=["bytes", "values"],
+)
+def test_new_topics_come_in_bodies_that_the_rest_api_takes(config, lengths):
+    configs = [{"name": "leader.replication.throttled.replicas", "value": config}]
+    topics = [{"topic_name": f"{number:0200}", "configs": configs} for number in range(300)]
+    found = list(portions(topics))
+    assert [topic for portion in found for topic in portion] == topics
+    assert [len(portion) for portion in found] == lengths
+    for portion in found:
+        body = json.dumps({"topics": portion, "validate_only": False}).encode()
+        assert len(body) <= BODY_BYTES_MAX
+        assert parsed(body)["topics"] == portion
+    assert [len(portion) for portion in portions([{"topic_name": str(number)} for number in range(257)])] == [256, 1]
 
 
 def test_a_topic_that_is_refused_keeps_no_other_from_being_deleted(run):

@@ -1,7 +1,9 @@
-"""Topics: list, create, look at, enlarge, delete one or many together."""
+"""Topics: list, look at, enlarge; create and delete one or many together."""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from typing import Annotated
 
 from broker_contract import topics_pb2
@@ -12,11 +14,15 @@ from admin_api import errors
 from admin_api.paging import PageQuery
 from admin_api.routers.operations import CLUSTER, Operations
 from admin_api.schemas.topics import (
+    CreatedTopic,
     CreateTopicRequest,
+    CreateTopicsRequest,
     DeleteTopicsRequest,
+    NewTopic,
     Topic,
     TopicFailure,
     TopicList,
+    TopicsCreation,
     TopicsDeletion,
     UpdatePartitionCountRequest,
 )
@@ -26,6 +32,8 @@ from admin_api.view import Calls, ClusterView, TopicName, View
 REPLICATION_FACTOR = 1
 #: Kafka's operations on a topic. Without an authorizer everyone may do all of them.
 TOPIC_OPERATIONS = ("ALTER", "ALTER_CONFIGS", "CREATE", "DELETE", "DESCRIBE", "DESCRIBE_CONFIGS", "READ", "WRITE")
+#: Topics in one call to storage, which creates them with two syncs. It answers with some thirty configurations of each.
+_PIECE = 100
 
 
 def add_operations(app: FastAPI) -> None:
@@ -46,6 +54,7 @@ def add_operations(app: FastAPI) -> None:
     operations.add("PATCH", f"{CLUSTER}/topics/{{topic_name}}", "updatePartitionCountKafkaTopic", enlarge_topic)
     operations.change("DELETE", f"{CLUSTER}/topics/{{topic_name}}", "deleteKafkaTopic", delete_topic)
     operations = Operations(app, "Topics (api/v1)")
+    operations.add("POST", "/api/v1/topics:create", "createTopics", create_topics)
     operations.add("POST", "/api/v1/topics:delete", "deleteTopics", delete_topics)
 
 
@@ -98,19 +107,52 @@ async def delete_topic(view: ClusterView, topic_name: TopicName) -> None:
     await view.storage.delete_topic(topic_name)
 
 
+async def create_topics(calls: Calls, given: CreateTopicsRequest, request: Request) -> TopicsCreation:
+    """Create topics, together. The answer lists those that are created, and those that are not."""
+    named = Counter(topic.topic_name for topic in given.topics)
+    audit.note(request, topics=len(named), first=next(iter(named), None), validate_only=given.validate_only)
+    twice = [_failure(name, errors.refused("Duplicate topic name.")) for name, count in named.items() if count > 1]
+    answer = TopicsCreation(created=[], failures=twice)
+    wanted: list[topics_pb2.NewTopic] = []
+    for topic in given.topics:
+        if named[topic.topic_name] == 1:
+            try:
+                wanted.append(_new_topic(topic))
+            except errors.ApiError as error:
+                answer.failures.append(_failure(topic.topic_name, error))
+    for at in range(0, len(wanted), _PIECE):
+        piece = wanted[at : at + _PIECE]
+        results: Sequence[topics_pb2.CreatedTopic | errors.ApiError]
+        try:
+            results = await calls.create_topics(piece, validate_only=given.validate_only)
+        except errors.ApiError as error:
+            if not answer.created:
+                raise
+            results = [error] * len(piece)  # mutant: topics-created-before
+        for new, result in zip(piece, results, strict=True):
+            if isinstance(result, errors.ApiError):
+                answer.failures.append(_failure(new.name, result))
+            else:
+                count, factor = result.partition_count, result.replication_factor
+                created = CreatedTopic(topic_name=new.name, partitions_count=count, replication_factor=factor)
+                answer.created.append(created)
+    return answer
+
+
 async def delete_topics(calls: Calls, given: DeleteTopicsRequest, request: Request) -> TopicsDeletion:
     """Delete topics with their records, together. The answer lists those that are deleted, and those that are not."""
     names = list(dict.fromkeys(given.topic_names))
     audit.note(request, topics=len(names), first=names[0] if names else None)
     refused = await calls.delete_topics(names)
-    failures = [
-        TopicFailure(topic_name=name, error_code=error.error_code, message=error.message)
-        for name, error in refused.items()
-    ]
+    failures = [_failure(name, error) for name, error in refused.items()]
     return TopicsDeletion(deleted=[name for name in names if name not in refused], failures=failures)
 
 
-def _new_topic(given: CreateTopicRequest) -> topics_pb2.NewTopic:
+def _failure(name: str, error: errors.ApiError) -> TopicFailure:
+    return TopicFailure(topic_name=name, error_code=error.error_code, message=error.message)
+
+
+def _new_topic(given: NewTopic) -> topics_pb2.NewTopic:
     """Return the request as Kafka's client sends it. Storage checks the fields that Confluent leaves to Kafka."""
     if given.partitions_count is not None and given.partitions_count < 1:
         raise errors.refused("Number of partitions was set to an invalid non-positive value.")

@@ -11,7 +11,7 @@ from admin_api.schemas.clusters import Config
 from admin_api.schemas.requests import GivenInt32, Request, Text, example
 from admin_api.schemas.resources import Collection, Int32, Int64, Relationship, Resource
 
-#: Topics of one deletion: names of any length fit into a body.
+#: Topics of one creation or deletion: names of any length fit into the body of a deletion.
 TOGETHER_MAX = 256
 #: Limits of a new topic's lists: there are 34 configurations, and a partition has one replica.
 CONFIGS_MAX = 100
@@ -49,11 +49,7 @@ class ReplicaAssignment(Request):
     broker_ids: Annotated[list[GivenInt32], Field(max_length=BROKER_IDS_MAX, fail_fast=True)]
 
 
-class CreateTopicRequest(Request):
-    model_config = example(
-        topic_name="orders", partitions_count=3, configs=[{"name": "retention.ms", "value": "86400000"}]
-    )
-
+class NewTopic(Request):
     topic_name: Text = Field(description="1 to 249 letters, digits, '.', '_' and '-'; not '.' or '..'.")
     partitions_count: GivenInt32 | None = Field(
         None, description="At least 1; the broker's num.partitions when absent."
@@ -63,7 +59,21 @@ class CreateTopicRequest(Request):
         []
     )
     configs: Annotated[list[ConfigEntry], Field(max_length=CONFIGS_MAX, fail_fast=True)] = Field([])
+
+
+class CreateTopicRequest(NewTopic):
+    model_config = example(
+        topic_name="orders", partitions_count=3, configs=[{"name": "retention.ms", "value": "86400000"}]
+    )
+
     validate_only: bool = Field(False, description="Only check whether the topic could be created.")
+
+
+class CreateTopicsRequest(Request):
+    model_config = example(topics=[{"topic_name": "orders", "partitions_count": 3}, {"topic_name": "returns"}])
+
+    topics: Annotated[list[NewTopic], Field(max_length=TOGETHER_MAX, fail_fast=True)]
+    validate_only: bool = Field(False, description="Only check whether the topics could be created.")
 
 
 class UpdatePartitionCountRequest(Request):
@@ -82,6 +92,17 @@ class TopicFailure(Answer):
     topic_name: str
     error_code: Int32
     message: str
+
+
+class CreatedTopic(Answer):
+    topic_name: str
+    partitions_count: Int32
+    replication_factor: Int32
+
+
+class TopicsCreation(Answer):
+    created: list[CreatedTopic] = Field(description="Topics that exist now; with validate_only, that could be created.")
+    failures: list[TopicFailure]
 
 
 class TopicsDeletion(Answer):

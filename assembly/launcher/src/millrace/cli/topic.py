@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -17,8 +19,11 @@ if TYPE_CHECKING:
     from protocol_lib.client import Admin
 
 topic = typer.Typer(help="List, create, change and delete topics.", no_args_is_help=True, rich_markup_mode=None)
-#: Topics of one deletion, as many as the REST API takes.
+#: Topics of one creation or deletion, as many as the REST API takes.
 _TOGETHER = 256
+#: Limits of the topics in one creation, within the REST API's for a body: its bytes, and its commas and brackets.
+_BODY_BYTES = 65_000
+_BODY_VALUES = 4000
 Name = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.")]
 Names = Annotated[list[str], typer.Argument(metavar="TOPIC...", help="Names of topics.")]
 Partition = Annotated[
@@ -64,25 +69,23 @@ def create(
     output: Output = Format.TABLE,
 ) -> None:
     """Create topics. One that is refused does not keep the others from being created; the exit status is 1 then."""
-    body: dict[str, Any] = {"validate_only": check}
-    if partitions is not None:
-        body["partitions_count"] = partitions
+    shape: dict[str, Any] = {} if partitions is None else {"partitions_count": partitions}
     if configs := pairs("--config", config or []):
-        body["configs"] = [{"name": name, "value": value} for name, value in configs.items()]
+        shape["configs"] = [{"name": name, "value": value} for name, value in configs.items()]
     rows: list[dict[str, Any]] = []
     with RestClient(rest) as client:
-        for name in dict.fromkeys(names):
-            try:
-                made = client.call("POST", "topics", body={**body, "topic_name": name})
-            except RefusalError as refusal:
-                note(str(refusal))
-                rows.append({"topic": name, "partitions": None, "created": False, "error": str(refusal)})
-                continue
-            count = made["partitions_count"]
-            rows.append({"topic": name, "partitions": count, "created": not check, "error": None})
-            if output is Format.TABLE:
-                verb = "could be created" if check else "created"
-                tell(f"{verb}: {name}, {_count(count)}")
+        for some in portions([{"topic_name": name, **shape} for name in dict.fromkeys(names)]):
+            answer = _created(client, some, check=check)
+            counts = {row["topic_name"]: row["partitions_count"] for row in answer["created"]}
+            errors = {row["topic_name"]: row["message"] for row in answer["failures"]}
+            for name in [topic["topic_name"] for topic in some]:
+                count, error = counts.get(name), errors.get(name)
+                made = count is not None and not check
+                rows.append({"topic": name, "partitions": count, "created": made, "error": error})
+                if count is None:
+                    note(f"{name}: {error}")
+                elif output is Format.TABLE:
+                    tell(f"{'could be created' if check else 'created'}: {name}, {_count(count)}")
     if output is not Format.TABLE:
         show(rows, output)
     if any(row["error"] for row in rows):
@@ -262,6 +265,34 @@ def trim_prefix(
 
 topic.command(epilog="Example: echo hello | millrace topic produce orders")(produce)
 topic.command(epilog="Example: millrace topic consume orders -o beginning -e")(consume)
+
+
+def portions(topics: list[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
+    """Yield new topics in portions that one request may have."""
+    portion: list[dict[str, Any]] = []
+    length = values = 0
+    for topic in topics:
+        text = json.dumps(topic)
+        text_values = sum(map(text.count, ",[{")) + 1
+        if portion and (
+            len(portion) == _TOGETHER or length + len(text) > _BODY_BYTES or values + text_values > _BODY_VALUES
+        ):
+            yield portion
+            portion, length, values = [], 0, 0
+        portion.append(topic)
+        length += len(text) + 2
+        values += text_values
+    if portion:
+        yield portion
+
+
+def _created(client: RestClient, topics: list[dict[str, Any]], *, check: bool) -> Any:
+    """Create topics by one request; return its answer, which names all of them where the request is refused whole."""
+    try:
+        return client.request("POST", "/api/v1/topics:create", {"topics": topics, "validate_only": check})
+    except RefusalError as refusal:
+        failures = [{"topic_name": topic["topic_name"], "message": str(refusal)} for topic in topics]
+        return {"created": [], "failures": failures}
 
 
 def _named(rows: list[dict[str, Any]], texts: list[str]) -> list[str]:
