@@ -101,19 +101,20 @@ def _member(group: groups.Group, consumer_id: str) -> groups.Member:
 
 
 def _group(view: View, group: groups.Group) -> ConsumerGroup:
-    here = ("consumer-groups", group.group_id)
+    group_id = group.group_id
+    metadata = view.links.resource("consumer-groups", group_id, name=("consumer-group", group_id))
     return ConsumerGroup(
-        metadata=view.links.resource(*here, name=("consumer-group", group.group_id)),
+        metadata=metadata,
         cluster_id=view.cluster_id,
-        consumer_group_id=group.group_id,
+        consumer_group_id=group_id,
         is_simple=not group.protocol_type,
         partition_assignor=group.assignor,
         state=group.state,
         type=group.type,
         is_mixed_consumer_group=group.is_mixed,
-        coordinator=view.broker_link(view.coordinator(group.group_id)),
-        consumers=view.links.related(*here, "consumers"),
-        lag_summary=view.links.related(*here, "lag-summary"),
+        coordinator=view.broker_link(view.coordinator(group_id)),
+        consumers=view.links.below(metadata, "consumers"),
+        lag_summary=view.links.below(metadata, "lag-summary"),
     )
 
 

@@ -161,13 +161,14 @@ async def _leader(view: View, topic_name: str, partition_id: int) -> int:
 
 
 def _partition(view: View, topic: str, partition: int, leader: int) -> Partition:
-    links, here = view.links, ("topics", topic, "partitions", partition)
+    links, name = view.links, ("topic", topic, "partition", partition)
+    metadata = links.resource("topics", topic, "partitions", partition, name=name)
     return Partition(
-        metadata=links.resource(*here, name=("topic", topic, "partition", partition)),
+        metadata=metadata,
         cluster_id=view.cluster_id,
         topic_name=topic,
         partition_id=partition,
-        leader=None if leader == NO_NODE else links.related(*here, "replicas", leader),
-        replicas=links.related(*here, "replicas"),
-        reassignment=links.related(*here, "reassignment"),
+        leader=None if leader == NO_NODE else links.below(metadata, f"replicas/{leader}"),
+        replicas=links.below(metadata, "replicas"),
+        reassignment=links.below(metadata, "reassignment"),
     )

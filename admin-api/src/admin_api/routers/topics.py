@@ -185,16 +185,17 @@ def _topic(
     is_internal: bool = False,
     replication_factor: int = REPLICATION_FACTOR,
 ) -> Topic:
-    links, here = view.links, ("topics", name)
+    links = view.links
+    metadata = links.resource("topics", name, name=("topic", name))
     return Topic(
-        metadata=links.resource(*here, name=("topic", name)),
+        metadata=metadata,
         cluster_id=view.cluster_id,
         topic_name=name,
         is_internal=is_internal,
         replication_factor=replication_factor,
         partitions_count=partitions_count,
-        partitions=links.related(*here, "partitions"),
-        configs=links.related(*here, "configs"),
-        partition_reassignments=links.related(*here, "partitions", "-", "reassignment"),
+        partitions=links.below(metadata, "partitions"),
+        configs=links.below(metadata, "configs"),
+        partition_reassignments=links.below(metadata, "partitions/-/reassignment"),
         authorized_operations=[],
     )

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from enum import Enum
-from pathlib import Path
-from typing import Any, Literal, get_args, get_origin
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -53,18 +51,14 @@ def _below(command: Any, path: tuple[str, ...]) -> Iterator[Command]:
 
 
 def _parameter(given: Any) -> Parameter:
-    annotation = getattr(getattr(given, "type_descriptor", None), "annotation", str)
-    values = get_args(annotation)
-    choices = tuple(values) if get_origin(annotation) is Literal else ()
-    kind = values[0] if values else annotation
-    if isinstance(kind, type) and issubclass(kind, Enum):
-        choices = tuple(each.value for each in kind)
-    flag = kind is bool
-    metavar = "" if flag else given.metavar or "|".join(choices) or _METAVARS.get(kind, "TEXT")
+    choices = tuple(str(getattr(each, "value", each)) for each in getattr(given.type, "choices", ()))
+    flag = getattr(given, "is_flag", False)
+    metavar = "" if flag else given.metavar or "|".join(choices) or _METAVARS.get(given.type.name.split()[0], "TEXT")
     value = getattr(given.default, "value", given.default)
     default = "" if flag or value in (None, "") else str(value)
     names = () if given.param_type_name == "argument" else tuple(given.opts)
     return Parameter(names, metavar, given.help or "", default, choices)
 
 
-_METAVARS: dict[object, str] = {int: "N", Path: "PATH"}
+#: The metavar of each kind of value, by the first word of its name in typer.
+_METAVARS = {"int": "N", "integer": "N", "path": "PATH"}
