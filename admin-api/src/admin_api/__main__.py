@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import sys
+import warnings
 
 from service_chassis import address, lifecycle, logs, loop_lag
 
@@ -19,6 +21,8 @@ def main() -> int:
 
 
 async def _serve(settings: AdminSettings, stop: asyncio.Event) -> None:
+    gc.disable()  # objects of the start stay: searching them for garbage costs a tenth of it
+    _import_fastapi()
     from prometheus_client import disable_created_metrics
     from service_chassis.health import Health, HttpEndpoint
     from service_chassis.http.access import AccessError
@@ -68,6 +72,22 @@ async def _serve(settings: AdminSettings, stop: asyncio.Event) -> None:
         await stop.wait()
         health.set_ready(False, "stopping")
         clients.stop()  # or tails would go on until the deadline
+
+
+def _import_fastapi() -> None:
+    """Import FastAPI without the validators of sixty shapes, of which its description of an API is made.
+
+    FastAPI imports pydantic.v1 with the first route that is made, which would then hold up the event loop.
+    """
+    from pydantic import BaseModel
+
+    BaseModel.model_config["defer_build"] = True
+    import fastapi  # noqa: F401
+
+    del BaseModel.model_config["defer_build"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # Python 3.14 cannot use it
+        import pydantic.v1  # noqa: F401
 
 
 if __name__ == "__main__":

@@ -38,7 +38,9 @@ with open(trace, "a") as file:
                 while True:
                     listening.accept()[0].sendall(b"served")
             serving = threading.Thread(target=serve, daemon=True)
-            "fail-when-called" in behaviour or serving.start()
+            {"fail-when-called", "hang"} & {*behaviour} or serving.start()
+    if "hang" in behaviour:
+        time.sleep(600)
     if "fail-when-called" in behaviour:
         while "client" not in open(trace).read():
             time.sleep(0.02)
@@ -198,6 +200,18 @@ def test_one_that_starts_last_and_cannot_ends_the_whole_and_disconnects_its_clie
         assert client.recv(1) == b""
     made.join()
     assert str(made.error) == "no storage"
+    assert made.supervisor.pids() == {}
+
+
+def test_one_that_starts_last_and_hangs_ends_the_whole_and_disconnects_its_clients(ensemble, monkeypatch):
+    monkeypatch.setattr(supervisor, "_LAST_START_MAX_S", 1.0)
+    monkeypatch.setattr(supervisor, "CUT_GRACE_S", 0.1)
+    made = ensemble({"broker": [], "admin": ["hang", "last"]}, stop_deadline_s=0)
+    assert made.ready.wait(60)
+    with made.client("127.0.0.1") as client, contextlib.suppress(ConnectionResetError):
+        assert client.recv(1) == b""
+    made.join()
+    assert str(made.error) == "admin was not ready within 1 s"
     assert made.supervisor.pids() == {}
 
 

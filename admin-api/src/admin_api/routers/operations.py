@@ -100,4 +100,4 @@ class Operations:
         )
         route = self._app.routes[-1]
         assert isinstance(route, APIRoute)
-        requirements.learn(path, route.dependant)
+        requirements.learn(route)

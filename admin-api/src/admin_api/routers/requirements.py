@@ -7,10 +7,12 @@ operation is refused (406, RFC 9110).
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 
 from fastapi import Request
 from fastapi.dependencies.models import Dependant
+from fastapi.routing import APIRoute
 
 from admin_api import errors
 
@@ -27,12 +29,18 @@ class Requirements:
         types = {f"{each.partition('/')[0]}/*" for each in media_types}
         self._ranges = frozenset({*media_types, *types, "*/*"})
         self._answers = ", ".join(sorted(media_types))
-        self._parameters: frozenset[str] | None = None
+        #: The route whose parameters are known, None if any are allowed.
+        self._route: APIRoute | None = None
 
-    def learn(self, path: str, dependant: Dependant) -> None:
-        """Note the query parameters of the route, once it is there."""
-        if path.startswith(_OURS):
-            self._parameters = frozenset(_query_names(dependant))
+    def learn(self, route: APIRoute) -> None:
+        """Note the route, once it is there."""
+        if route.path.startswith(_OURS):
+            self._route = route
+
+    @functools.cached_property
+    def _parameters(self) -> frozenset[str] | None:
+        """The names of the route's query parameters."""
+        return None if self._route is None else frozenset(_query_names(self._route.dependant))
 
     def __call__(self, request: Request) -> None:
         """Raise ApiError 400 or 406 if the request does not meet the requirements."""

@@ -71,6 +71,11 @@ class Child:
     def label(self) -> str:
         return self.process.service if self.process.number == 1 else f"{self.process.service} {self.process.number}"
 
+    @property
+    def has_waiting_room(self) -> bool:
+        """Whether clients may wait for the process."""
+        return bool(self._waiting_room)
+
     def start(self, descriptors: Sequence[int] = ()) -> subprocess.Popen[bytes]:
         """Start the process, which inherits `descriptors` and, at its first start, sockets that listen for its clients.
 

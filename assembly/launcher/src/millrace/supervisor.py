@@ -9,7 +9,8 @@
 - A process is ready when its /readyz answers 200.
 - The broker is ready when every process is, except for the last, which has started.
 - A process is set up wrongly that ends before it was ready, before the broker was, or with status 78 (another try
-  cannot help). It ends the whole.
+  cannot help). It ends the whole. So does the last one, if it is not ready 60 s after the others and its start: its
+  clients do not wait longer.
 - Any other death is logged, and the process is restarted after 0.1 s. The wait doubles, up to 5 s, with each death that
   follows less than 2 s of readiness. After 2 s of readiness the next death counts as a first one.
 - A process that no longer answers /healthz (liveness) is killed, and restarted in the same way.
@@ -52,6 +53,8 @@ _POLL_OFTEN_FOR_S = 2.0
 _PROBE_TIMEOUT_S = 2.0
 #: A data folder that takes long to recover keeps nobody else from starting.
 _HELD_BACK_MAX_S = 2.0
+#: Longest start of the process that starts last, in seconds, while the others are ready: many times the usual one.
+_LAST_START_MAX_S = 60.0
 
 
 class ServiceFailedError(Exception):
@@ -157,9 +160,20 @@ class Supervisor:
             for child in self._children:
                 if child.starts == 0 and (others_are_ready or now - child.started_at >= _HELD_BACK_MAX_S):
                     self._start(child)
+            if others_are_ready:
+                self._refuse_late_ones()
             if others_are_ready and not self._was_ready:
                 self._was_ready = True
                 on_ready()
+
+    def _refuse_late_ones(self) -> None:
+        """Raise ServiceFailedError if a process for which clients wait is not ready, long after the others were."""
+        ready_at = max((each.ready_at or 0.0 for each in self._children if each.process.clients is None), default=0.0)
+        for child in self._children:
+            since = max(child.started_at, ready_at)
+            # mutant: late-start-ends
+            if child.has_waiting_room and time.monotonic() - since > _LAST_START_MAX_S:
+                raise ServiceFailedError(f"{child.label} was not ready within {_LAST_START_MAX_S:g} s")
 
     def _next_event(self) -> _Event | None:
         now = time.monotonic()

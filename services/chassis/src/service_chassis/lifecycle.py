@@ -131,8 +131,9 @@ def _cannot_start(reason: str) -> int:
 def freeze_start_objects() -> None:
     """Exclude all objects of the start from garbage collection, and search all later ones seldom.
 
-    Call it once, when the service is ready.
+    Call it once, when the service is ready. A start may have collection switched off until then.
     """
+    gc.enable()
     gc.collect()
     gc.freeze()
     # A full collection takes half a second where clients keep fetch sessions. With Python's last threshold of 10, each

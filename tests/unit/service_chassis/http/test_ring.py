@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -244,3 +245,26 @@ async def test_a_service_has_its_own_roles_codes_and_shape_of_errors(
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as client:
         answer = await client.request(method, path, headers=headers)
     assert (answer.status_code, answer.json()) == (status, "here" if errors is None else {"errors": errors})
+
+
+async def test_a_route_is_made_when_it_is_first_needed() -> None:
+    app = FastAPI(redirect_slashes=False)
+    app.router.route_class = JsonRoute
+    for path in ("/a", "/b/{name}", "/c"):
+        app.add_api_route(path, lambda name="none": {"name": name}, methods=["GET"])
+    routes = {route.path: route for route in app.routes if isinstance(route, JsonRoute)}
+
+    def made() -> list[str]:
+        return [path for path, route in routes.items() if "dependant" in vars(route)]
+
+    assert made() == []
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as client:
+        assert (await client.get("/b/two")).json() == {"name": "two"}
+        assert made() == ["/b/{name}"]
+        assert (await client.post("/a")).status_code == 405
+    with ThreadPoolExecutor(8) as threads:
+        found = [each.result() for each in [threads.submit(lambda: routes["/c"].dependant) for _ in range(32)]]
+    assert all(each is found[0] for each in found)
+    with pytest.raises(AttributeError, match="none"):
+        _ = routes["/c"].none
+    assert sorted(app.openapi()["paths"]) == ["/a", "/b/{name}", "/c"]

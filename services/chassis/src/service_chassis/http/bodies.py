@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import threading
 from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any
 
@@ -22,6 +23,7 @@ from fastapi.routing import APIRoute
 from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
+from starlette.routing import compile_path
 from starlette.types import Message, Receive
 
 from service_chassis.http import errors
@@ -144,7 +146,32 @@ class _JsonRequest(Request):
 
 
 class JsonRoute(APIRoute):
-    """A route whose body, if it has one, must be JSON: the form of a web page is refused (415)."""
+    """A route whose body, if it has one, must be JSON: the form of a web page is refused (415).
+
+    FastAPI takes milliseconds of the processor for each route: signatures, validators. A service has many, so the rest
+    of a route is made when it is first needed, by a request or by the description; until then it only matches.
+    """
+
+    #: The event loop makes routes, and a thread that describes them.
+    _making = threading.RLock()
+
+    def __init__(self, path: str, endpoint: Callable[..., Any], **given: Any) -> None:
+        self._given: tuple[str, Callable[..., Any], dict[str, Any]] | None = (path, endpoint, given)
+        self.path, self.endpoint = path, endpoint
+        self.path_regex, self.path_format, self.param_convertors = compile_path(path)
+        self.methods = {method.upper() for method in given["methods"]}
+
+    def __getattr__(self, name: str) -> Any:
+        """Make the rest of the route, and return an attribute of it."""
+        with self._making:
+            given, self._given = self.__dict__.get("_given"), None
+            if given is not None:
+                path, endpoint, options = given
+                super().__init__(path, endpoint, **options)
+            try:
+                return self.__dict__[name]
+            except KeyError:
+                raise AttributeError(name) from None
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle = super().get_route_handler()
