@@ -23,6 +23,7 @@ from typing import Final, Generic, TypeVar
 
 from service_chassis import logs as service_logs
 
+from storage_svc.topic_partition import TopicPartition
 from storage_svc.topics.catalog import Catalog, CatalogTopic
 from storage_svc.topics.names import TakenNames
 from storage_svc.topics.reconciliation import Reconciliation, forget_deletions
@@ -130,7 +131,8 @@ class TopicRegistry(Generic[ConfigT]):
             self._logs.create_many(name, range(partition_count), topic.id, self._log_config(configs))
             self._complete([topic])
         except BaseException:
-            self._take_back([topic])
+            failed = self._logs.delete_at_once(list(topic.partitions))
+            forget_deletions(self._catalog, {} if failed else {topic.id: name})
             raise
         return topic
 
@@ -175,9 +177,9 @@ class TopicRegistry(Generic[ConfigT]):
                 if made:
                     self._complete(made)
             except BaseException:
-                self._take_back(topics)
+                await self._remove(topics)
                 raise
-            self._take_back([topic for topic in topics if topic.name in failed])
+            await self._remove([topic for topic in topics if topic.name in failed])
         finally:
             self.renounce(topics)
         for topic in made:
@@ -234,11 +236,18 @@ class TopicRegistry(Generic[ConfigT]):
             raise
         finally:
             self._reserved -= reserved
-            for name in growths:
-                del self._growing[name]
-            over.set()
-            if undone := [(name, index) for name in growths if name not in used for index in added[name]]:
-                self._logs.delete_at_once(undone)
+            self._admit_grown(growths, used, added)
+            undone = [(name, index) for name in growths if name not in used for index in added[name]]
+            if undone:
+                going = asyncio.create_task(self._undo_growth(undone, growths, over))
+                self._going |= dict.fromkeys(growths, going)
+                await asyncio.shield(going)
+            else:
+                self._end_growth(growths, over)
+        return failed
+
+    def _admit_grown(self, growths: Mapping[str, int], used: Mapping[str, ConfigT], added: Mapping[str, range]) -> None:
+        """Note topics that have grown, with the configs that their new logs have."""
         for name, config in used.items():
             grown = replace(self._by_name[name], partition_count=growths[name])
             self._admit(grown)
@@ -246,7 +255,19 @@ class TopicRegistry(Generic[ConfigT]):
                 self.apply_defaults(name, added[name])
         if used:
             self._raise_version()
-        return failed
+
+    async def _undo_growth(self, logs: Sequence[TopicPartition], names: Collection[str], over: asyncio.Event) -> None:
+        try:
+            await self._logs.delete_many(logs)
+        finally:
+            for name in names:
+                del self._going[name]
+            self._end_growth(names, over)
+
+    def _end_growth(self, names: Collection[str], over: asyncio.Event) -> None:
+        for name in names:
+            del self._growing[name]
+        over.set()
 
     def _begin(self, topics: Sequence[Topic]) -> None:
         self._catalog.begin_topics({topic.id: topic.name for topic in topics})  # mutant: topic-begun-first
@@ -258,12 +279,6 @@ class TopicRegistry(Generic[ConfigT]):
         for topic in topics:
             self._admit(topic)
         self._raise_version()
-
-    def _take_back(self, topics: Sequence[Topic]) -> None:
-        """Undo creations, because logs could not all be made, or rows. If that fails the next start does it."""
-        if topics:
-            failed = self._logs.delete_at_once([key for topic in topics for key in topic.partitions])
-            forget_deletions(self._catalog, {topic.id: topic.name for topic in topics if topic.name not in failed})
 
     def configure(self, topic: Topic, configs: Mapping[str, str]) -> None:
         """Set these configs and no others for the topic; its logs follow them from now on.
@@ -307,9 +322,7 @@ class TopicRegistry(Generic[ConfigT]):
         self._raise_version()
         for callback in self.on_deleted:
             callback(found)
-        going = asyncio.create_task(self._delete_logs(found))
-        self._going |= dict.fromkeys((topic.name for topic in found), going)
-        await asyncio.shield(going)
+        await self._remove(found)
         return found
 
     async def _grown(self, names: Collection[str]) -> None:
@@ -320,6 +333,16 @@ class TopicRegistry(Generic[ConfigT]):
                 await growing[0].wait()
         finally:
             self._ending -= Counter(names)
+
+    async def _remove(self, topics: Sequence[Topic]) -> None:
+        """Remove the logs of deleted topics, or of creations that are undone. It goes on when its caller is cancelled.
+
+        If it fails the next start does it.
+        """
+        if topics:
+            going = asyncio.create_task(self._delete_logs(topics))
+            self._going |= dict.fromkeys((topic.name for topic in topics), going)
+            await asyncio.shield(going)
 
     async def _delete_logs(self, topics: Sequence[Topic]) -> None:
         try:

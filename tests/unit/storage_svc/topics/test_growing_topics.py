@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Mapping
 from typing import Any
 
@@ -88,6 +89,26 @@ async def test_a_refused_growth_leaves_the_topic_as_it_was(
     assert (folder.registry.get("orders"), indexes(folder)) == (made, [0, 1])
     await folder.registry.grow({"orders": 3})
     assert indexes(folder) == [0, 1, 2]
+
+
+async def test_a_growth_whose_client_leaves_is_undone_in_steps(folder: Folder) -> None:
+    registry = folder.registry
+    made = registry.create("orders", 1, {})
+    growth = asyncio.create_task(registry.grow({"orders": 90}))
+    for _ in range(6):
+        await asyncio.sleep(0)
+    assert len(indexes(folder)) > 50
+    growth.cancel()
+    deletion = asyncio.create_task(registry.delete([made]))
+    left = [len(indexes(folder))]
+    while not growth.done():
+        await asyncio.sleep(0)
+        left.append(len(indexes(folder)))
+        assert growth.done() or registry.is_changing("orders")
+        assert left[-1] <= 1 or registry.get("orders") == made
+    assert max(before - after for before, after in itertools.pairwise(left)) == 10
+    await deletion
+    assert (indexes(folder), registry.is_changing("orders"), registry.partition_count()) == ([], False, 0)
 
 
 async def test_topics_that_grow_together_are_one_transaction_and_one_version(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import shutil
 from base64 import urlsafe_b64encode
 from collections.abc import Callable, Sequence
@@ -15,6 +16,7 @@ from storage_svc.log.config import LogConfig
 from storage_svc.log.disk.checkpoints import UnreadableCheckpoint, decode_partition_metadata, encode_partition_metadata
 from storage_svc.log.errors import StorageFailure
 from storage_svc.log.folder.data_folder import DataFolder
+from storage_svc.log.segment.segment import Segment
 from storage_svc.topics.catalog import Catalog, CatalogTopic
 from storage_svc.topics.configs import effective
 from storage_svc.topics.registry import TopicRegistry
@@ -290,3 +292,41 @@ async def test_the_logs_of_one_topic_that_cannot_be_made_leave_the_others(
     assert (registry.names(), registry.partition_count(), registry.is_changing("bad")) == (["a", "c"], 4, False)
     assert folder.catalog.deletions() == {}
     assert (await folder.restart()).names() == ["a", "c"]
+
+
+async def test_a_creation_whose_client_leaves_is_undone_in_steps(folder: Folder) -> None:
+    registry = folder.registry
+    creation = asyncio.create_task(registry.create_in_steps("orders", 90, {}))
+    for _ in range(6):
+        await asyncio.sleep(0)
+    assert len(folder.logs.logs) > 50
+    creation.cancel()
+    left = [len(folder.logs.logs)]
+    while not creation.done():
+        await asyncio.sleep(0)
+        assert registry.is_changing("orders") or creation.done()
+        left.append(len(folder.logs.logs))
+        if left[-1] == 30:
+            creation.cancel()  # once more: what is under way goes on
+            await asyncio.sleep(0)
+            assert registry.is_changing("orders")
+    await registry.finish()
+    assert (folder.logs.logs, registry.is_changing("orders"), registry.partition_count()) == ({}, False, 0)
+    assert max(before - after for before, after in itertools.pairwise(left)) == 10
+    assert folder.catalog.deletions() == {}
+
+
+async def test_a_folder_that_a_failed_creation_cannot_remove_is_left_to_the_next_start(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any, **__: Any) -> object:
+        raise StorageFailure("refused")
+
+    monkeypatch.setattr(Segment, "create", refuse)
+    monkeypatch.setattr(folder.logs.files, "remove_tree", refuse)
+    topic = folder.registry.announce("orders", 1, {})
+    assert list(await folder.registry.create_announced([topic])) == ["orders"]
+    assert (folder.directories(), folder.catalog.deletions()) == (["orders-0"], {topic.id: "orders"})
+    monkeypatch.undo()
+    assert (await folder.restart()).names() == []
+    assert [each for each in folder.directories() if not each.endswith("-delete")] == []

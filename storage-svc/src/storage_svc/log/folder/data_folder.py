@@ -358,15 +358,20 @@ class DataFolder:
         for first in range(0, len(partitions), _DELETED_AT_ONCE):
             if first:
                 await asyncio.sleep(0)
-            some = [self._withdraw(key) for key in partitions[first : first + _DELETED_AT_ONCE]]
-            for log in some:
-                if log is not None:
+            for key in partitions[first : first + _DELETED_AT_ONCE]:
+                log = self._withdraw(key)
+                try:
+                    if log is None:
+                        if is_partition(
+                            self.files, self._path(f"{key[0]}-{key[1]}")
+                        ):  # mutant: half-made-not-forgotten
+                            failed.add(key[0])
+                        continue
                     if log.compaction.running:  # mutant: rename-after-compaction
                         await self.release_segments(log)
-                    try:
-                        self._deleted_folders.rename(log)
-                    except StorageFailure:
-                        failed.add(log.topic)
+                    self._deleted_folders.rename(log)
+                except StorageFailure:
+                    failed.add(key[0])
         synced = await self._threads.run(self._sync_deletion)
         await self.checkpoints.store()
         return failed if synced else {topic for topic, _ in partitions}
