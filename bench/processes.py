@@ -23,17 +23,27 @@ class Usage:
 
 
 def descendants(root: int) -> Iterator[int]:
-    for child in Path(f"/proc/{root}/task/{root}/children").read_text().split():
-        yield int(child)
-        yield from descendants(int(child))
+    """Yield the children of every thread of a process, and theirs: a JVM starts programs in any of its threads."""
+    for thread in Path(f"/proc/{root}/task").iterdir():
+        try:
+            children = (thread / "children").read_text().split()
+        except OSError:  # the thread has ended
+            continue
+        for child in children:
+            yield int(child)
+            with contextlib.suppress(OSError):  # the child has ended
+                yield from descendants(int(child))
 
 
 def cpu_seconds(pids: Iterable[int]) -> float:
-    """Return user and system time of all of them so far, in steps of a clock tick (10 ms)."""
+    """Return user and system time of all of them so far, in steps of a clock tick (10 ms).
+
+    The time of children that have ended, and whose end a process has waited for, is a part of its own.
+    """
     ticks = 0
     for pid in pids:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        ticks += int(fields[11]) + int(fields[12])
+        ticks += sum(map(int, fields[11:15]))
     return ticks / _TICKS_PER_SECOND
 
 
