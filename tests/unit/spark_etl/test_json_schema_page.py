@@ -6,6 +6,7 @@ import json
 import re
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from spark_etl.decode.json_rows import Judge
 from spark_etl.errors import ConfigError
@@ -41,12 +42,12 @@ def test_a_row_of_what_is_supported(text, column, fits, does_not_fit):
     assert (schema.fields[0].kind == "json") == column.startswith("JSON text") or "{}" in text
     judge = Judge(schema.root, "value", "reject")
     good = _CODE.findall(fits)
-    found, _, faults = judge.judged([b'{"f": %s}' % value.encode() for value in good])
+    found, _, faults = judge.judged(pa.array([b'{"f": %s}' % value.encode() for value in good], pa.binary()))
     assert good
     assert faults.to_pylist() == [None] * len(good)
     assert [row["f"] is None for row in found.to_pylist()] == [value == "null" for value in good]
     bad = _CODE.findall(does_not_fit)
-    faults = judge.judged([b'{"f": %s}' % value.encode() for value in bad])[2]
+    faults = judge.judged(pa.array([b'{"f": %s}' % value.encode() for value in bad], pa.binary()))[2]
     assert [fault["rule"] for fault in faults.to_pylist()] == [does_not_fit.split()[-1]] * len(bad) if bad else True
 
 

@@ -29,7 +29,9 @@ COLUMNS = ("_rescued", "_fault", "_key", "_key_fault")
 
 def judge(values: list[bytes | None], schema: dict | None = None, unknown: str = "reject", **names: str) -> tuple:
     """Return the fields, unknown fields and rules of records."""
-    found, others, faults = Judge(RecordSchema.parse(schema or SCHEMA, names).root, "value", unknown).judged(values)
+    found, others, faults = Judge(RecordSchema.parse(schema or SCHEMA, names).root, "value", unknown).judged(
+        pa.array(values, pa.binary())
+    )
     return found.to_pylist(), others.to_pylist(), [fault and fault["rule"] for fault in faults.to_pylist()]
 
 

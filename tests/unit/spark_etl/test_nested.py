@@ -4,6 +4,7 @@ import json
 import random
 from datetime import UTC, datetime
 
+import pyarrow as pa
 import pytest
 from spark_etl.decode.json_rows import Judge
 from spark_etl.schema import RecordSchema
@@ -128,7 +129,9 @@ REFUSED = [
 
 def judge(values: list[bytes], unknown: str = "reject") -> tuple[list, list, list]:
     """Return the fields, unknown fields and faults of records."""
-    found, others, faults = Judge(RecordSchema.parse(SCHEMA).root, "value", unknown).judged(values)
+    found, others, faults = Judge(RecordSchema.parse(SCHEMA).root, "value", unknown).judged(
+        pa.array(values, pa.binary())
+    )
     return found.to_pylist(), others.to_pylist(), [fault and tuple(fault.values()) for fault in faults.to_pylist()]
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 from uuid import UUID
 
+import pyarrow as pa
 import pytest
 from pydantic import AnyUrl, BaseModel, ConfigDict, Field, WithJsonSchema
 from spark_etl.decode.json_rows import Judge
@@ -207,7 +208,7 @@ ORDER = Order(
 
 def test_a_model_of_pydantic():
     schema = RecordSchema.parse(Order.model_json_schema(mode="serialization"))
-    found, _, faults = Judge(schema.root, "value", "reject").judged([ORDER.model_dump_json().encode()])
+    found, _, faults = Judge(schema.root, "value", "reject").judged(pa.array([ORDER.model_dump_json().encode()]))
     assert faults.to_pylist() == [None]
     (row,) = found.to_pylist()
     assert (row["price"], row["day"], row["pair"]) == (Decimal("1.50"), date(2026, 1, 31), [1.0, 2.5])
@@ -215,9 +216,11 @@ def test_a_model_of_pydantic():
     assert (row["figure"], row["either"], row["free"]) == ('{"shape":"square","side":3}', '"x"', '{"a":[1,null]}')
     bad = ORDER.model_copy(update={"ratio": 0.35, "code": "abc", "figure": Circle(shape="circle", centre=Point(x=1))})
     spoiled = bad.model_dump_json().replace('"circle"', '"oval"').replace('"t"', '"t","t"')
-    _, _, faults = Judge(schema.root, "value", "reject").judged([spoiled.encode()])
+    _, _, faults = Judge(schema.root, "value", "reject").judged(pa.array([spoiled.encode()]))
     assert faults.to_pylist() == [{"rule": "type", "message": "wrong type: figure"}]
-    _, _, faults = Judge(schema.root, "value", "reject").judged([spoiled.replace('"oval"', '"circle"').encode()])
+    _, _, faults = Judge(schema.root, "value", "reject").judged(
+        pa.array([spoiled.replace('"oval"', '"circle"').encode()])
+    )
     message = "not allowed: ratio (multipleOf), code (pattern), tags (uniqueItems)"
     assert faults.to_pylist() == [{"rule": "value", "message": message}]
     assert RecordSchema.parse(Order.model_json_schema()).names == schema.names
@@ -230,4 +233,4 @@ def test_schemas_of_genson():
     for case in cases:
         judge = Judge(RecordSchema.parse(case["schema"], case["names"]).root, "value", "reject")
         records = [json.dumps(record).encode() for record in case["records"]]
-        assert judge.judged(records)[2].to_pylist() == [None] * len(records), case["source"]
+        assert judge.judged(pa.array(records, pa.binary()))[2].to_pylist() == [None] * len(records), case["source"]

@@ -9,10 +9,12 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark import cloudpickle
 
 from spark_etl import schema
-from spark_etl.decode import json_values, times
+from spark_etl.decode import json_columns, json_values, times
+from spark_etl.decode.json_columns import Columns
 from spark_etl.decode.json_values import DEPTH_MAX, DuplicateNameError, Faults, needs_decimals, parser, reader, rescued
 from spark_etl.schema import Field
 
@@ -32,7 +34,7 @@ Batches = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 def shipped() -> None:
     """Have the functions of these modules sent to executors by value."""
-    for module in (schema, times, json_values, sys.modules[__name__]):
+    for module in (schema, times, json_values, json_columns, sys.modules[__name__]):
         cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
 
 
@@ -58,12 +60,12 @@ def rows(value: Field | None, key: Field | None, unknown: str, names: tuple[str,
     def with_columns(batch: pa.RecordBatch, of_value: "Judge | None", of_keys: "Judge | None") -> pa.RecordBatch:
         columns: list[tuple[str, pa.Array]] = list(zip(batch.schema.names, batch.columns, strict=True))
         if of_value is not None:
-            found, others, faults = of_value.judged(batch.column("_raw_value").to_pylist())
+            found, others, faults = of_value.judged(batch.column("_raw_value"))
             columns += zip((field.column for field in of_value.field.fields), found.flatten(), strict=True)
             columns += [(of_rescued, others)] if unknown == "rescue" else []
             columns.append((of_fault, faults))
         if of_keys is not None:
-            found, _, faults = of_keys.judged(batch.column("_raw_key").to_pylist())
+            found, _, faults = of_keys.judged(batch.column("_raw_key"))
             columns += [(of_key, found), (of_key_fault, faults)]
         return pa.RecordBatch.from_arrays([array for _, array in columns], names=[name for name, _ in columns])
 
@@ -95,9 +97,23 @@ class Judge:
         self._read = reader(field, "", unknown)
         self._parsed = parser(exact=needs_decimals(field))
         self._type = arrow_type(field)
+        self._columns = Columns(field, arrow_type) if Columns.can_read(field) else None
 
-    def judged(self, texts: list[bytes | None]) -> tuple[pa.StructArray, pa.Array, pa.Array]:
+    def judged(self, texts: pa.BinaryArray) -> tuple[pa.StructArray, pa.Array, pa.Array]:
         """Return the fields (null for no text and faulty ones), the unknown fields to keep, and the faults."""
+        if self._columns is None:
+            return self._one_by_one(texts.to_pylist())
+        columns, places = self._columns.read(texts)
+        read = (columns, pa.nulls(len(places), pa.string()), pa.nulls(len(places), FAULT))
+        if len(places) == len(texts):
+            return read
+        left = pc.indices_nonzero(pc.invert(pc.is_in(pa.array(range(len(texts)), pa.uint64()), places)))
+        rest = self._one_by_one(texts.take(left).to_pylist())
+        order = pc.array_sort_indices(pa.concat_arrays([places, left]))
+        fields, kept, faults = (pa.concat_arrays(both).take(order) for both in zip(read, rest, strict=True))
+        return fields, kept, faults
+
+    def _one_by_one(self, texts: list[bytes | None]) -> tuple[pa.StructArray, pa.Array, pa.Array]:
         found: list[Any] = [None] * len(texts)
         kept: list[str | None] = [None] * len(texts)
         faults: list[tuple[str, str] | None] = [None] * len(texts)
