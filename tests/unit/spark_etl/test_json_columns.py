@@ -114,6 +114,10 @@ def test_each_fault_of_a_nested_value():
     ]
     odd += [{"times": ["noon"]}, {"times": []}, {"a": -1}, {"kind": "z"}, {"kind": None}, {"id": "x"}, {"day": None}]
     texts: list[bytes | None] = [json.dumps(FULL).encode()] * 30
+    without = {name: value for name, value in FULL.items() if name != "a"}
+    absent = [without, {**without, "kind": "a"}, {**without, "of": {"n": 0.1, "at": '"a":'}}, {**without, 'x"a': 1}]
+    for each in absent:
+        check_alike([*texts, json.dumps(each).encode()], PARTS)
     for each in odd:
         check_alike([*texts, json.dumps({**FULL, **each}).encode()], PARTS)
 
@@ -140,6 +144,8 @@ def test_good_records_are_not_read_one_by_one():
         texts = [json.dumps(whole).encode()] * 5_000
         assert places(judge, texts) == list(range(5_000))
         texts[1_000], texts[2_000] = b"x", b"{}"  # the second one lacks required fields, in one row
+        assert places(judge, texts) == [place for place in range(5_000) if place not in (1_000, 2_000)]
+        texts[4_000] = json.dumps({**whole, "a": None}).encode() if "a" in whole else texts[0]  # required, may be null
         assert places(judge, texts) == [place for place in range(5_000) if place not in (1_000, 2_000)]
         texts[3_000] = b"{ }}"  # Arrow gives up
         assert len(places(judge, texts)) >= 4_997 - 2 * 16

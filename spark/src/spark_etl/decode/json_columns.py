@@ -12,7 +12,9 @@ A part of what runs on executors, which may have no more than Python and pyarrow
 parts.
 """
 
+import json
 import re
+from collections import Counter
 from collections.abc import Callable
 from functools import reduce
 from typing import Any
@@ -45,6 +47,15 @@ class Columns:
         self._root = root
         self._of = of
         self._rest = 0  # batches that are not tried
+        #: The names of required fields that may be null, no other field has, and JSON writes as they are.
+        names = Counter(_names(root))
+        self._names = {
+            field.name
+            for field in root.fields
+            if field.nullable
+            and names[field.name] == 1
+            and json.dumps(field.name, ensure_ascii=False)[1:-1] == field.name
+        }
         schema = pa.schema([(field.name, _read_as(field)) for field in root.fields])
         self._form = arrow_json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="error")
 
@@ -96,34 +107,44 @@ class Columns:
         if b"\\u" in joined and _SURROGATE.search(joined):
             table.validate(full=True)  # of half a pair, some versions of Arrow make a text that is not UTF-8
         columns = [column.combine_chunks() for column in table.columns]
-        absent: list[pa.BooleanArray] = []
-        made = self._fields(self._root, columns, None, absent)
+        fields = list(zip(self._root.fields, columns, strict=True))
+        absent = [
+            self._absent(field, column, texts) for field, column in fields if field.required and column.null_count
+        ]
+        absent = [missing for missing in absent if pc.any(missing).as_py()]
+        made = [self._column(field, column, absent) for field, column in fields]
         sure = pc.invert(reduce(pc.or_, absent)) if absent else None
         return pa.StructArray.from_arrays(made, fields=list(self._of(self._root))), sure
 
-    def _fields(
-        self, field: Field, columns: list[pa.Array], there: pa.BooleanArray | None, absent: list[pa.BooleanArray] | None
-    ) -> list[pa.Array]:
-        """Return the columns of an object's fields.
+    def _absent(self, field: Field, column: pa.Array, texts: pa.BinaryArray) -> pa.BooleanArray:
+        """Return which records lack a required field, or may lack it: Arrow reads null for none.
 
-        `there` says which objects are not null (None: all). The masks of those that lack a required field, or have a
-        null there, are added to `absent`. It is None within arrays, whose items are no rows.
+        A name that a colon follows is in no text: a quotation mark has a backslash there.
         """
-        for inner, column in zip(field.fields, columns, strict=True):
-            if inner.required and column.null_count:
-                missing = column.is_null() if there is None else pc.and_(column.is_null(), there)
+        if field.name not in self._names:
+            return column.is_null()
+        return pc.and_not(column.is_null(), pc.match_substring(texts, f'"{field.name}":'))  # mutant: name-seen
+
+    def _fields(self, field: Field, column: pa.Array, absent: list[pa.BooleanArray] | None) -> list[pa.Array]:
+        """Return the columns of the fields of an object's column.
+
+        The masks of objects that lack a required field, or have a null there, are added to `absent`. It is None within
+        arrays, whose items are no rows.
+        """
+        columns = [column.field(number) for number in range(len(field.fields))]
+        for inner, each in zip(field.fields, columns, strict=True):
+            if inner.required and each.null_count:
+                missing = pc.and_(each.is_null(), column.is_valid())
                 if absent is not None:
                     absent.append(missing)
                 elif pc.any(missing).as_py():
                     raise DoubtError
-        return [self._column(inner, column, absent) for inner, column in zip(field.fields, columns, strict=True)]
+        return [self._column(inner, each, absent) for inner, each in zip(field.fields, columns, strict=True)]
 
     def _column(self, field: Field, column: pa.Array, absent: list[pa.BooleanArray] | None) -> pa.Array:
         """Return a field's column as it is written. DoubtError: a value has a fault, or may have lost its form."""
         if field.kind == "object":
-            parts = [column.field(number) for number in range(len(field.fields))]
-            there = column.is_valid() if column.null_count else None
-            made = self._fields(field, parts, there, absent)
+            made = self._fields(field, column, absent)
             return pa.StructArray.from_arrays(made, fields=list(self._of(field)), mask=column.is_null())
         if field.items is not None:
             if column.values.null_count and not field.items.nullable:
@@ -149,6 +170,12 @@ def _can_read(field: Field) -> bool:
     if field.kind == "array" and field.items is not None:
         return not field.limits and _can_read(field.items)
     return field.kind not in ("map", "json", "decimal")
+
+
+def _names(field: Field) -> list[str]:
+    """Return the names of all fields below one."""
+    inner = (*field.fields, *([field.items] if field.items is not None else []))
+    return [*(each.name for each in field.fields), *(name for each in inner for name in _names(each))]
 
 
 def _read_as(field: Field) -> Any:
