@@ -16,6 +16,7 @@ from functools import partial
 from service_chassis import logs, loop_lag, metrics
 from service_chassis.address import Address, Listener, parse_listeners
 from service_chassis.health import Health
+from service_chassis.socket_room import SocketRoom
 
 from gateway_svc.clients.acceptor import Acceptor
 from gateway_svc.clients.connection import Connection
@@ -27,7 +28,6 @@ from gateway_svc.clients.pipeline import Pipeline
 from gateway_svc.clients.relief import Relief
 from gateway_svc.clients.resources import Resources
 from gateway_svc.clients.slices import SliceFiles
-from gateway_svc.clients.socket_room import SocketRoom
 from gateway_svc.deleted_series import DeletedSeries
 from gateway_svc.fetching.answer_layout import AnswerLayouts
 from gateway_svc.fetching.conversions import Conversions

@@ -19,10 +19,10 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from service_chassis import logs
+from service_chassis.socket_room import Sent, SocketRoom
 
 from gateway_svc.clients.pipeline import release
 from gateway_svc.clients.slices import FileRange, Part
-from gateway_svc.clients.socket_room import Sent, SocketRoom
 from gateway_svc.memory_budget import MemoryBudget
 
 sendfile, write = os.sendfile, os.write

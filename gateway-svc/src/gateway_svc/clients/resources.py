@@ -6,9 +6,10 @@ import asyncio
 from dataclasses import dataclass
 from typing import Protocol
 
+from service_chassis.socket_room import SocketRoom
+
 from gateway_svc.clients.idle_polling import IdlePolling
 from gateway_svc.clients.pipeline import Kind
-from gateway_svc.clients.socket_room import SocketRoom
 from gateway_svc.memory_budget import MemoryBudget
 from gateway_svc.refusals import Refusals
 from gateway_svc.request_memory import RequestMemory

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
+from service_chassis.socket_room import SocketRoom
+
 from gateway_svc.clients.idle_polling import IdlePolling
 from gateway_svc.clients.slices import SliceFiles
-from gateway_svc.clients.socket_room import SocketRoom
 from gateway_svc.fetching.answer_layout import AnswerLayouts
 from gateway_svc.fetching.conversions import Conversions
 from gateway_svc.fetching.sessions import FetchSessions

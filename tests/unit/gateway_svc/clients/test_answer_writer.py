@@ -14,8 +14,8 @@ from typing import cast
 import pytest
 from gateway_svc.clients.answer_writer import SENDFILE_BYTES_MAX, AnswerWriter
 from gateway_svc.clients.slices import FileRange, OpenFile
-from gateway_svc.clients.socket_room import SocketRoom
 from gateway_svc.memory_budget import MemoryBudget
+from service_chassis.socket_room import SocketRoom
 
 pytestmark = pytest.mark.event_loops("asyncio", "uvloop")
 

@@ -19,7 +19,6 @@ from gateway_svc.clients.pipeline import Kind, Pending, Pipeline
 from gateway_svc.clients.read_control import Pause
 from gateway_svc.clients.relief import Relief
 from gateway_svc.clients.resources import Resources
-from gateway_svc.clients.socket_room import SocketRoom
 from gateway_svc.fetching.shown_answers import ShownAnswers
 from gateway_svc.memory_budget import MemoryBudget
 from gateway_svc.metrics import GatewayMetrics
@@ -27,6 +26,7 @@ from gateway_svc.refusals import Refusals
 from gateway_svc.request_memory import RequestMemory
 from gateway_svc.settings import GatewaySettings
 from gateway_svc.storage.append_window import NARROW_BYTES, AppendWindow
+from service_chassis.socket_room import SocketRoom
 
 pytestmark = pytest.mark.event_loops("asyncio", "uvloop")
 

@@ -1,8 +1,8 @@
-"""One epoll object that reports when the sockets of waiting connections have room again.
+"""One epoll object that reports when the sockets of waiting connections have room again, or bytes to read.
 
 An event loop does not share its transports' descriptors, and watching a second descriptor of the same socket costs four
 system calls an answer. So the loop watches this epoll object, and the epoll object watches the sockets, edge-triggered.
-A socket is registered from its first wait until it is closed.
+A socket is registered from its first wait until it is closed. Below, room stands for what the object watches for.
 
     one waiter         is called for any report; if its socket has no room, its write finds that
     several waiters    each is called for the reports of its socket
@@ -20,7 +20,9 @@ import select
 from enum import Enum
 from typing import Final, Protocol
 
-_ROOM: Final = select.EPOLLOUT | select.EPOLLET
+#: The events that a SocketRoom watches for: room to send, or bytes to read.
+TO_SEND: Final = select.EPOLLOUT
+TO_READ: Final = select.EPOLLIN | select.EPOLLRDHUP
 #: Most reports that are read in one turn.
 _REPORTS_MAX: Final = 256
 
@@ -52,12 +54,13 @@ class Waiter(Protocol):
 
 
 class SocketRoom:
-    """The waiters of one event loop; the gateway owns it."""
+    """The waiters of one event loop, all for the same events. A server, a client or a gateway owns it."""
 
-    __slots__ = ("_epoll", "_known", "_loop", "_waiting")
+    __slots__ = ("_epoll", "_events", "_known", "_loop", "_waiting")
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, events: int = TO_SEND) -> None:
         self._loop = loop
+        self._events = events | select.EPOLLET
         #: The epoll object; None before the first wait.
         self._epoll: select.epoll | None = None
         #: Registered descriptors.
@@ -71,9 +74,9 @@ class SocketRoom:
             self._loop.add_reader(self._epoll.fileno(), self._reported)
         self._waiting[descriptor] = waiter
         if descriptor in self._known:
-            self._epoll.modify(descriptor, _ROOM)
+            self._epoll.modify(descriptor, self._events)
         else:
-            self._epoll.register(descriptor, _ROOM)
+            self._epoll.register(descriptor, self._events)
             self._known.add(descriptor)
 
     def forget(self, descriptor: int) -> None:
@@ -119,7 +122,7 @@ class SocketRoom:
                 if found.has_room() is _ALL:
                     waiting.pop(descriptor, None)
                 else:
-                    epoll.modify(descriptor, _ROOM)
+                    epoll.modify(descriptor, self._events)
             except Exception as error:
                 waiting.pop(descriptor, None)
                 found.fail(error)

@@ -7,7 +7,7 @@ import socket
 from collections.abc import Iterator
 
 import pytest
-from gateway_svc.clients.socket_room import Sent, SocketRoom
+from service_chassis.socket_room import Sent, SocketRoom
 
 pytestmark = pytest.mark.event_loops("asyncio", "uvloop")
 
