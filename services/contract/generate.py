@@ -81,7 +81,7 @@ METHOD = """        self.{method}: Unary[{request}, {answer}] = channel.unary(
 
 
 def stubs(sources: list[Path], folder: Path) -> str:
-    """Return the module of stubs. It has all services; streams are opened by their paths."""
+    """Return the module of stubs. It has all services; methods with streams are called by their paths."""
     from google.protobuf import descriptor_pb2
 
     files = descriptor_pb2.FileDescriptorSet()
@@ -98,7 +98,7 @@ def stubs(sources: list[Path], folder: Path) -> str:
             modules.append(module)
             classes.append(CLASS.format(name=service.name))
             for method in service.method:
-                if not method.client_streaming:
+                if not method.client_streaming and not method.server_streaming:
                     request, answer = (
                         f"{module}.{each.rpartition('.')[2]}" for each in (method.input_type, method.output_type)
                     )

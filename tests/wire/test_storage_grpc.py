@@ -22,6 +22,7 @@ from broker_contract.data import (
     TopicIdPartition,
 )
 from gateway_svc.app import Gateway, MakeAdmission
+from gateway_svc.clients.entrance import lanes_max
 from gateway_svc.metrics import GatewayMetrics
 from gateway_svc.requests.admission import Admission
 from gateway_svc.settings import GatewaySettings
@@ -97,12 +98,15 @@ async def gateway_of(
     **settings: object,
 ) -> AsyncIterator[Running]:
     counts = GatewayMetrics()
-    connection = GrpcStorage.connect(storage.address, name, counts, answer_age_max_s=answer_age_max_s)
+    chosen = GatewaySettings(
+        **{"gateway_name": name, "listeners": "EXTERNAL://localhost:0", "stop_deadline_s": 1, **settings}
+    )
+    record_lanes = lanes_max(chosen.gateway_record_lanes, sees_files=bool(chosen.gateway_data_dir))
+    connection = GrpcStorage.connect(
+        storage.address, name, counts, record_lanes=record_lanes, answer_age_max_s=answer_age_max_s
+    )
     gateway = None
     try:
-        chosen = GatewaySettings(
-            **{"gateway_name": name, "listeners": "EXTERNAL://localhost:0", "stop_deadline_s": 1, **settings}
-        )
         gateway = await Gateway.start(chosen, connection.storage, counts, admission=admission)
         await until(lambda: connection.fault() is None)
         assert storage.core is not None

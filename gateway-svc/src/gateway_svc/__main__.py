@@ -16,6 +16,7 @@ from service_chassis.memory import keep_freed_memory
 from service_chassis.rpc_metrics import TransportMetrics
 
 from gateway_svc.app import Gateway
+from gateway_svc.clients.entrance import lanes_max
 from gateway_svc.metrics import GatewayMetrics
 from gateway_svc.settings import GatewaySettings
 from gateway_svc.storage.grpc import GrpcStorage
@@ -43,7 +44,12 @@ async def _serve(settings: GatewaySettings, stop: asyncio.Event) -> None:
     counts = GatewayMetrics()
     health, registry = Health(), metrics.Registry("gateway-svc")
     async with contextlib.AsyncExitStack() as undo:
-        connection = GrpcStorage.connect(settings.storage_address, settings.name, counts)
+        connection = GrpcStorage.connect(
+            settings.storage_address,
+            settings.name,
+            counts,
+            record_lanes=lanes_max(settings.gateway_record_lanes, sees_files=bool(settings.gateway_data_dir)),
+        )
         undo.push_async_callback(connection.close)
         health.checks["storage"] = connection.fault
         registry.register(TransportMetrics(connection.counts))

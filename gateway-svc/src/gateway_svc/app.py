@@ -255,6 +255,7 @@ class Gateway:
                 lambda: services.topic_templates.used,
             ),
             ("millrace_fetch_sessions", "Fetch sessions.", lambda: len(services.sessions)),
+            ("millrace_record_lanes", "Connections to storage for records.", lambda: len(services.storage.lanes or ())),
             (
                 "millrace_fetch_session_partitions",
                 "Partitions of all fetch sessions.",

@@ -120,6 +120,8 @@ class GatewayMetrics:
         self.storage_calls: defaultdict[str, Buckets] = defaultdict(Buckets)
         #: Frames of records on the stream to storage, by direction.
         self.storage_frames: Counter[str] = Counter(sent=0, received=0)
+        #: Reads of slices for which storage was to send the bytes over a lane, by outcome.
+        self.lane_reads: Counter[str] = Counter(sent=0, small=0, busy=0, gone=0, failed=0)
         #: Fetch requests answered from read-ahead.
         self.fetches_read_ahead = 0
         self.connections = 0
@@ -182,6 +184,12 @@ class GatewayMetrics:
         yield calls
         yield _counter(
             "millrace_storage_frames", "Frames of records to and from storage.", "direction", self.storage_frames
+        )
+        yield _counter(
+            "millrace_lane_reads",
+            "Fetches of a gateway that cannot read the volume: over a lane, or by value for another reason.",
+            "outcome",
+            self.lane_reads,
         )
         yield CounterMetricFamily(
             "millrace_fetches_read_ahead", "Fetch requests answered from read-ahead.", self.fetches_read_ahead

@@ -47,7 +47,14 @@ class GatewaySettings(ServiceSettings):
     gateway_data_dir: str = setting(
         "",
         description="Storage's data folder, if the gateway can read it: it then sends records from the files. "
-        "Empty: records travel over gRPC.",
+        "Empty: records travel over gRPC, the larger ones over lanes.",
+    )
+    gateway_record_lanes: int = setting(
+        32,
+        ge=0,
+        le=256,
+        description="Lanes: connections to storage over which large fetches of a gateway without data folder go to "
+        "clients, one at a time over each. Fewer if open files are limited. 0: all records pass its memory.",
     )
     gateway_http: str = setting(
         "127.0.0.1:9102",

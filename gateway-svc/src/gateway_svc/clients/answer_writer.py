@@ -1,8 +1,14 @@
 """Writes one connection's answers to its socket, never holding more of them in the transport than one write.
 
-Small parts are joined into one write, large ones are written `WRITE_BYTES` at a time, and ranges of files are sent by
-sendfile. While the client does not read, parts wait in the queue by reference. So a slow client costs the memory of one
-answer, and none for files.
+Small parts are joined into one write, and large ones are written `WRITE_BYTES` at a time. Ranges of files are sent by
+sendfile, those of lanes by splice. While the client does not read, parts wait in the queue by reference. So a slow
+client costs the memory of one answer, and none for files.
+
+**Whoever is told to wait is woken.** A queue that is not empty waits for one thing at a time. `_pump` goes on after it:
+
+    the transport's bytes have to leave     from `pause` to `resume`
+    the socket has no room                  `has_room`, from SocketRoom
+    storage has to send records             `has_records`, from the lane
 
 The kernel decides how much a socket accepts (no SO_SNDBUF): it adapts to the speed of the client. Connections within
 this machine are not paced. A congestion control that paces (BBR) would start a timer and wake the client for every
@@ -22,7 +28,7 @@ from service_chassis import logs
 from service_chassis.socket_room import Sent, SocketRoom
 
 from gateway_svc.clients.pipeline import release
-from gateway_svc.clients.slices import FileRange, Part
+from gateway_svc.clients.slices import MOVED, FileRange, LaneRange, Part
 from gateway_svc.memory_budget import MemoryBudget
 
 sendfile, write = os.sendfile, os.write
@@ -61,6 +67,7 @@ class AnswerWriter:
         "_room",
         "_sendfile_works",
         "_transport",
+        "_waits_for_records",
         "_waits_for_room",
         "moves",
     )
@@ -91,9 +98,9 @@ class AnswerWriter:
         self._counted = self._buffered = 0
         self._paused = False
         self._sendfile_works = True
-        #: The range that is being sent and waits for room.
-        self._range: FileRange | None = None
-        self._waits_for_room = False
+        #: The range that is being sent and waits for room, or for records of storage.
+        self._range: FileRange | LaneRange | None = None
+        self._waits_for_room = self._waits_for_records = False
         #: Counts the answers that were sent, and the times at which the client has read a part of one.
         self.moves = 0
 
@@ -111,13 +118,13 @@ class AnswerWriter:
         self.moves += 1
         if not self._queue and not self._paused:
             part = parts[0]
-            if type(part) is not FileRange and len(part) < _LARGE_BYTES:
+            if type(part) not in MOVED and len(part) < _LARGE_BYTES:
                 if len(parts) == 1:
                     self._transport.write(part)  # type: ignore[arg-type]
                     return
-                if type(parts[1]) is FileRange and self._send_head(part):  # type: ignore[arg-type]
+                if type(parts[1]) in MOVED and self._send_head(part):  # type: ignore[arg-type]
                     parts = parts[1:]
-        size = sum([len(part) for part in parts if type(part) is not FileRange])
+        size = sum([len(part) for part in parts if type(part) not in MOVED])
         if size:
             self._budget.take(size)
             self._counted += size
@@ -165,14 +172,18 @@ class AnswerWriter:
 
     def _pump(self) -> None:
         queue = self._queue
-        while queue and not self._paused and not self._waits_for_room and not self._transport.is_closing():
+        while queue and not self._paused and not self._waits and not self._transport.is_closing():
             part = queue[0]
-            if type(part) is FileRange:
+            if isinstance(part, (FileRange, LaneRange)):
                 self._send_range(part)
             elif len(part) >= _LARGE_BYTES:
                 self._write_large(part)
             else:
                 self._write_small()
+
+    @property
+    def _waits(self) -> bool:
+        return self._waits_for_room or self._waits_for_records
 
     def _write_small(self) -> None:
         batch: list[bytes | memoryview] = []
@@ -180,7 +191,7 @@ class AnswerWriter:
         queue = self._queue
         while queue and size < WRITE_BYTES:
             part = queue[0]
-            if type(part) is FileRange or len(part) >= _LARGE_BYTES:
+            if type(part) in MOVED or len(part) >= _LARGE_BYTES:
                 break
             batch.append(part)  # type: ignore[arg-type]
             size += len(part)
@@ -201,22 +212,55 @@ class AnswerWriter:
             self._counted -= size
             self._budget.give(size)
 
-    def _send_range(self, part: FileRange) -> None:
-        """Send as much as the socket accepts at once; the rest follows when the socket has room again."""
-        if not self._sendfile_works:
+    def _send_range(self, part: FileRange | LaneRange) -> None:
+        """Send as much as there is and the socket accepts; the rest follows when one of both has changed."""
+        if not self._sendfile_works and type(part) is FileRange:
             self._write_range_bytes(part)
             return
         if self._transport.get_write_buffer_size():
             # The transport still has bytes from before: it calls `pause` now, and `resume` when it has sent them.
             self._transport.set_write_buffer_limits(high=0)
             return
-        self._sendfile(part)
-        if part is self._range and not self._waits_for_room:
+        self._send_some(part)
+        if part is self._range and not self._waits:
             self._waits_for_room = True
             self._room.wait(self._descriptor, self)
 
-    def _sendfile(self, part: FileRange) -> Sent:
+    def _send_some(self, part: FileRange | LaneRange) -> Sent:
         """Try once to send the rest of a range."""
+        return self._sendfile(part) if isinstance(part, FileRange) else self._splice(part)
+
+    def _splice(self, part: LaneRange) -> Sent:
+        """Move what storage has sent to the socket. If more has to come first, `has_records` is called then."""
+        left = part.length - self._offset
+        try:
+            moved = part.answer.move(self._descriptor, min(left, SENDFILE_BYTES_MAX))
+        except OSError as error:
+            self._range = None
+            self._failed(f"records were cut off: {error}")
+            return _ALL
+        if moved:
+            self.moves += 1
+        if moved == left:
+            self._range = None
+            self._range_sent(part)
+            return _ALL
+        self._range = part
+        self._offset += moved
+        if part.answer.is_dry:
+            self._waits_for_room, self._waits_for_records = False, True
+            part.answer.wait(self)
+            return _ALL
+        return _SOME if moved else _NOTHING
+
+    def has_records(self) -> None:
+        """Go on with the range of a lane (`storage.protocols.RecordReader`)."""
+        self._waits_for_records = False
+        self._pump()
+        if not self.busy and not self._transport.is_closing():
+            self._drained()
+
+    def _sendfile(self, part: FileRange) -> Sent:
         offset = self._offset
         left = part.length - offset
         position = part.position + offset
@@ -249,12 +293,12 @@ class AnswerWriter:
         part = self._range
         self.moves += 1
         if part is not None and not self._transport.is_closing():
-            sent = self._sendfile(part)
-            if sent is not _ALL:
+            sent = self._send_some(part)
+            if sent is not _ALL or self._waits_for_records:
                 return sent
         self._waits_for_room = False
         self._pump()
-        if not self._waits_for_room and not self.busy:
+        if not self.busy:
             self._drained()
         return _SOME if self._waits_for_room else _ALL
 
@@ -263,7 +307,7 @@ class AnswerWriter:
         _log.error("answer not sent", reason=repr(error))
         self._failed("the answer could not be sent")
 
-    def _range_sent(self, part: FileRange) -> None:
+    def _range_sent(self, part: FileRange | LaneRange) -> None:
         self._queue.popleft()
         self._offset = 0
         part.release()
@@ -291,6 +335,7 @@ class AnswerWriter:
         release(self._queue)
         self._queue.clear()
         self._range = None
+        self._waits_for_records = False
         self._room.forget(self._descriptor)
 
 

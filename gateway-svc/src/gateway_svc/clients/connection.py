@@ -34,7 +34,7 @@ from gateway_svc.clients.frame_reader import PROGRESS_BYTES_S, FrameReader
 from gateway_svc.clients.pipeline import Kind, Pending, Pipeline, release
 from gateway_svc.clients.read_control import Pause, ReadControl
 from gateway_svc.clients.resources import Requests, Resources
-from gateway_svc.clients.slices import FileRange, Part
+from gateway_svc.clients.slices import MOVED, Part
 from gateway_svc.errors import RequestRefused
 from gateway_svc.request_memory import Share
 
@@ -432,7 +432,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._reading.closed:
             return 0
         waiting = sum(
-            len(part) for pending in self._pipeline.order for part in pending.parts or () if type(part) is not FileRange
+            len(part) for pending in self._pipeline.order for part in pending.parts or () if type(part) not in MOVED
         )
         return self._writer.memory_held + waiting
 

@@ -19,6 +19,8 @@ from gateway_svc.refusals import Refusals
 
 #: Descriptors that are kept for other things than connections: files, pipes, streams to storage.
 _OTHER_DESCRIPTORS: Final = 64
+#: Descriptors of a lane: its socket, and both ends of its pipe.
+_LANE_DESCRIPTORS: Final = 3
 #: The fewest connections, however few descriptors there are.
 _CONNECTIONS_MIN: Final = 16
 #: Bits of an IPv6 address that name its network: one client may have all addresses of it.
@@ -54,6 +56,11 @@ def connections_max(wanted: int, *, with_storage: bool) -> int:
         return wanted
     segments = 3 * (soft // 8) if with_storage else 0
     return min(wanted, max(_CONNECTIONS_MIN, soft - segments - open_files_max() - _OTHER_DESCRIPTORS))
+
+
+def lanes_max(wanted: int, *, sees_files: bool) -> int:
+    """Return how many lanes this process has descriptors for, at most `wanted`: those that segment files would take."""
+    return 0 if sees_files else min(wanted, open_files_max() // _LANE_DESCRIPTORS)
 
 
 class Entry:

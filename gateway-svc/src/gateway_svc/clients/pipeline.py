@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
 
-from gateway_svc.clients.slices import FileRange, Part
+from gateway_svc.clients.slices import FileRange, LaneRange, Part
 
 #: Requests of one connection in service at once; librdkafka keeps 1,000,000 at most, Java 5, Kafka itself serves 1.
 IN_FLIGHT_MAX = 1024
@@ -170,7 +170,7 @@ class Pipeline:
 
 
 def release(parts: Iterable[Part]) -> None:
-    """Release the files of an answer that is not sent."""
+    """Release the files and lanes of an answer that is not sent."""
     for part in parts:
-        if type(part) is FileRange:
+        if isinstance(part, (FileRange, LaneRange)):
             part.release()

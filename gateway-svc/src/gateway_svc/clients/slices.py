@@ -1,4 +1,4 @@
-"""Records sent from storage's files: open segment files, and their byte ranges that go into an answer.
+"""Records that the system moves into an answer: ranges of storage's files, or bytes that storage sends over a lane.
 
 A slice names (path, inode, position, length). The file is opened below the data folder only, never through a link,
 and kept open for the next fetch. A file whose inode is not the slice's is another file under an old name and is not
@@ -11,10 +11,12 @@ import os
 import resource
 from collections import OrderedDict
 from collections.abc import Sequence
+from typing import Final, Protocol
 
 from broker_contract.data import Slice
 
 from gateway_svc.errors import SliceGone
+from gateway_svc.storage.protocols import LaneAnswer
 
 #: Most segment files kept open, unless an eighth of the limit of open files is less.
 OPEN_FILES_MAX = 512
@@ -78,8 +80,55 @@ class FileRange:
         self.file.release()
 
 
+class LaneRange:
+    """The next `length` bytes of a lane's answer, to be sent to a client; `release` it when sent or dropped."""
+
+    __slots__ = ("answer", "length")
+
+    def __init__(self, answer: LaneAnswer, length: int) -> None:
+        self.answer = answer
+        self.length = length
+        answer.users += 1
+
+    def __len__(self) -> int:
+        return self.length
+
+    def release(self) -> None:
+        self.answer.users -= 1
+        if not self.answer.users:
+            self.answer.release()
+
+
 #: A piece of an answer.
-Part = bytes | memoryview | FileRange
+Part = bytes | memoryview | FileRange | LaneRange
+
+
+#: The kinds whose bytes the system moves: they take no memory here.
+MOVED: Final = frozenset((FileRange, LaneRange))
+
+
+class SliceSource(Protocol):
+    """A source of the bytes of slices."""
+
+    def parts(self, slices: Sequence[Slice], now: float) -> list[Part]:
+        """Return the slices' bytes, in order. `now`: the event loop's time.
+
+        Raises:
+            SliceGone: one of them cannot be read; nothing is held then.
+        """
+        ...
+
+
+class LaneSlices:
+    """The slices that a lane's answer was asked for. All of them are to be taken, in order."""
+
+    __slots__ = ("_answer",)
+
+    def __init__(self, answer: LaneAnswer) -> None:
+        self._answer = answer
+
+    def parts(self, slices: Sequence[Slice], now: float) -> list[Part]:  # noqa: ARG002
+        return [LaneRange(self._answer, piece.length) for piece in slices]
 
 
 class RecordParts:
@@ -143,7 +192,7 @@ class SliceFiles:
                 parts.append(data)
         except (OSError, SliceGone) as error:
             for part in parts:
-                if isinstance(part, FileRange):
+                if type(part) is FileRange:
                     part.release()
             raise self._gone(error, now) from error
         return parts

@@ -15,7 +15,7 @@ from broker_contract.data import ReadResult
 from protocol_lib.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from protocol_lib.template import RecordsAnswerTemplate
 
-from gateway_svc.clients.slices import FileRange, Part
+from gateway_svc.clients.slices import MOVED, Part
 from gateway_svc.fetching.sessions import FetchedPartition
 
 #: Layouts that are kept; beyond this all are made again when they are next used.
@@ -46,7 +46,7 @@ def answer_parts(
         correlation_id, size, throttle_ms, result.high_watermark, result.last_stable_offset, result.log_start_offset
     )
     after = layout.after
-    if size < _JOINED_MAX_BYTES and FileRange not in map(type, records):
+    if size < _JOINED_MAX_BYTES and MOVED.isdisjoint(map(type, records)):
         return [b"".join([head, *cast(list[bytes], records), after])]
     return [head, *records, after] if after else [head, *records]
 

@@ -1,8 +1,9 @@
 """Fetch: read record batches from partitions, waiting in storage until there are enough or the time is over.
 
 Where this gateway sees storage's segment files, storage answers with slices of them. Large slices go from the file to
-the socket, small ones are read here. Other records, and slices whose file was deleted since, are read by value once
-there is room for them (value_reads.py). A read ends when its client disconnects. Fetch sessions are served
+the socket, small ones are read here. Where it does not, storage sends the bytes of large slices over a lane
+(storage/lanes.py). Other records, and slices whose file was deleted since, are read by value once there is room for
+them (value_reads.py). A read ends when its client disconnects. Fetch sessions are served
 (sessions.py). Version 13 names topics by id.
 
 Deliberately ignored: the rack (every gateway reads the same files), replica ids and states (no follower fetches from
@@ -37,8 +38,8 @@ from protocol_lib.messages.fetch import (
 )
 from protocol_lib.template import RecordsAnswerTemplate
 
-from gateway_svc.clients.pipeline import Kind
-from gateway_svc.clients.slices import FileRange, Part, RecordParts
+from gateway_svc.clients.pipeline import Kind, release
+from gateway_svc.clients.slices import LaneSlices, Part, RecordParts, SliceSource
 from gateway_svc.errors import SliceGone
 from gateway_svc.fetching.answer_layout import answer_parts
 from gateway_svc.fetching.message_sets import MessageSetRead
@@ -50,6 +51,7 @@ from gateway_svc.requests.handler import STEP_ELEMENTS_MAX, Handler, WhenClientL
 from gateway_svc.requests.resources import Operation, Resource, topics
 from gateway_svc.requests.services import Services
 from gateway_svc.requests.turns import in_steps
+from gateway_svc.storage.protocols import LaneAnswer
 
 _FORMAT_1_VERSION = 2
 _RECORD_BATCH_VERSION = 4
@@ -157,7 +159,8 @@ def _read_request(
     by_reference = call.version >= _RECORD_BATCH_VERSION and services.files is not None and services.files.usable(now)
     max_bytes = min(max(request.max_bytes, 0), services.settings.fetch_max_bytes)
     max_wait_ms = max(request.max_wait_ms, 0)
-    if not by_reference:
+    lanes = services.storage.lanes
+    if not by_reference and (lanes is None or not lanes.is_usable):
         max_bytes = min(max_bytes, bytes_allowed(services.answers))
     return ReadRequest(
         call.correlation_id,
@@ -183,10 +186,39 @@ def _wanted(partition: FetchedPartition) -> ReadPartition:
 
 
 def _answer(call: Call, services: Services, fetch: Fetch, read: ReadRequest, results: Sequence[ReadResult]) -> None:
-    """Answer with the results; if a slice is gone, read its partition again, by value, first."""
-    if len(results) == 1 and _answer_records(call, services, fetch, read, results[0]):
+    """Answer with the results, for which storage may have to send the bytes of slices first."""
+    lanes = services.storage.lanes
+    if services.files is not None or lanes is None or not any(result.slices for result in results):
+        _answer_with(call, services, fetch, read, results, services.files)
         return
-    steps = _answer_in_steps(call, services, fetch, read, results)
+    answered = False
+
+    def done(answer: LaneAnswer | None) -> None:
+        nonlocal answered
+        answered = True
+        call.abandon = None
+        try:
+            _answer_with(call, services, fetch, read, results, None if answer is None else LaneSlices(answer))
+        except Exception as error:
+            call.failed(error)
+
+    give_up = lanes.read([piece for result in results for piece in result.slices], done)
+    if not answered:
+        call.abandon = give_up
+
+
+def _answer_with(
+    call: Call,
+    services: Services,
+    fetch: Fetch,
+    read: ReadRequest,
+    results: Sequence[ReadResult],
+    source: SliceSource | None,
+) -> None:
+    """Answer with the results; if a slice cannot be had, read its partition again, by value, first."""
+    if len(results) == 1 and _answer_records(call, services, fetch, read, results[0], source):
+        return
+    steps = _answer_in_steps(call, services, fetch, read, results, source)
     if len(results) <= _PIECE:
         for _ in steps:
             pass
@@ -195,13 +227,18 @@ def _answer(call: Call, services: Services, fetch: Fetch, read: ReadRequest, res
 
 
 def _answer_in_steps(
-    call: Call, services: Services, fetch: Fetch, read: ReadRequest, results: Sequence[ReadResult]
+    call: Call,
+    services: Services,
+    fetch: Fetch,
+    read: ReadRequest,
+    results: Sequence[ReadResult],
+    source: SliceSource | None,
 ) -> Iterator[None]:
     changed: list[tuple[FetchedPartition, PartitionData]] = []
     gone: list[int] = []
     for index, (partition, result) in enumerate(zip(fetch.partitions, results, strict=True), 1):
         try:
-            changed.append((partition, _data(call, services, partition, result)))
+            changed.append((partition, _data(call, services, partition, result, source)))
         except SliceGone:
             gone.append(index - 1)
         if not index % _PIECE:
@@ -241,16 +278,18 @@ def _send(
         _count(services, partition, data)
 
 
-def _answer_records(call: Call, services: Services, fetch: Fetch, read: ReadRequest, result: ReadResult) -> bool:
+def _answer_records(
+    call: Call, services: Services, fetch: Fetch, read: ReadRequest, result: ReadResult, source: SliceSource | None
+) -> bool:
     """Answer with one partition's records, if the answer holds only those; return whether it did."""
     if result.error_code or result.aborted or call.version < _RECORD_BATCH_VERSION:
         return False
     records: list[Part]
     if result.slices:
-        if services.files is None:
+        if source is None:
             return False
         try:
-            records = services.files.parts(result.slices, services.loop.time())
+            records = source.parts(result.slices, services.loop.time())
         except SliceGone:
             return False
     elif result.records:
@@ -287,12 +326,14 @@ def _send_records(
     return size
 
 
-def _data(call: Call, services: Services, partition: FetchedPartition, result: ReadResult) -> PartitionData:
+def _data(
+    call: Call, services: Services, partition: FetchedPartition, result: ReadResult, source: SliceSource | None
+) -> PartitionData:
     records: bytes | memoryview | RecordParts = result.records
     if result.slices:
-        if services.files is None:
-            raise SliceGone("storage answered with slices to a gateway that sees no files")
-        records = RecordParts(services.files.parts(result.slices, services.loop.time()))
+        if source is None:
+            raise SliceGone("storage answered with slices that no lane brings")
+        records = RecordParts(source.parts(result.slices, services.loop.time()))
     error = result.error_code
     if error == ErrorCode.KAFKA_STORAGE_ERROR and call.version < _STORAGE_ERROR_VERSION:
         error = ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -364,9 +405,7 @@ def _count(services: Services, partition: FetchedPartition, data: PartitionData)
 def _release(changed: list[tuple[FetchedPartition, PartitionData]]) -> None:
     for _, data in changed:
         if isinstance(data.records, RecordParts):
-            for part in data.records.parts:
-                if isinstance(part, FileRange):
-                    part.release()
+            release(data.records.parts)
 
 
 def resources(call: Call, request: FetchRequest, services: Services) -> Iterable[Resource]:

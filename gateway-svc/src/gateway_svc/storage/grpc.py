@@ -37,6 +37,7 @@ from service_chassis.grpc_channel import Channel
 from gateway_svc.errors import StorageUnavailable
 from gateway_svc.metrics import GatewayMetrics
 from gateway_svc.storage.group_stream import ANSWER_AGE_MAX_S, GroupStream
+from gateway_svc.storage.lanes import Lanes
 from gateway_svc.storage.protocols import StoragePorts
 from gateway_svc.storage.record_stream import RecordStream
 from gateway_svc.storage.transaction_calls import GrpcTransactions
@@ -211,18 +212,22 @@ class GrpcStorage:
         gateway_name: str,
         metrics: GatewayMetrics,
         *,
+        record_lanes: int = 0,
         answer_age_max_s: float = ANSWER_AGE_MAX_S,
     ) -> None:
-        """Connect in the background. `answer_age_max_s`: as for GroupStream."""
+        """Connect in the background. At most `record_lanes` lanes. `answer_age_max_s`: as for GroupStream."""
         self._channel = channel
         #: Counts of its connections.
         self.counts = channel.counts
         self._records = RecordStream(channel, gateway_name, metrics)
         self._groups = GroupStream(channel, metrics, answer_age_max_s=answer_age_max_s)
+        #: None without lanes, and with TLS, which takes every byte through this process.
+        self.lanes = Lanes(channel, record_lanes, metrics) if record_lanes and channel.is_plain else None
         unary = Unary(metrics, self._records.connected)
         self.storage = StoragePorts(
             records=self._records,
             window=self._records.window,
+            lanes=self.lanes,
             offsets=GrpcOffsets(channel, unary),
             topics=GrpcTopics(channel, unary, self._groups),
             groups=GrpcGroups(channel, unary, self._groups),
@@ -234,10 +239,17 @@ class GrpcStorage:
 
     @classmethod
     def connect(
-        cls, address: str, gateway_name: str, metrics: GatewayMetrics, *, answer_age_max_s: float = ANSWER_AGE_MAX_S
+        cls,
+        address: str,
+        gateway_name: str,
+        metrics: GatewayMetrics,
+        *,
+        record_lanes: int = 0,
+        answer_age_max_s: float = ANSWER_AGE_MAX_S,
     ) -> GrpcStorage:
-        """Connect in the background, for as long as it takes. `answer_age_max_s`: as for GroupStream."""
-        return cls(rpc.channel(address, CONTRACT_VERSION), gateway_name, metrics, answer_age_max_s=answer_age_max_s)
+        """Connect in the background, for as long as it takes. Options as for the class."""
+        channel = rpc.channel(address, CONTRACT_VERSION)
+        return cls(channel, gateway_name, metrics, record_lanes=record_lanes, answer_age_max_s=answer_age_max_s)
 
     def fault(self) -> str | None:
         """Return why storage cannot be reached, for /readyz; None when it can."""
@@ -247,6 +259,8 @@ class GrpcStorage:
         return None if up else "storage is not connected"
 
     async def close(self) -> None:
+        if self.lanes is not None:
+            await self.lanes.close()
         await self._groups.close()
         await self._records.close()
         await self._channel.close()

@@ -28,6 +28,7 @@ from broker_contract.data import (
     AppendResponse,
     ReadRequest,
     ReadResponse,
+    Slice,
 )
 from broker_contract.revisions import Revisions
 
@@ -55,6 +56,66 @@ class Records(Protocol):
 
     def read_ahead(self, request: AheadRequest, done: Callable[[AheadResponse], None]) -> None:
         """Answer the next reads of a consumer before it sends them."""
+        ...
+
+
+class RecordReader(Protocol):
+    """The sender of a lane's bytes to a client."""
+
+    def has_records(self) -> None:
+        """Go on: bytes have come, or the lane is closed."""
+        ...
+
+    def fail(self, error: Exception) -> None:
+        """Close: `has_records` has raised this error."""
+        ...
+
+
+class LaneAnswer(Protocol):
+    """The bytes of the slices of one answer, in their order, which the system moves from storage to a client."""
+
+    #: The parts of the client's answer that hold these bytes and were not sent.
+    users: int
+
+    def move(self, to: int, most: int) -> int:
+        """Move at most `most` bytes to a socket, and return how many.
+
+        Raises:
+            OSError: storage or the socket has failed.
+        """
+        ...
+
+    @property
+    def is_dry(self) -> bool:
+        """Whether the next bytes have not come. Otherwise the socket has no room."""
+        ...
+
+    def wait(self, reader: RecordReader) -> None:
+        """Have the reader called, later, when bytes have come, or the lane is closed."""
+        ...
+
+    def release(self) -> None:
+        """Give the lane back: all bytes were moved, or nobody wants them any more. Idempotent."""
+        ...
+
+
+class RecordLanes(Protocol):
+    """Ways for records past this process, from a storage whose files it cannot see."""
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether a read would get a lane now."""
+        ...
+
+    def __len__(self) -> int:
+        """Return the number of lanes."""
+        ...
+
+    def read(self, slices: Sequence[Slice], done: Callable[[LaneAnswer | None], None]) -> Callable[[], None]:
+        """Ask for the bytes of slices; return a function that gives the read up.
+
+        `done` is called once, now or later, with None if they must be read by value.
+        """
         ...
 
 
@@ -234,3 +295,5 @@ class StoragePorts:
     transactions: Transactions
     #: Bytes of appends on their way to a separate storage; connections wait while it is full.
     window: AppendWindow | None = None
+    #: The ways for records past a gateway that does not see the files of a separate storage.
+    lanes: RecordLanes | None = None

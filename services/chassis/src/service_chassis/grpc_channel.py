@@ -58,7 +58,7 @@ class Channel:
         limits: Limits | None = None,
         stream_ids: int = _STREAM_IDS,
     ) -> None:
-        self._address = address
+        self.address = address
         self._tls, self._server_name = tls, server_name
         self._limits = limits or Limits()
         self._stream_ids = stream_ids
@@ -154,7 +154,7 @@ class Channel:
             return
         reason = attempt.result() or "the server has ended the connection"
         if not wait_for_ready:
-            raise RpcError(Status.UNAVAILABLE, f"no connection to {self._address}: {reason}")
+            raise RpcError(Status.UNAVAILABLE, f"no connection to {self.address}: {reason}")
         await asyncio.sleep(RECONNECT_PAUSE_S)
 
     async def _connect(self) -> str:
@@ -164,13 +164,13 @@ class Channel:
         name = self._server_name
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT_S):
-                if self._address.startswith("unix:"):
-                    path = self._address.removeprefix("unix:")
+                if self.address.startswith("unix:"):
+                    path = self.address.removeprefix("unix:")
                     if self._tls is not None:
                         name = name or "localhost"
                     await loop.create_unix_connection(lambda: connection, path, ssl=self._tls, server_hostname=name)
                 else:
-                    host, _, port = self._address.rpartition(":")
+                    host, _, port = self.address.rpartition(":")
                     await loop.create_connection(
                         lambda: connection, host.strip("[]"), int(port), ssl=self._tls, server_hostname=name
                     )
@@ -227,12 +227,20 @@ class Channel:
         bytes_max = message_bytes_max or self._limits.message_bytes
         call = ClientCall(connection, connection.last_id, serialize, parse, bytes_max)
         connection.add(call)
+        block = self.block(path, metadata)
+        return call, HEAD.pack(len(block) << 8 | HEADERS, END_HEADERS, call.id) + block
+
+    def block(self, path: str, metadata: Metadata = ()) -> bytes:
+        """Return the header fields of a call."""
         block = self._blocks.get(path)
         if block is None:
             block = self._blocks[path] = self._first + headers.block([(":path", path)]) + self._last
-        if metadata:
-            block += headers.block(metadata)
-        return call, HEAD.pack(len(block) << 8 | HEADERS, END_HEADERS, call.id) + block
+        return block + headers.block(metadata) if metadata else block
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether its connections are without TLS."""
+        return self._tls is None
 
     async def stream(
         self,

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import os
 import socket
 import ssl
@@ -36,6 +37,7 @@ from service_chassis.http2.frames import (
 from service_chassis.http2.headers import Fields, Metadata
 from service_chassis.http2.limits import EXPLAINED_A_FRAME, Limits, TransportCounts
 from service_chassis.http2.stream import Stream
+from service_chassis.socket_room import SocketRoom
 
 _RESPONSE: Final = b"\x88" + headers.block([("content-type", "application/grpc")])  # 0x88: `:status: 200`
 _TRAILERS_OK: Final = headers.block([("grpc-status", "0")])
@@ -291,6 +293,34 @@ class ServerCall(Stream):
         self.send((wire,), len(wire))
         await self.room()
 
+    async def write_file(self, prefix: bytes, descriptor: int, position: int, length: int) -> None:
+        """Send an answer of `prefix` and a range of a file, and wait until the file is needed no more.
+
+        The system sends the range where the client's windows have room for all of it, without TLS. Otherwise its bytes
+        are read, which must not wait for the disk.
+
+        Raises:
+            RpcError: the call has ended, or the file is shorter.
+        """
+        if not self.is_open:
+            raise RpcError(Status.CANCELLED, "the call has ended")
+        connection = self.connection
+        first = b""
+        if not self._has_headers:
+            first = HEAD.pack(len(_RESPONSE) << 8 | HEADERS, END_HEADERS, self.id) + _RESPONSE
+        sent = connection.loop.create_future()
+        done = functools.partial(_complete, sent)
+        if connection.send_file(self, first, prefix, (descriptor, position, length), done):
+            self._has_headers = True
+            await sent
+            return
+        data = os.pread(descriptor, length, position)
+        if len(data) != length:
+            raise RpcError(Status.DATA_LOSS, "a file is shorter than its range")
+        self._open()
+        self.send((data,), length, prefix)
+        await self.room()
+
     async def last_message(self) -> None:
         """Wait until the client has sent its last message. Raises the error of the receiver, if it raised one."""
         while not self.half_closed and self._error is None:
@@ -306,6 +336,11 @@ class ServerCall(Stream):
         """Return the address of the client, for logs."""
         name = self.connection.transport.get_extra_info("peername")
         return f"{name[0]}:{name[1]}" if isinstance(name, tuple) else "unix"
+
+
+def _complete(future: asyncio.Future[None]) -> None:
+    if not future.done():  # its task may be cancelled
+        future.set_result(None)
 
 
 class Server:
@@ -330,6 +365,8 @@ class Server:
         self._sockets: list[socket.socket] = []
         self._listeners: list[asyncio.Server] = []
         self._connections: set[Connection] = set()
+        #: The place where connections that send files wait for room; None before `start`.
+        self._room: SocketRoom | None = None
 
     def add(self, service: str, methods: Mapping[str, Method]) -> None:
         """Serve the methods of a service, by its full name."""
@@ -353,6 +390,7 @@ class Server:
 
     async def start(self) -> None:
         loop = asyncio.get_running_loop()
+        self._room = SocketRoom(loop)
         for sock in self._sockets:
             create = loop.create_unix_server if sock.family == socket.AF_UNIX else loop.create_server
             self._listeners.append(await create(self._connect, sock=sock, ssl=self._tls, backlog=_BACKLOG))
@@ -361,7 +399,7 @@ class Server:
         def accept(connection: Connection, stream_id: int) -> Stream:
             return ServerCall(self, connection, stream_id)
 
-        connection = Connection(is_client=False, limits=self.limits, counts=self.counts, accept=accept)
+        connection = Connection(is_client=False, limits=self.limits, counts=self.counts, accept=accept, room=self._room)
         if len(self._connections) >= self.limits.connections:  # mutant: connections-bounded
             self.counts.floods += 1
             connection.abort("too many connections")
@@ -388,6 +426,8 @@ class Server:
         if ends:
             await asyncio.wait(ends)
         await asyncio.sleep(0)  # the methods of the calls that were cut end
+        if self._room is not None:
+            self._room.close()
 
 
 def _bound(address: str) -> socket.socket:

@@ -24,6 +24,10 @@ REVISIONS_METADATA: Final = "millrace-revisions"
 #: same key with APPEND_AREA_SEEN states that storage sees the area.
 APPEND_AREA_METADATA: Final = "millrace-append-area"
 APPEND_AREA_SEEN: Final = "seen"
+#: Key of the Records call's metadata: the caller's machine.
+MACHINE_METADATA: Final = "millrace-machine"
+#: Most slices of one Records call.
+RECORDS_SLICES_MAX: Final = 512
 
 
 class TopicIdPartition(NamedTuple):

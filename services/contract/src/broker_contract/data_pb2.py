@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\ndata.proto\x12\x0bmillrace.v1\"\x15\n\x05\x46rame\x12\x0c\n\x04\x62ody\x18\x01 \x01(\x0c\"\xf7\x01\n\x12ListOffsetsRequest\x12\x16\n\x0e\x63orrelation_id\x18\x01 \x01(\x05\x12\x17\n\x0fisolation_level\x18\x02 \x01(\x05\x12\x37\n\x07targets\x18\x03 \x03(\x0b\x32&.millrace.v1.ListOffsetsRequest.Target\x1aw\n\x06Target\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x11\n\ttimestamp\x18\x03 \x01(\x03\x12\x1c\n\x14\x63urrent_leader_epoch\x18\x04 \x01(\x05\x12\x1a\n\x12segment_starts_max\x18\x05 \x01(\x05\"\xbc\x01\n\x13ListOffsetsResponse\x12\x37\n\x07offsets\x18\x01 \x03(\x0b\x32&.millrace.v1.ListOffsetsResponse.Found\x1al\n\x05\x46ound\x12\x12\n\nerror_code\x18\x01 \x01(\x05\x12\x11\n\ttimestamp\x18\x02 \x01(\x03\x12\x0e\n\x06offset\x18\x03 \x01(\x03\x12\x14\n\x0cleader_epoch\x18\x04 \x01(\x05\x12\x16\n\x0esegment_starts\x18\x05 \x03(\x03\"\xc1\x01\n\x10\x45ndEpochsRequest\x12\x16\n\x0e\x63orrelation_id\x18\x01 \x01(\x05\x12\x35\n\x07targets\x18\x02 \x03(\x0b\x32$.millrace.v1.EndEpochsRequest.Target\x1a^\n\x06Target\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x1c\n\x14\x63urrent_leader_epoch\x18\x03 \x01(\x05\x12\x14\n\x0cleader_epoch\x18\x04 \x01(\x05\"\x8a\x01\n\x11\x45ndEpochsResponse\x12\x30\n\x04\x65nds\x18\x01 \x03(\x0b\x32\".millrace.v1.EndEpochsResponse.End\x1a\x43\n\x03\x45nd\x12\x12\n\nerror_code\x18\x01 \x01(\x05\x12\x14\n\x0cleader_epoch\x18\x02 \x01(\x05\x12\x12\n\nend_offset\x18\x03 \x01(\x03\"\xa5\x01\n\x14\x44\x65leteRecordsRequest\x12\x16\n\x0e\x63orrelation_id\x18\x01 \x01(\x05\x12\x39\n\x07targets\x18\x02 \x03(\x0b\x32(.millrace.v1.DeleteRecordsRequest.Target\x1a:\n\x06Target\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x0e\n\x06offset\x18\x03 \x01(\x03\"\x90\x01\n\x15\x44\x65leteRecordsResponse\x12>\n\npartitions\x18\x01 \x03(\x0b\x32*.millrace.v1.DeleteRecordsResponse.Deleted\x1a\x37\n\x07\x44\x65leted\x12\x12\n\nerror_code\x18\x01 \x01(\x05\x12\x18\n\x10log_start_offset\x18\x02 \x01(\x03\x32\xb4\x02\n\x04\x44\x61ta\x12\x36\n\x08\x45xchange\x12\x12.millrace.v1.Frame\x1a\x12.millrace.v1.Frame(\x01\x30\x01\x12P\n\x0bListOffsets\x12\x1f.millrace.v1.ListOffsetsRequest\x1a .millrace.v1.ListOffsetsResponse\x12J\n\tEndEpochs\x12\x1d.millrace.v1.EndEpochsRequest\x1a\x1e.millrace.v1.EndEpochsResponse\x12V\n\rDeleteRecords\x12!.millrace.v1.DeleteRecordsRequest\x1a\".millrace.v1.DeleteRecordsResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\ndata.proto\x12\x0bmillrace.v1\"\x15\n\x05\x46rame\x12\x0c\n\x04\x62ody\x18\x01 \x01(\x0c\"\x8d\x01\n\x0eRecordsRequest\x12\x31\n\x06slices\x18\x01 \x03(\x0b\x32!.millrace.v1.RecordsRequest.Slice\x1aH\n\x05Slice\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\x0f\n\x07\x66ile_id\x18\x02 \x01(\x04\x12\x10\n\x08position\x18\x03 \x01(\x04\x12\x0e\n\x06length\x18\x04 \x01(\r\"\x18\n\x05\x43hunk\x12\x0f\n\x07records\x18\x01 \x01(\x0c\"\xf7\x01\n\x12ListOffsetsRequest\x12\x16\n\x0e\x63orrelation_id\x18\x01 \x01(\x05\x12\x17\n\x0fisolation_level\x18\x02 \x01(\x05\x12\x37\n\x07targets\x18\x03 \x03(\x0b\x32&.millrace.v1.ListOffsetsRequest.Target\x1aw\n\x06Target\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x11\n\ttimestamp\x18\x03 \x01(\x03\x12\x1c\n\x14\x63urrent_leader_epoch\x18\x04 \x01(\x05\x12\x1a\n\x12segment_starts_max\x18\x05 \x01(\x05\"\xbc\x01\n\x13ListOffsetsResponse\x12\x37\n\x07offsets\x18\x01 \x03(\x0b\x32&.millrace.v1.ListOffsetsResponse.Found\x1al\n\x05\x46ound\x12\x12\n\nerror_code\x18\x01 \x01(\x05\x12\x11\n\ttimestamp\x18\x02 \x01(\x03\x12\x0e\n\x06offset\x18\x03 \x01(\x03\x12\x14\n\x0cleader_epoch\x18\x04 \x01(\x05\x12\x16\n\x0esegment_starts\x18\x05 \x03(\x03\"\xc1\x01\n\x10\x45ndEpochsRequest\x12\x16\n\x0e\x63orrelation_id\x18\x01 \x01(\x05\x12\x35\n\x07targets\x18\x02 \x03(\x0b\x32$.millrace.v1.EndEpochsRequest.Target\x1a^\n\x06Target\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x1c\n\x14\x63urrent_leader_epoch\x18\x03 \x01(\x05\x12\x14\n\x0cleader_epoch\x18\x04 \x01(\x05\"\x8a\x01\n\x11\x45ndEpochsResponse\x12\x30\n\x04\x65nds\x18\x01 \x03(\x0b\x32\".millrace.v1.EndEpochsResponse.End\x1a\x43\n\x03\x45nd\x12\x12\n\nerror_code\x18\x01 \x01(\x05\x12\x14\n\x0cleader_epoch\x18\x02 \x01(\x05\x12\x12\n\nend_offset\x18\x03 \x01(\x03\"\xa5\x01\n\x14\x44\x65leteRecordsRequest\x12\x16\n\x0e\x63orrelation_id\x18\x01 \x01(\x05\x12\x39\n\x07targets\x18\x02 \x03(\x0b\x32(.millrace.v1.DeleteRecordsRequest.Target\x1a:\n\x06Target\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x0e\n\x06offset\x18\x03 \x01(\x03\"\x90\x01\n\x15\x44\x65leteRecordsResponse\x12>\n\npartitions\x18\x01 \x03(\x0b\x32*.millrace.v1.DeleteRecordsResponse.Deleted\x1a\x37\n\x07\x44\x65leted\x12\x12\n\nerror_code\x18\x01 \x01(\x05\x12\x18\n\x10log_start_offset\x18\x02 \x01(\x03\x32\xf2\x02\n\x04\x44\x61ta\x12\x36\n\x08\x45xchange\x12\x12.millrace.v1.Frame\x1a\x12.millrace.v1.Frame(\x01\x30\x01\x12<\n\x07Records\x12\x1b.millrace.v1.RecordsRequest\x1a\x12.millrace.v1.Chunk0\x01\x12P\n\x0bListOffsets\x12\x1f.millrace.v1.ListOffsetsRequest\x1a .millrace.v1.ListOffsetsResponse\x12J\n\tEndEpochs\x12\x1d.millrace.v1.EndEpochsRequest\x1a\x1e.millrace.v1.EndEpochsResponse\x12V\n\rDeleteRecords\x12!.millrace.v1.DeleteRecordsRequest\x1a\".millrace.v1.DeleteRecordsResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,30 +34,36 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_FRAME']._serialized_start=27
   _globals['_FRAME']._serialized_end=48
-  _globals['_LISTOFFSETSREQUEST']._serialized_start=51
-  _globals['_LISTOFFSETSREQUEST']._serialized_end=298
-  _globals['_LISTOFFSETSREQUEST_TARGET']._serialized_start=179
-  _globals['_LISTOFFSETSREQUEST_TARGET']._serialized_end=298
-  _globals['_LISTOFFSETSRESPONSE']._serialized_start=301
-  _globals['_LISTOFFSETSRESPONSE']._serialized_end=489
-  _globals['_LISTOFFSETSRESPONSE_FOUND']._serialized_start=381
-  _globals['_LISTOFFSETSRESPONSE_FOUND']._serialized_end=489
-  _globals['_ENDEPOCHSREQUEST']._serialized_start=492
-  _globals['_ENDEPOCHSREQUEST']._serialized_end=685
-  _globals['_ENDEPOCHSREQUEST_TARGET']._serialized_start=591
-  _globals['_ENDEPOCHSREQUEST_TARGET']._serialized_end=685
-  _globals['_ENDEPOCHSRESPONSE']._serialized_start=688
-  _globals['_ENDEPOCHSRESPONSE']._serialized_end=826
-  _globals['_ENDEPOCHSRESPONSE_END']._serialized_start=759
-  _globals['_ENDEPOCHSRESPONSE_END']._serialized_end=826
-  _globals['_DELETERECORDSREQUEST']._serialized_start=829
-  _globals['_DELETERECORDSREQUEST']._serialized_end=994
-  _globals['_DELETERECORDSREQUEST_TARGET']._serialized_start=936
-  _globals['_DELETERECORDSREQUEST_TARGET']._serialized_end=994
-  _globals['_DELETERECORDSRESPONSE']._serialized_start=997
-  _globals['_DELETERECORDSRESPONSE']._serialized_end=1141
-  _globals['_DELETERECORDSRESPONSE_DELETED']._serialized_start=1086
-  _globals['_DELETERECORDSRESPONSE_DELETED']._serialized_end=1141
-  _globals['_DATA']._serialized_start=1144
-  _globals['_DATA']._serialized_end=1452
+  _globals['_RECORDSREQUEST']._serialized_start=51
+  _globals['_RECORDSREQUEST']._serialized_end=192
+  _globals['_RECORDSREQUEST_SLICE']._serialized_start=120
+  _globals['_RECORDSREQUEST_SLICE']._serialized_end=192
+  _globals['_CHUNK']._serialized_start=194
+  _globals['_CHUNK']._serialized_end=218
+  _globals['_LISTOFFSETSREQUEST']._serialized_start=221
+  _globals['_LISTOFFSETSREQUEST']._serialized_end=468
+  _globals['_LISTOFFSETSREQUEST_TARGET']._serialized_start=349
+  _globals['_LISTOFFSETSREQUEST_TARGET']._serialized_end=468
+  _globals['_LISTOFFSETSRESPONSE']._serialized_start=471
+  _globals['_LISTOFFSETSRESPONSE']._serialized_end=659
+  _globals['_LISTOFFSETSRESPONSE_FOUND']._serialized_start=551
+  _globals['_LISTOFFSETSRESPONSE_FOUND']._serialized_end=659
+  _globals['_ENDEPOCHSREQUEST']._serialized_start=662
+  _globals['_ENDEPOCHSREQUEST']._serialized_end=855
+  _globals['_ENDEPOCHSREQUEST_TARGET']._serialized_start=761
+  _globals['_ENDEPOCHSREQUEST_TARGET']._serialized_end=855
+  _globals['_ENDEPOCHSRESPONSE']._serialized_start=858
+  _globals['_ENDEPOCHSRESPONSE']._serialized_end=996
+  _globals['_ENDEPOCHSRESPONSE_END']._serialized_start=929
+  _globals['_ENDEPOCHSRESPONSE_END']._serialized_end=996
+  _globals['_DELETERECORDSREQUEST']._serialized_start=999
+  _globals['_DELETERECORDSREQUEST']._serialized_end=1164
+  _globals['_DELETERECORDSREQUEST_TARGET']._serialized_start=1106
+  _globals['_DELETERECORDSREQUEST_TARGET']._serialized_end=1164
+  _globals['_DELETERECORDSRESPONSE']._serialized_start=1167
+  _globals['_DELETERECORDSRESPONSE']._serialized_end=1311
+  _globals['_DELETERECORDSRESPONSE_DELETED']._serialized_start=1256
+  _globals['_DELETERECORDSRESPONSE_DELETED']._serialized_end=1311
+  _globals['_DATA']._serialized_start=1314
+  _globals['_DATA']._serialized_end=1684
 # @@protoc_insertion_point(module_scope)

@@ -43,6 +43,77 @@ class Frame(_message.Message):
 Global___Frame: _TypeAlias = Frame  # noqa: Y015
 
 @_typing.final
+class RecordsRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class Slice(_message.Message):
+        """`length` bytes at `position` of a segment file, as broker_contract/data.py has it. At least one byte."""
+
+        DESCRIPTOR: _descriptor.Descriptor
+
+        PATH_FIELD_NUMBER: _builtins.int
+        FILE_ID_FIELD_NUMBER: _builtins.int
+        POSITION_FIELD_NUMBER: _builtins.int
+        LENGTH_FIELD_NUMBER: _builtins.int
+        path: _builtins.str
+        """Relative to the data folder."""
+        file_id: _builtins.int
+        """The file's inode."""
+        position: _builtins.int
+        length: _builtins.int
+        def __init__(
+            self,
+            *,
+            path: _builtins.str = ...,
+            file_id: _builtins.int = ...,
+            position: _builtins.int = ...,
+            length: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["file_id", b"file_id", "length", b"length", "path", b"path", "position", b"position"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    SLICES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def slices(self) -> _containers.RepeatedCompositeFieldContainer[Global___RecordsRequest.Slice]: ...
+    def __init__(
+        self,
+        *,
+        slices: _abc.Iterable[Global___RecordsRequest.Slice] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["slices", b"slices"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RecordsRequest: _TypeAlias = RecordsRequest  # noqa: Y015
+
+@_typing.final
+class Chunk(_message.Message):
+    """Bytes of one slice, less than 4 MiB of them."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RECORDS_FIELD_NUMBER: _builtins.int
+    records: _builtins.bytes
+    def __init__(
+        self,
+        *,
+        records: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["records", b"records"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Chunk: _TypeAlias = Chunk  # noqa: Y015
+
+@_typing.final
 class ListOffsetsRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 

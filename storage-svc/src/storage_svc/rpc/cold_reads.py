@@ -49,6 +49,7 @@ class ColdReads:
         self.segments_max = open_segments_max() // _OPEN_PART
         #: The number of reads in the threads.
         self.count = 0
+        self._is_finished = False
         self._idle = asyncio.Event()
         self._idle.set()
 
@@ -91,9 +92,7 @@ class ColdReads:
             wanted = False
 
         def ended(outcome: Outcome) -> None:
-            self.count -= 1
-            if not self.count:
-                self._idle.set()
+            self._count(-1)
             for segment in segments:
                 segment.unpin()
             if wanted:
@@ -105,12 +104,36 @@ class ColdReads:
             with contextlib.suppress(RuntimeError):  # the loop has ended, and with it all of storage
                 self._loop.call_soon_threadsafe(ended, outcome)
 
-        self.count += 1
-        self._idle.clear()
+        self._count(1)
         self._threads.submit(read).add_done_callback(in_thread)
         return give_up
 
+    async def warm(self, segment: Segment, position: int, length: int) -> None:
+        """Read records of an open segment in a thread, so that they are in memory for whoever sends the file.
+
+        Raises:
+            StorageFailure: the disk did not answer.
+        """
+        if self._is_finished:
+            return
+
+        def ended(outcome: asyncio.Future[None]) -> None:
+            outcome.cancelled() or outcome.exception()  # nobody may wait for it any more
+            segment.unpin()
+            self._count(-1)
+
+        segment.pin()
+        self._count(1)
+        reading = self._loop.run_in_executor(self._threads, self._files.warm, segment.descriptor, length, position)
+        reading.add_done_callback(ended)
+        await asyncio.shield(reading)
+
+    def _count(self, change: int) -> None:
+        self.count += change
+        (self._idle.clear if self.count else self._idle.set)()
+
     async def finish(self) -> None:
         """Wait until all reads are over; `read` must not be called again."""
+        self._is_finished = True
         await self._idle.wait()
         self._threads.shutdown(wait=False)

@@ -42,6 +42,7 @@ from storage_svc.log.batch.admission import ZSTD_SINCE_VERSION, shape_refusal
 from storage_svc.log.errors import NotNow
 from storage_svc.log.folder.data_folder import DataFolder
 from storage_svc.log.partition.partition_log import Appended, Origin, PartitionLog
+from storage_svc.rpc.cold_reads import ColdReads
 from storage_svc.rpc.partition_read import PartitionReads
 from storage_svc.rpc.slow_appends import SlowAppends
 from storage_svc.rpc.transactional_appends import TransactionalAppends
@@ -121,7 +122,7 @@ class DataService:
         verifies: bool = True,
     ) -> None:
         self._directory = logs
-        self._logs = logs.logs
+        self.logs = self._logs = logs.logs
         self._topic_name = topic_name
         self._loop = asyncio.get_running_loop()
         self._calls: list[tuple[Append, AppendDone]] = []
@@ -144,6 +145,10 @@ class DataService:
     @property
     def parked_read_count(self) -> int:
         return self._reads.parked_count
+
+    @property
+    def cold_reads(self) -> ColdReads:
+        return self._reads.cold
 
     @property
     def read_bytes(self) -> Mapping[str, int]:

@@ -36,12 +36,13 @@ from broker_contract.data import (
 from broker_contract.errors import FrameError
 from broker_contract.frames import FRAME_BYTES_MAX, frame_from_wire, frame_prefix, put_item, read_items
 from service_chassis import logs as service_logs
-from service_chassis.grpc_server import Method, Server, ServerCall, stream
+from service_chassis.grpc_server import Method, Server, ServerCall, answers, stream
 from service_chassis.grpc_status import RpcError, Status
 from service_chassis.http2.reader import READ_BYTES
 from service_chassis.http2.stream import Message
 
 from storage_svc.rpc.data import DataService
+from storage_svc.rpc.slice_sender import RECORDS_REQUEST_BYTES_MAX, SliceSender
 from storage_svc.topics.leases import Leases
 
 _FRAME_BYTES: Final = 4 << 20
@@ -193,7 +194,7 @@ def _metadata(call: ServerCall, wanted: str) -> str | bytes | None:
 
 
 def add_data_service(service: DataService, unary: Mapping[str, Method], leases: Leases, server: Server) -> None:
-    """Serve millrace.v1.Data: its stream, and these unary methods. Notify `leases` of gateways that come and go."""
+    """Serve millrace.v1.Data: its streams, and these unary methods. Notify `leases` of gateways that come and go."""
 
     async def exchange(call: ServerCall) -> None:
         initial: list[tuple[str, str | bytes]] = [(REVISIONS_METADATA, service.revisions.share())]
@@ -213,4 +214,8 @@ def add_data_service(service: DataService, unary: Mapping[str, Method], leases: 
             leases.stream_ended(name)
 
     full_name = data_pb2.DESCRIPTOR.services_by_name["Data"].full_name
-    server.add(full_name, {"Exchange": stream(exchange, request_bytes_max=FRAME_BYTES_MAX), **unary})
+    sender = SliceSender(service.logs, service.cold_reads)
+    records = answers(sender.records, data_pb2.RecordsRequest.FromString, request_bytes_max=RECORDS_REQUEST_BYTES_MAX)
+    server.add(
+        full_name, {"Exchange": stream(exchange, request_bytes_max=FRAME_BYTES_MAX), "Records": records, **unary}
+    )

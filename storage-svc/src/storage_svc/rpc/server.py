@@ -129,7 +129,11 @@ def full_name(service: str) -> str:
 def methods(service: str, implementation: object) -> dict[str, Method]:
     """Return the unary methods of a proto service, by name."""
     descriptors = _FILES[service].services_by_name[service].methods
-    return {each.name: _method(implementation, each) for each in descriptors if not each.client_streaming}
+    return {
+        each.name: _method(implementation, each)
+        for each in descriptors
+        if not each.client_streaming and not each.server_streaming
+    }
 
 
 def _method(implementation: object, method: MethodDescriptor) -> Method:

@@ -103,7 +103,7 @@ class WaitingReads:
         self._parked_max = directory.settings.parked_reads_max
         self._parked: dict[_ParkedRead, None] = {}
         self._moved: dict[_ParkedRead, dict[PartitionLog, None]] = {}
-        self._cold = ColdReads(loop, directory.files)
+        self.cold = ColdReads(loop, directory.files)
         self._long = LongReads(shared_turns(loop))
         self._closed = False
         #: Bytes of records by value that answers of this turn may still hold, if their reads may wait.
@@ -269,7 +269,7 @@ class WaitingReads:
         if request.max_wait_ms > 0 or not self._are_cold(found):  # mutant: cold-read-off-loop
             done(self._response(request, found))
             return _nothing
-        some = first_of(found, self._cold.segments_max)  # mutant: cold-segments-bounded
+        some = first_of(found, self.cold.segments_max)  # mutant: cold-segments-bounded
 
         def read(outcome: Outcome) -> None:
             for number, each in enumerate(some):
@@ -280,11 +280,11 @@ class WaitingReads:
             self.disk_bytes += sum([size for _, _, size in some])
             done(ReadResponse([result for result, _, _ in found]))
 
-        return self._cold.read([spans for _, spans, _ in some], read)
+        return self.cold.read([spans for _, spans, _ in some], read)
 
     def _are_cold(self, found: list[Found]) -> bool:
         try:
-            return self._cold.are_cold(spans for _, spans, _ in found)
+            return self.cold.are_cold(spans for _, spans, _ in found)
         except StorageFailure:  # the read itself will fail
             return False
 
@@ -293,7 +293,9 @@ class WaitingReads:
         total = sum([size for _, _, size in found])
         as_slices = request.by_reference
         if total and not as_slices:
-            as_slices = request.max_wait_ms > 0 and (self._are_cold(found) or not self._may_inline(total))
+            as_slices = request.max_wait_ms > 0 and (
+                total > INLINE_BYTES_MAX or self._are_cold(found) or not self._may_inline(total)
+            )
             for each in found:
                 result, spans, size = each
                 if as_slices:
@@ -331,7 +333,7 @@ class WaitingReads:
         for parked in list(self._parked):
             self._answer_parked(parked)
         self._long.finish()
-        await self._cold.finish()
+        await self.cold.finish()
 
 
 def _nothing() -> None:

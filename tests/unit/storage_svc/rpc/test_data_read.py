@@ -311,7 +311,7 @@ async def test_a_cold_read_of_many_partitions_holds_few_segments(open_bench, col
     bench = open_bench(partitions=40)
     for log in bench.logs[1:]:
         log.append(BATCH)
-    bench.service._reads._cold.segments_max = 16
+    bench.service._reads.cold.segments_max = 16
     bench.read(*[at(0, partition) for partition in range(40)])
     pinned = [log.segments.active._pins for log in bench.logs]
     assert pinned == [0] + 16 * [1] + 23 * [0]

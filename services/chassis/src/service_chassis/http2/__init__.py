@@ -5,6 +5,9 @@ headers     blocks of header fields: HPACK, the rules for requests, metadata of 
 limits      limits for hostile peers, and counters of frames that cost a peer nothing
 stream      one call: messages out, messages in, windows
 connection  the streams of a connection, the turns in which they send, its end
+file_sender ranges of files as messages, by sendfile
+lane        the client's end of a connection whose messages go on to another socket, by splice
+pipes       what a lane's bytes go through
 reader      bytes as frames, and DATA
 control     all other frames
 keepalive   PING for a silent peer

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import socket
 from collections import OrderedDict, deque
 from collections.abc import Callable
@@ -15,11 +16,22 @@ from typing import Any, Final
 
 from service_chassis.grpc_status import Status
 from service_chassis.http2 import frames
-from service_chassis.http2.frames import HEAD_BYTES, PREFACE, ErrorCode, PeerError, goaway, rst_stream
+from service_chassis.http2.file_sender import FileSender
+from service_chassis.http2.frames import (
+    DATA,
+    HEAD_BYTES,
+    MESSAGE_HEAD,
+    PREFACE,
+    ErrorCode,
+    PeerError,
+    goaway,
+    rst_stream,
+)
 from service_chassis.http2.keepalive import Keepalive
 from service_chassis.http2.limits import EXPLAINED_A_FRAME, FloodMeter, Limits, TransportCounts
 from service_chassis.http2.reader import READ_BYTES, FrameReader
 from service_chassis.http2.stream import Stream
+from service_chassis.socket_room import SocketRoom
 
 #: The longest DATA frame that is sent: other streams have their turn between two.
 SENT_FRAME_BYTES_MAX: Final = (4 << 20) + (64 << 10)
@@ -37,7 +49,7 @@ class Connection(asyncio.BufferedProtocol):
     """One end of a connection. Its server or channel owns it.
 
     The client begins the calls. At a server, `accept` returns the stream of a call that the peer begins. All
-    connections of an owner share `limits` and `counts`.
+    connections of an owner share `limits`, `counts` and `room`, without which no files are sent.
     """
 
     def __init__(
@@ -47,6 +59,7 @@ class Connection(asyncio.BufferedProtocol):
         limits: Limits,
         counts: TransportCounts,
         accept: Callable[[Connection, int], Stream] | None = None,
+        room: SocketRoom | None = None,
     ) -> None:
         self.is_client = is_client
         self.limits, self.counts = limits, counts
@@ -81,6 +94,9 @@ class Connection(asyncio.BufferedProtocol):
         self._keepalive = Keepalive(self)
         self._reader = FrameReader(self)
         self._is_pumping = False
+        self._room = room
+        #: The sender of files, once one was sent.
+        self.files: FileSender | None = None
 
     # -- the transport -----------------------------------------------------------------------------------------------
 
@@ -90,8 +106,10 @@ class Connection(asyncio.BufferedProtocol):
             transport.abort()
             return
         self.counts.connections += 1
-        transport.set_write_buffer_limits(high=_FULL_BYTES)
-        _without_pacing(transport)
+        self.restore_write_limits()
+        here, there = transport.get_extra_info("sockname"), transport.get_extra_info("peername")
+        if isinstance(here, tuple) and isinstance(there, tuple) and here[0] == there[0]:
+            self.send_without_pauses()
         tls = transport.get_extra_info("ssl_object")
         if tls is not None and tls.selected_alpn_protocol() != "h2":
             self._end(Status.UNAVAILABLE, "the peer did not agree to h2")
@@ -117,6 +135,9 @@ class Connection(asyncio.BufferedProtocol):
         self.is_full = True
 
     def resume_writing(self) -> None:
+        if self.files is not None and self.files.is_busy:
+            self.files.drained()
+            return
         self.is_full = False
         self.pump_waiting()  # mutant: drained-socket-wakes
 
@@ -138,6 +159,10 @@ class Connection(asyncio.BufferedProtocol):
     def write(self, data: bytes, count: int = 1) -> None:
         """Send `count` frames that wait for no window. A peer that reads none of them loses the connection."""
         if self.is_lost:
+            return
+        if self.files is not None and self.files.is_busy:  # mutant: no-frame-inside-a-range
+            if not self.files.hold(data, count):
+                self.abort("the peer does not read")
             return
         self.counts.frames_sent += count
         self.counts.bytes_sent += len(data)
@@ -177,6 +202,48 @@ class Connection(asyncio.BufferedProtocol):
             self.loop.call_soon(self._pump)  # mutant: pumping-goes-on
         finally:
             self._is_pumping = goes_on
+
+    def send_file(
+        self, stream: Stream, first: bytes, prefix: bytes, place: tuple[int, int, int], done: Callable[[], None]
+    ) -> bool:
+        """Send the message of `prefix` and a range of a file, after the frames in `first`; return False if that is not
+        possible now. `done` is called once, later: the range has left, or the connection has ended.
+
+        Args:
+            place: descriptor, position and length.
+        """
+        whole = len(prefix) + place[2] + 5
+        if (
+            self._room is None
+            or not hasattr(os, "sendfile")
+            or self.transport.get_extra_info("ssl_object") is not None
+            or whole > min(stream.window, self.window, self.frame_bytes_max)
+            or self.is_full
+            or not stream.is_open
+            or stream.is_queued
+        ):
+            return False
+        if self.files is None:
+            self.files = FileSender(self, self._room)
+        head = MESSAGE_HEAD.pack(whole << 8 | DATA, 0, stream.id, 0, whole - 5) + prefix
+        self.files.send(first + head, *place, done)
+        stream.window -= whole
+        self.window -= whole
+        self.count_sent(whole - place[2])
+        return True
+
+    def restore_write_limits(self) -> None:
+        """Have the transport report that it is full at its usual limit."""
+        self.transport.set_write_buffer_limits(high=_FULL_BYTES)
+
+    def send_without_pauses(self) -> None:
+        """Have the system send without pauses, which BBR would make: the peer is on this machine."""
+        with contextlib.suppress(OSError, AttributeError):  # other sockets and systems, and kernels without it
+            self.transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"reno")
+
+    def is_unread(self) -> bool:
+        """Return whether a sent file is on its way to the peer, which answers no PING before it has read it."""
+        return self.files is not None and self.files.is_unread()
 
     def hold(self, stream: Stream, size: int) -> None:
         """Count received bytes that stay here. Too many end the connection: no well-meaning peer sends as many."""
@@ -232,6 +299,9 @@ class Connection(asyncio.BufferedProtocol):
             return
         if code is ErrorCode.ENHANCE_YOUR_CALM:
             self.counts.floods += 1
+        if self.files is not None and self.files.is_busy:
+            self.abort(reason)  # a GOAWAY would be a part of the file
+            return
         last = goaway(0 if self.is_client else self.last_id, code, reason)
         self.counts.frames_sent += 1
         self.counts.bytes_sent += len(last)
@@ -258,6 +328,8 @@ class Connection(asyncio.BufferedProtocol):
         self.is_lost = True
         self.end_reason = reason
         self._keepalive.stop()
+        if self.files is not None:
+            self.files.close()
         streams = deque(self.streams.values())
         self.streams.clear()
         self.waiting.clear()
@@ -287,14 +359,6 @@ class Connection(asyncio.BufferedProtocol):
         assert self.held_bytes >= 0 <= self.queued_bytes
         if not self.streams and self.is_lost == self.lost.done():
             assert (self.held_bytes, self.queued_bytes) == (0, 0)
-
-
-def _without_pacing(transport: Any) -> None:
-    """Have the system send without pauses to a peer on this machine: BBR would make some."""
-    ours, theirs = transport.get_extra_info("sockname"), transport.get_extra_info("peername")
-    if isinstance(ours, tuple) and isinstance(theirs, tuple) and ours[0] == theirs[0]:
-        with contextlib.suppress(OSError, AttributeError):  # other systems, and kernels without it
-            transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"reno")
 
 
 def _nothing() -> None:

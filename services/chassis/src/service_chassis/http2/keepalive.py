@@ -1,6 +1,8 @@
 """PING frames for a silent peer: one that has vanished is noticed within PING_AFTER_S + PING_PATIENCE_S.
 
 A peer that has not sent its SETTINGS after PING_AFTER_S is dropped, however many bytes it has sent.
+A peer that has a file to read before it could answer is left to TCP, which gives up a machine that has vanished after
+some minutes.
 """
 
 from __future__ import annotations
@@ -36,7 +38,7 @@ class Keepalive:
     def _check(self) -> None:
         if not self._connection.settled.done():
             self._connection.abort("no SETTINGS in time")  # mutant: silent-newcomer-dropped
-        elif self.has_received:
+        elif self.has_received or self._connection.is_unread():  # mutant: slow-reader-of-a-file-kept
             self.has_received = False
             self.start()
         else:

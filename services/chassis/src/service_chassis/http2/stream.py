@@ -87,6 +87,11 @@ class Stream:
 
     # -- sending -----------------------------------------------------------------------------------------------------
 
+    @property
+    def is_queued(self) -> bool:
+        """Whether bytes of the stream wait for room."""
+        return bool(self._queue)
+
     def has_room(self) -> bool:
         """Return whether a message would leave now. If not, `on_room` is called when one would, or at the end."""
         connection = self.connection

@@ -208,6 +208,14 @@ class Files:
                 return True
         return True
 
+    def warm(self, descriptor: int, length: int, position: int) -> None:
+        """Read bytes, fewer only at the end of the file, and drop them: the system keeps them in memory for a while."""
+        scratch = memoryview(bytearray(min(length, _MAP_READ)))
+        end = position + length
+        with _border("read a file"):
+            while position < end and (got := os.preadv(descriptor, (scratch[: end - position],), position)):
+                position += got
+
     def truncate(self, descriptor: int, size: int) -> None:
         """Cut the file to this size."""
         with _border("truncate a file"):
