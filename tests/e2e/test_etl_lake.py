@@ -144,9 +144,7 @@ def test_a_range_is_exchanged_and_a_lost_checkpoint_recovered(orders: Orders) ->
     with pytest.raises(OutputError, match="the pipeline has read orders-0 to offset 7, not 8"):
         backfill.backfill(orders.session, orders.bootstrap_servers, changed, 0, 8)
 
-    compacted = maintenance.compact(
-        orders.session, LakeTable.existing(orders.session, pipeline.config.delta), False, 0.0
-    )
+    compacted = maintenance.compact(orders.session, LakeTable.existing(orders.session, pipeline.config.delta), 0.0)
     assert compacted.files_after == 1
     assert orders.rows("id", "twice") == expected
     assert len(list(orders.table.glob("*.parquet"))) == 1

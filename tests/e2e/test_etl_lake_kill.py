@@ -70,7 +70,7 @@ def steps(spark: SparkSession, path: Path, kind: str, arm: Callable[[], object])
             maintenance.replace(table, rows(spark, 1, "XYZ"), "_offset >= 1 AND _offset < 4", {"operation": "backfill"})
         if kind == "compact":
             arm()
-            maintenance.compact(spark, table, upsert=False)
+            maintenance.compact(spark, table)
     found = spark.read.format("delta").load(str(path)).orderBy("id").select("name").collect()
     return "".join(row["name"] for row in found)
 

@@ -20,6 +20,7 @@ from spark_etl.cluster import Cluster  # noqa: E402
 from spark_etl.commands import status  # noqa: E402
 from spark_etl.errors import EtlError, IdentityError, OutputError, RuleError, RunError  # noqa: E402
 from spark_etl.kafka_admin import UnknownTopicError  # noqa: E402
+from spark_etl.lake import maintenance  # noqa: E402
 from spark_etl.letters import refusals  # noqa: E402
 from spark_etl.run import batches, pipeline_run  # noqa: E402
 from spark_etl.run.pipeline_run import Totals  # noqa: E402
@@ -236,6 +237,32 @@ def test_a_record_becomes_several_rows(etl: Etl) -> None:
     assert etl.run(sections=sections) == Totals(batches=1, rows_in=3, rows_out=3)
     assert etl.ids() == [1, 2, 2, 3, 3, 3]
     assert etl.metadata()["exploded"] == 6
+
+
+def test_a_run_compacts_its_table(etl: Etl, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second commit and the fourth, which is of another run, are each followed by a compaction."""
+    given = {
+        "table": False,
+        "sink": f"- {{type: delta, path: {etl.place}/table, compact_every: 2}}",
+        "source": ", max_offsets_per_trigger: 1",
+    }
+    caplog.set_level("INFO", "spark_etl")
+
+    def lines(event: str) -> list[dict[str, Any]]:
+        return [each.__dict__["fields"] for each in caplog.records if each.getMessage() == event]
+
+    etl.produce(1, 2, 3, partitions=1)
+    assert etl.run(**given).batches == 3
+    etl.produce(4, partitions=1)
+    etl.run(**given)
+    found = lines("table compacted")
+    assert [(each["files_before"], each["files_after"]) for each in found] == [(2, 1), (3, 1)]
+    etl.produce(5, 6, partitions=1)
+    with monkeypatch.context() as patch:
+        patch.setattr(maintenance, "_optimize", lambda *_: 1 / 0)
+        assert etl.run(**given) == Totals(batches=2, rows_in=2, rows_out=2)
+    assert [each["reason"] for each in lines("table not compacted")] == ["ZeroDivisionError: division by zero"]
+    assert etl.ids() == [1, 2, 3, 4, 5, 6]
 
 
 def test_a_refused_record_that_is_late_is_a_letter(etl: Etl) -> None:

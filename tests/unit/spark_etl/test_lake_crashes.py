@@ -118,7 +118,7 @@ def test_appends_backfill_and_compaction(spark: SparkSession, tmp_path: Path, mo
         disk.step = "backfill"
         maintenance.replace(table, rows(spark, 1, "XYZ"), "_offset >= 1 AND _offset < 4", {"operation": "backfill"})
         disk.step = "compact"
-        maintenance.compact(spark, table, upsert=False)
+        maintenance.compact(spark, table)
         disk.step = ""
     states = [("", -1), ("abc", 0), ("abcde", 1), ("aXYZe", 1), ("aXYZe", 1)]
     check(disk, 6, ["0", "1", "backfill", "compact"], states)  # the removal of old files notes its begin and its end

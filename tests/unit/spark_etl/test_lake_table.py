@@ -128,7 +128,7 @@ def test_a_folder_with_any_name_is_compacted(spark: SparkSession, tmp_path: Path
     with LakeTable.opened(spark, config(path), schema(spark, SCHEMA)) as table:
         for batch in range(2):
             table.write(rows(spark, batch), APP, batch, accepting(1))
-    found = maintenance.compact(spark, LakeTable.existing(spark, config(path)), upsert=False)
+    found = maintenance.compact(spark, LakeTable.existing(spark, config(path)))
     assert (found.files_before, found.files_after, ids(spark, path)) == (2, 1, [0, 1])
 
 

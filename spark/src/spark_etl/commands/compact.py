@@ -32,10 +32,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(pipeline: Pipeline, settings: EtlSettings, options: argparse.Namespace, log: Log) -> int:
     if not 0 <= options.retention <= RETENTION_HOURS_MAX:
         raise ConfigError(f"--retention: {options.retention:g} is not from 0 to {RETENTION_HOURS_MAX:,} hours")
-    sink = pipeline.config.delta
     with opened(settings, f"{pipeline.config.name} compact") as session:
-        table = LakeTable.existing(session, sink)
-        outcome = maintenance.compact(session, table, sink.mode == "upsert", options.retention)
+        table = LakeTable.existing(session, pipeline.config.delta)
+        outcome = maintenance.compact(session, table, options.retention)
     document = {"table": table.location, **maintenance.summary(outcome)}
     log.info("table compacted", **document)
     print(json.dumps(document), flush=True)

@@ -20,6 +20,7 @@ class DeltaSinkConfig(Section):
     envelope: Literal["none", "debezium"] = "none"
     order_by: list[Column] = Field(default=[])
     widen: list[Literal["numbers"]] = Field(default=[])
+    compact_every: int | None = Field(default=None, ge=2, le=100_000)
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

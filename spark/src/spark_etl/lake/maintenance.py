@@ -33,16 +33,14 @@ class Compacted:
     files_rewritten: int
 
 
-def compact(
-    session: SparkSession, table: LakeTable, upsert: bool, retention_hours: float = RETENTION_HOURS
-) -> Compacted:
+def compact(session: SparkSession, table: LakeTable, retention_hours: float = RETENTION_HOURS) -> Compacted:
     """Rewrite small files and remove old ones. Readers of a version older than the retention fail afterwards."""
     short = retention_hours < RETENTION_BESIDE_A_RUN_HOURS
     if short and table.folder.root is None:
         raise ConfigError(f"a retention under {RETENTION_BESIDE_A_RUN_HOURS:g} hours needs a local table")
     with table.folder.commanded(as_driver=short):
         before = table.delta.files()
-        rewritten = _optimize(session, table, upsert)
+        rewritten = _optimize(session, table)
         _vacuum(session, table, retention_hours)
         after = table.delta.files()
         return Compacted(table.delta.version(), before, after, rewritten)
@@ -65,7 +63,8 @@ def replace(table: LakeTable, rows: DataFrame, condition: str, metadata: Mapping
     return table.delta.version()
 
 
-def _optimize(session: SparkSession, table: LakeTable, upsert: bool) -> int:
+def _optimize(session: SparkSession, table: LakeTable) -> int:
+    upsert = table.config.mode == "upsert"
     outcome: list[int] = []
 
     def optimize() -> None:

@@ -64,7 +64,7 @@ class LakeTable:
 
     def __init__(self, session: SparkSession, config: DeltaSinkConfig) -> None:
         self._session = session
-        self._config = config
+        self.config = config
         self.location = notes.absolute(config.path)
         self.delta = Delta(session, self.location)
         self.folder = Folder(session, notes.local_path(config.path), self.delta)
@@ -116,7 +116,7 @@ class LakeTable:
         """
         if self.holds(app_id, version):
             raise OutputError(f"{self.location}: batch {version} of {app_id} is there already")
-        write = self._merge if self._config.mode == "upsert" else self._append
+        write = self._merge if self.config.mode == "upsert" else self._append
         commit = write(rows, app_id, version, accept)
         self._versions[app_id] = version
         return commit
@@ -136,7 +136,7 @@ class LakeTable:
 
     def rows_of(self, query_id: str, batch_id: int) -> DataFrame | None:
         """Return the rows of a batch as its commit wrote them; None if they are not in the log, or were merged."""
-        if self._config.mode != "append":
+        if self.config.mode != "append":
             return None
         version = self.delta.version()
         while version >= 0 and self.delta.has_entry(version):
@@ -161,19 +161,19 @@ class LakeTable:
 
     def check(self, wanted: StructType) -> StructType:
         """Return the table's schema with the additions of the pipeline's. Raise ConfigError if they do not fit."""
-        present, partition_by = self.delta.partition_by(), list(self._config.partition_by)
+        present, partition_by = self.delta.partition_by(), list(self.config.partition_by)
         if present != partition_by:
             raise ConfigError(
                 f"sinks.delta {self.location}: the table is partitioned by {present}, the pipeline says {partition_by}"
             )
         try:
-            return columns.merged(self.delta.schema(), wanted, widen="numbers" in self._config.widen)
+            return columns.merged(self.delta.schema(), wanted, widen="numbers" in self.config.widen)
         except ConfigError as error:
             raise ConfigError(f"sinks.delta {self.location}: {error}") from None
 
     def _prepare(self, wanted: StructType) -> None:
-        partition_by = list(self._config.partition_by)
-        for name in [*partition_by, *self._config.keys, *self._config.order_by]:
+        partition_by = list(self.config.partition_by)
+        for name in [*partition_by, *self.config.keys, *self.config.order_by]:
             if name not in wanted.names:
                 raise ConfigError(f"sinks.delta {self.location}: no column {name!r} to partition, merge or order by")
         if not self.delta.exists():
@@ -218,9 +218,9 @@ class LakeTable:
     def _append(self, rows: DataFrame, app_id: str, version: int, accept: Accept) -> Commit:
         transaction = self.delta.transaction()
         fitted = rows.select(*columns.fitted(self._columns(), rows.schema))
-        if self._config.partition_by:
+        if self.config.partition_by:
             tasks = _writing_tasks(rows.sparkSession)
-            fitted = fitted.repartition(tasks, *self._config.partition_by)  # one file for each folder and batch
+            fitted = fitted.repartition(tasks, *self.config.partition_by)  # one file for each folder and batch
         if self.folder.root is None and transaction.version_of(app_id) >= version:
             raise OutputError(f"{self.location}: another driver has written batch {version} of {app_id}")
         files = transaction.write(fitted)
@@ -237,7 +237,7 @@ class LakeTable:
 
     def _merge(self, rows: DataFrame, app_id: str, version: int, accept: Accept) -> Commit:
         schema = self._columns()
-        with changes.collapsed(rows, self._config, schema) as (source, count):
+        with changes.collapsed(rows, self.config, schema) as (source, count):
             metadata = {**accept(count), "operation": BATCH}
             for attempt in range(1, CONFLICT_TRIES + 1):
                 try:
@@ -257,9 +257,9 @@ class LakeTable:
             session.conf.set(f"spark.databricks.delta.write.{key}", value)
         try:
             with self.folder.command(session, lambda: metadata, dumped):
-                builder = self.delta.merge(source, changes.same_key(self._config.keys))
+                builder = self.delta.merge(source, changes.same_key(self.config.keys))
                 again = metadata.get("created_again", ())
-                changes.with_actions(builder, schema, self._config, again).execute()
+                changes.with_actions(builder, schema, self.config, again).execute()
         finally:
             for key in mark:
                 session.conf.unset(f"spark.databricks.delta.write.{key}")

@@ -41,6 +41,7 @@ from spark_etl.errors import (
 )
 from spark_etl.judgement import Counts, Judged
 from spark_etl.lake import LakeTable
+from spark_etl.lake.compaction import Compaction
 from spark_etl.lake.locks import checkpoint_lock
 from spark_etl.letters.failures import blamed, may_be_of_expression, run_error
 from spark_etl.letters.reasons import reason
@@ -110,6 +111,7 @@ class Run:
         self._plans = StreamPlans(session, pipeline, cluster, self._limit)
         self.totals = Totals()
         self._unfinished: dict[BatchPlace, Counts] = {}
+        self._compaction: Compaction | None = None
         self.version: int | None = None  # of the table
         self.rows_total: int | None = None
 
@@ -153,6 +155,7 @@ class Run:
         self._outputs.check()
         with self._outputs.claimed(self._position()), self._table(schema) as table:
             self._lake = table
+            self._compaction = Compaction(self._session, table, self._checkpoint.notes, self._log) if table else None
             self._summaries = Summaries(self._session, table, self._outputs.summaries, self._checkpoint.notes)
             self._check_belongs()
             if table is not None:
@@ -393,6 +396,8 @@ class Run:
             try:
                 place = BatchPlace.of(self._config.name, self._query_id, batch_id)
                 self._account(self._writer.write(batch, place))
+                if self._compaction is not None:
+                    self._compaction.after_batch()
             except EtlError as error:
                 self._failure = error  # Spark's report of it would be a wall of text
                 raise
