@@ -114,6 +114,18 @@ def test_two_table_sinks_are_refused(tmp_path):
     assert "sinks: at most one table sink" in refusal(tmp_path, both)
 
 
+@pytest.mark.parametrize("scheme", ["s3a", "S3", "s3n"])
+def test_places_on_s3_are_refused_with_the_reason(tmp_path, scheme):
+    """Delta's store for S3 looks for an entry of the log and then writes it: two runs could both do so."""
+    place = f"{scheme}://bucket/orders"
+    reason = "places on S3 are refused, as nothing there keeps two runs from writing over each other's commits"
+    assert f"2: checkpoint: {reason}" in refusal(tmp_path, {**document(), "checkpoint": place})
+    table = {**document(), "sinks": [{"type": "delta", "path": place}]}
+    assert f": sinks.0.path: {reason}" in refusal(tmp_path, table)
+    join = {"name": "j", "path": place, "format": "parquet", "on": {"id": "id"}, "select": {"more": "name"}}
+    assert load(write(tmp_path, {**document(), "join": [join]}), {}).config.join[0].path == place
+
+
 def test_yaml_cannot_make_python_objects(tmp_path):
     assert "not YAML" in refusal(tmp_path, "name: !!python/object/apply:os.getcwd []")
 

@@ -2,6 +2,8 @@
 
 Earlier builds counted them from the working folder. A place that is only there is refused: a checkpoint at another one
 would begin again, and write all rows again.
+
+Delta's store for S3 (S3SingleDriverLogStore) looks for a log entry and then puts its own: of two drivers, both succeed.
 """
 
 import os.path
@@ -16,12 +18,22 @@ from spark_etl.errors import ConfigError
 Place = tuple[str | int, ...]
 Fault = Callable[[Place, str], ConfigError]
 _SCHEME = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]*:/")
+_S3 = re.compile(r"^s3[an]?:/", re.IGNORECASE)
+_REFUSED = (
+    "places on S3 are refused, as nothing there keeps two runs from writing over each other's commits, which would lose"
+    " rows. Use a local disk or HDFS"
+)
 
 
 def resolved(config: PipelineConfig, file: Path, fault: Fault) -> PipelineConfig:
-    """Return the section with absolute places. ConfigError: a place is only where an earlier build looked for it."""
+    """Return the section with absolute places.
+
+    ConfigError: a checkpoint or table is on S3, or a place is only where an earlier build looked for it.
+    """
 
     def at(location: str, *place: str | int) -> str:
+        if _S3.match(location) and place[0] != "join":  # mutant: s3-refused
+            raise fault(place, _REFUSED)
         if _SCHEME.match(location) or Path(location).is_absolute():
             return location
         found = Path(os.path.normpath(file.parent.absolute() / location))

@@ -1,7 +1,7 @@
-"""The folder of a table: local, with locks and syncs, or on a file system of Hadoop's (`s3a://`, `hdfs://`), without.
+"""The folder of a table: local, with locks and syncs, or on a file system of Hadoop's (`hdfs://`), without.
 
 A file system of Hadoop's keeps all that it has acknowledged, and Delta's log store for it excludes a second commit.
-(Delta needs a coordinator for several drivers on S3: one pipeline, and its commands while it stands still.)
+On S3 nothing does so (config/places.py).
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping

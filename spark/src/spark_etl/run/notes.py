@@ -5,7 +5,7 @@
     CHECKPOINT/_etl/finished/<query id>.json            the last batch that every sink holds
 
 A document is written completely or not at all. They go when a user removes the checkpoint. A local checkpoint is
-written by this process and synced, any other one (`s3a://`, `hdfs://`) by Spark, as it writes its own part.
+written by this process and synced, any other one (`hdfs://`) by Spark, as it writes its own part.
 """
 
 import json
