@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import ssl
 import subprocess
+import weakref
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -87,6 +89,31 @@ async def test_a_call_that_is_cancelled_when_its_turn_has_come_passes_it_on(gate
         gate.open.set()
         assert await second == b""
         assert await running[1] == b""
+
+
+async def test_calls_that_have_ended_need_no_collection(gate: Gate) -> None:
+    async with Channel(gate.address) as channel:
+        gc.disable()
+        try:
+            call = asyncio.create_task(channel.unary("/x/Wait", bytes, bytes)(b"", timeout=60))
+            chat = await channel.stream("/x/Chat")
+            chat.on_room = chat.wake
+            await chat.write(b"a")
+            assert await chat.read() == b"a"
+            await gate.until_running(1)
+            ends = [*gate.server._connections, *channel._connections]
+            calls = [weakref.ref(each) for end in ends for each in end.streams.values()]
+            chat.cancel()
+            gate.open.set()
+            await call
+            del chat, call
+            async with asyncio.timeout(10):
+                while any(end.streams for end in ends):  # noqa: ASYNC110
+                    await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            assert [each() for each in calls] == [None] * 4
+        finally:
+            gc.enable()
 
 
 async def test_a_cancelled_call_ends_its_method(gate: Gate) -> None:

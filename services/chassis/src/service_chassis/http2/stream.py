@@ -364,6 +364,7 @@ class Stream:
         self._count_clogged()
         if self._wants_room:
             self._call_on_room()  # mutant: ended-sender-woken
+        self.receiver, self.on_room = _ignore, _nothing  # mutant: ended-call-refers-to-itself
         self.wake()
 
     # -- what a role does --------------------------------------------------------------------------------------------
