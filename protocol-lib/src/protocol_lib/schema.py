@@ -133,12 +133,26 @@ def struct(cls: type[T]) -> type[T]:
     cls.__annotations__[UNKNOWN_TAGS] = tuple[tuple[int, bytes], ...]
     setattr(cls, UNKNOWN_TAGS, ())
     # A program declares hundreds of these at its start. The functions that dataclass compiles for each class would take
-    # most of it, so classes share those that can be alike, and no signature is written into a docstring.
+    # most of it, so classes share those that can be alike, and no signature is written into a docstring. A program that
+    # starts makes objects of few classes: the others never need their constructors.
     cls.__doc__ = cls.__doc__ or cls.__name__
     setattr(cls, "__repr__", _repr)  # noqa: B010
     setattr(cls, "__eq__", _equal)  # noqa: B010
     setattr(cls, "__hash__", None)  # noqa: B010
-    return dataclass(slots=True, kw_only=True, repr=False, eq=False)(cls)
+    setattr(cls, "__init__", _init)  # noqa: B010
+    return dataclass(slots=True, kw_only=True, repr=False, eq=False, init=False)(cls)
+
+
+def _init(self: Any, **values: Any) -> None:
+    """Compile the constructor of a class, as dataclass does it, when it makes its first object."""
+    cls = type(self)
+    made = {f"_{each.name}": each.default for each in fields(cls) if each.default is not MISSING}
+    names = [each.name for each in fields(cls)]
+    parameters = ", ".join(f"{name}=_{name}" if f"_{name}" in made else name for name in names)
+    exec(f"def __init__(self, *, {parameters}): " + "; ".join(f"self.{name} = {name}" for name in names), made)
+    made["__init__"].__qualname__ = f"{cls.__qualname__}.__init__"
+    setattr(cls, "__init__", made["__init__"])  # noqa: B010
+    cls.__init__(self, **values)
 
 
 def _repr(self: Any) -> str:

@@ -61,3 +61,21 @@ def test_not_hashable_because_fields_may_change() -> None:
 def test_slotted() -> None:
     with pytest.raises(AttributeError):
         Point(x=1).z = 1
+
+
+def test_the_first_object_of_a_struct_compiles_its_constructor() -> None:
+    @struct
+    class Pair:
+        first: Int32
+        second: Int32 = wire("1+", default=-1)
+
+    before = Pair.__init__
+    pair = Pair(first=1)
+    assert (pair.first, pair.second, pair.unknown_tagged_fields) == (1, -1, ())
+    assert Pair.__init__ is not before
+    assert Pair(first=1, second=2) == dataclasses.replace(pair, second=2)
+    for arguments in ({}, {"first": 1, "third": 3}):
+        with pytest.raises(TypeError, match=r"Pair\.__init__\(\)"):
+            Pair(**arguments)
+    with pytest.raises(TypeError, match="positional"):
+        Pair(1)  # type: ignore[misc]
