@@ -20,8 +20,8 @@ from gateway_svc.requests.admission import Admission, Policy
 from gateway_svc.requests.call import Call
 from gateway_svc.requests.dispatch import Dispatcher
 from gateway_svc.requests.path import RequestPath
+from gateway_svc.requests.resources import Operation, ResourceType
 from gateway_svc.requests.services import Services
-from gateway_svc.requests.subject import Subject
 from gateway_svc.requests.topic_names import TopicNames
 from protocol_lib.codec import encode
 from protocol_lib.errors import ErrorCode
@@ -93,23 +93,27 @@ class FakeClient:
 
 
 class FakePolicy:
-    """A policy that keeps the subjects it judges and the calls it charges."""
+    """A policy that keeps the rights it is asked for and the calls it charges."""
 
-    wants_resources = True
+    decides_access = True
 
     def __init__(self) -> None:
-        self.judged: list[Subject] = []
+        #: (operation, type, name) of each question, by their names.
+        self.asked: list[tuple[str, str, str | None]] = []
         self.charged: list[int] = []
-        self.denies: ErrorCode = ErrorCode.NONE
+        self.denies: Callable[[str | None], bool] = lambda name: False
         self.charges: ErrorCode = ErrorCode.NONE
         self.changed: Callable[[], None] = lambda: None
 
     def attach(self, changed: Callable[[], None]) -> None:
         self.changed = changed
 
-    def judge(self, subject: Subject) -> int:
-        self.judged.append(subject)
-        return self.denies
+    def may(
+        self, principal: str, host: str, operation: Operation, resource_type: ResourceType, name: str | None
+    ) -> bool:
+        assert (principal, host) == (FakeClient.principal, FakeClient.host)
+        self.asked.append((operation.name, resource_type.name, name))
+        return not self.denies(name)
 
     def charge(self, call: Call) -> int:
         self.charged.append(call.count)

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import secrets
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final, Protocol
 
 from protocol_lib.errors import ErrorCode
@@ -84,12 +84,20 @@ class FetchSession:
 class Fetch:
     """The partitions of one request, and the session it belongs to, if any."""
 
-    __slots__ = ("incremental", "partitions", "session")
+    __slots__ = ("denied", "incremental", "partitions", "session")
 
     def __init__(self, partitions: list[FetchedPartition], session: FetchSession | None, incremental: bool) -> None:
         self.partitions = partitions
         self.session = session
         self.incremental = incremental
+        #: Partitions that the client may not read: they are answered, and not read.
+        self.denied: list[FetchedPartition] = []
+
+    def deny(self, may_read: Callable[[FetchedPartition], bool]) -> None:
+        """Move partitions that may not be read out of `partitions`."""
+        self.denied = [each for each in self.partitions if not may_read(each)]
+        if self.denied:
+            self.partitions = [each for each in self.partitions if may_read(each)]
 
     @property
     def session_id(self) -> int:

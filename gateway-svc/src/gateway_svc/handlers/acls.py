@@ -22,37 +22,39 @@ _DISABLED: Final = ErrorCode.SECURITY_DISABLED
 
 
 def describe(call: Call, request: DescribeAclsRequest, services: Services) -> None:
-    refuse_description(call, request, _DISABLED, services, "No Authorizer is configured on the broker")
+    response = refuse_description(call, request, _DISABLED, services, "No Authorizer is configured on the broker")
+    call.answer(response, _DISABLED)
 
 
 def create(call: Call, request: CreateAclsRequest, services: Services) -> None:
-    refuse_creations(call, request, _DISABLED, services, "No Authorizer is configured.")
+    response = refuse_creations(call, request, _DISABLED, services, "No Authorizer is configured.")
+    call.answer(response, _DISABLED if response.results else ErrorCode.NONE)
 
 
 def delete(call: Call, request: DeleteAclsRequest, services: Services) -> None:
-    refuse_deletions(call, request, _DISABLED, services, "No Authorizer is configured.")
+    response = refuse_deletions(call, request, _DISABLED, services, "No Authorizer is configured.")
+    call.answer(response, _DISABLED if response.filter_results else ErrorCode.NONE)
 
 
 def refuse_description(
-    call: Call, _request: DescribeAclsRequest, error: int, _services: Services, message: str | None = None
-) -> None:
-    response = DescribeAclsResponse(throttle_time_ms=0, error_code=error, error_message=message, resources=())
-    call.answer(response, error)
+    _call: Call, _request: DescribeAclsRequest, error: int, _services: Services, message: str | None = None
+) -> DescribeAclsResponse:
+    return DescribeAclsResponse(throttle_time_ms=0, error_code=error, error_message=message, resources=())
 
 
 def refuse_creations(
-    call: Call, request: CreateAclsRequest, error: int, _services: Services, message: str | None = None
-) -> None:
+    _call: Call, request: CreateAclsRequest, error: int, _services: Services, message: str | None = None
+) -> CreateAclsResponse:
     rows = (AclCreationResult(error_code=error, error_message=message),) * len(request.creations)
-    call.answer(CreateAclsResponse(throttle_time_ms=0, results=rows), error if rows else ErrorCode.NONE)
+    return CreateAclsResponse(throttle_time_ms=0, results=rows)
 
 
 def refuse_deletions(
-    call: Call, request: DeleteAclsRequest, error: int, _services: Services, message: str | None = None
-) -> None:
+    _call: Call, request: DeleteAclsRequest, error: int, _services: Services, message: str | None = None
+) -> DeleteAclsResponse:
     row = DeleteAclsFilterResult(error_code=error, error_message=message, matching_acls=())
     rows = (row,) * len(request.filters)
-    call.answer(DeleteAclsResponse(throttle_time_ms=0, filter_results=rows), error if rows else ErrorCode.NONE)
+    return DeleteAclsResponse(throttle_time_ms=0, filter_results=rows)
 
 
 HANDLERS: Final = (

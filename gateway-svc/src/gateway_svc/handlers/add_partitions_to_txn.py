@@ -14,6 +14,7 @@ from typing import Final
 
 from broker_contract import transactions_pb2
 from protocol_lib.api import ApiKey
+from protocol_lib.errors import ErrorCode
 from protocol_lib.messages.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,
     AddPartitionsToTxnRequest,
@@ -24,11 +25,12 @@ from protocol_lib.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTransaction,
 )
 
+from gateway_svc.handlers.partitions import partition_counts
 from gateway_svc.handlers.transaction_errors import for_old_client
 from gateway_svc.requests.call import Call
 from gateway_svc.requests.error_codes import first_code
 from gateway_svc.requests.handler import STEP_ELEMENTS_MAX, Handler
-from gateway_svc.requests.resources import Operation, Resource, cluster, topics_called, transactional_id
+from gateway_svc.requests.resources import Operation, Resource, ResourceType, cluster, topics_called, transactional_id
 from gateway_svc.requests.services import Services
 from gateway_svc.requests.turns import in_turns
 
@@ -44,6 +46,8 @@ _CLIENT_VERSION: Final = 2
 async def handle(
     call: Call, request: AddPartitionsToTxnRequest, services: Services
 ) -> tuple[AddPartitionsToTxnResponse, int]:
+    if call.version < _BROKERS_VERSION and (denied := await _denied(call, request, services)) is not None:
+        return denied, ErrorCode.TOPIC_AUTHORIZATION_FAILED
     results: list[AddPartitionsToTxnResult] = []
     codes: list[int] = []
     async for piece in in_turns(_transactions(call, request), _TRANSACTIONS_PIECE):
@@ -64,6 +68,29 @@ async def handle(
                 AddPartitionsToTxnResult(transactional_id=transaction.transactional_id, topic_results=tuple(rows))
             )
     return _response(call, results), first_code(codes)
+
+
+async def _denied(
+    call: Call, request: AddPartitionsToTxnRequest, services: Services
+) -> AddPartitionsToTxnResponse | None:
+    """Return the answer to a request of which the client may not write every topic: no partition is added."""
+    (transaction,) = _transactions(call, request)
+    rights = call.rights
+    allowed = {
+        topic.name for topic in transaction.topics if rights.may(Operation.WRITE, ResourceType.TOPIC, topic.name)
+    }
+    if len(allowed) == len({topic.name for topic in transaction.topics}):
+        return None
+    counts = await partition_counts(call, services, allowed)
+
+    def code(name: str, partition: int) -> ErrorCode:
+        if name not in allowed:
+            return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        is_known = 0 <= partition < counts.get(name, 0)
+        return ErrorCode.OPERATION_NOT_ATTEMPTED if is_known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    codes = [code(topic.name, index) for topic in transaction.topics for index in topic.partitions]
+    return _response(call, [_result(transaction, codes)])
 
 
 def _transactions(call: Call, request: AddPartitionsToTxnRequest) -> Sequence[AddPartitionsToTxnTransaction]:
@@ -126,15 +153,16 @@ def resources(call: Call, request: AddPartitionsToTxnRequest, _services: Service
     )
 
 
-def refuse(call: Call, request: AddPartitionsToTxnRequest, error: int, _services: Services) -> None:
+def refuse(
+    call: Call, request: AddPartitionsToTxnRequest, error: int, _services: Services
+) -> AddPartitionsToTxnResponse:
     if call.version >= _BROKERS_VERSION:
-        call.answer(AddPartitionsToTxnResponse(throttle_time_ms=0, error_code=error), error)
-        return
+        return AddPartitionsToTxnResponse(throttle_time_ms=0, error_code=error)
     results = [
         _result(each, [error for topic in each.topics for _ in topic.partitions])
         for each in _transactions(call, request)
     ]
-    call.answer(_response(call, results), error)
+    return _response(call, results)
 
 
 HANDLER = Handler(
@@ -144,5 +172,6 @@ HANDLER = Handler(
     handle,
     resources=resources,
     refuse=refuse,
+    one_by_one=frozenset({ResourceType.TOPIC}),
     elements_max=STEP_ELEMENTS_MAX,
 )

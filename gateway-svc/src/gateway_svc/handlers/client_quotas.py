@@ -18,6 +18,7 @@ from protocol_lib.messages.describe_client_quotas import (
 )
 
 from gateway_svc.requests.call import Call
+from gateway_svc.requests.error_codes import first_error
 from gateway_svc.requests.handler import ONE_STEP_ELEMENTS_MAX, Handler, of_cluster
 from gateway_svc.requests.resources import Operation
 from gateway_svc.requests.services import Services
@@ -70,20 +71,22 @@ def _fault(component: ComponentData, before: set[str]) -> tuple[ErrorCode, str]:
     return ErrorCode.INVALID_REQUEST if message else ErrorCode.NONE, message
 
 
-def refuse_description(call: Call, _request: DescribeClientQuotasRequest, error: int, _services: Services) -> None:
-    response = DescribeClientQuotasResponse(throttle_time_ms=0, error_code=error, error_message=None, entries=None)
-    call.answer(response, error)
+def refuse_description(
+    _call: Call, _request: DescribeClientQuotasRequest, error: int, _services: Services
+) -> DescribeClientQuotasResponse:
+    return DescribeClientQuotasResponse(throttle_time_ms=0, error_code=error, error_message=None, entries=None)
 
 
 def alter(call: Call, request: AlterClientQuotasRequest, services: Services) -> None:
-    refuse_alterations(call, request, ErrorCode.INVALID_REQUEST, services, _NOT_STORED)
+    response = refuse_alterations(call, request, ErrorCode.INVALID_REQUEST, services, _NOT_STORED)
+    call.answer(response, first_error(response.entries))
 
 
 def refuse_alterations(
-    call: Call, request: AlterClientQuotasRequest, error: int, _services: Services, message: str | None = None
-) -> None:
+    _call: Call, request: AlterClientQuotasRequest, error: int, _services: Services, message: str | None = None
+) -> AlterClientQuotasResponse:
     rows = tuple([EntryResult(error_code=error, error_message=message, entity=each.entity) for each in request.entries])
-    call.answer(AlterClientQuotasResponse(throttle_time_ms=0, entries=rows), error if rows else ErrorCode.NONE)
+    return AlterClientQuotasResponse(throttle_time_ms=0, entries=rows)
 
 
 HANDLERS: Final = (

@@ -18,7 +18,8 @@ from gateway_svc.handlers.broker_loggers import BROKER_LOGGER, alter_loggers
 from gateway_svc.requests.call import Call
 from gateway_svc.requests.error_codes import first_error
 from gateway_svc.requests.handler import Handler
-from gateway_svc.requests.resources import Operation, Resource, configured
+from gateway_svc.requests.resources import CONFIGURED, Operation, Resource, config_of, configured
+from gateway_svc.requests.rights import Rows
 from gateway_svc.requests.services import Services
 from gateway_svc.requests.turns import in_turns
 
@@ -117,10 +118,19 @@ def _handler(
         outcomes = await _alter(call, services, request, changes)
         return answer(request, outcomes), first_error(outcomes)
 
-    def refuse(call: Call, request: Any, error: int, _services: Services) -> None:
-        call.answer(answer(request, repeat(topics_pb2.AlteredResource(error_code=error))), error)
+    def refuse(_call: Call, request: Any, error: int, _services: Services) -> Any:
+        return answer(request, repeat(topics_pb2.AlteredResource(error_code=error)))
 
-    return Handler(api_key, 0, max_version, handle, resources=_resources, refuse=refuse)
+    return Handler(
+        api_key,
+        0,
+        max_version,
+        handle,
+        resources=_resources,
+        refuse=refuse,
+        one_by_one=CONFIGURED,
+        rows=Rows("resources", "responses", config_of(Operation.ALTER_CONFIGS)),
+    )
 
 
 HANDLERS: Final = (

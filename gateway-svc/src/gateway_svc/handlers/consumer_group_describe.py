@@ -22,17 +22,19 @@ from protocol_lib.messages.consumer_group_describe import (
 )
 from protocol_lib.messages.metadata import NO_AUTHORIZED_OPERATIONS
 
-from gateway_svc.handlers.describe_groups import ALL_GROUP_OPERATIONS, GROUPS_PIECE
+from gateway_svc.handlers.describe_groups import GROUPS_PIECE
 from gateway_svc.requests.call import Call
 from gateway_svc.requests.error_codes import first_error
 from gateway_svc.requests.handler import Handler
-from gateway_svc.requests.resources import Operation, Resource, group
+from gateway_svc.requests.resources import ALL_GROUP_OPERATIONS, Operation, Resource, ResourceType, group, group_of
+from gateway_svc.requests.rights import Rights, Rows
 from gateway_svc.requests.services import Services
 from gateway_svc.requests.turns import AnswerMemory, in_turns, keep_duplicates
 
 _MEMBER_TYPE_VERSION = 1
 _CLASSIC_MEMBER: Final = 0
 _CONSUMER_MEMBER: Final = 1
+_HIDDEN_TOPICS: Final = "The group has described topic(s) that the client is not authorized to describe."
 
 
 async def handle(
@@ -45,12 +47,26 @@ async def handle(
             groups_pb2.DescribeConsumerGroupsRequest(correlation_id=call.correlation_id, group_ids=group_ids)
         )
         memory.take(answer.ByteSize())
-        groups += [_group(each, call.version, request.include_authorized_operations) for each in answer.groups]
+        for each in answer.groups:
+            described = _group(each, call.version, request.include_authorized_operations, call.rights)
+            if not _may_see_topics(call.rights, each):
+                described.error_code, described.error_message = ErrorCode.TOPIC_AUTHORIZATION_FAILED, _HIDDEN_TOPICS
+                described.members = ()
+            groups.append(described)
     return ConsumerGroupDescribeResponse(throttle_time_ms=0, groups=tuple(groups)), first_error(groups)
 
 
+def _may_see_topics(rights: Rights, group: groups_pb2.DescribeConsumerGroupsResponse.Group) -> bool:
+    """Return whether the client may describe every topic that the group's members subscribe to or are assigned."""
+    if rights.are_total:
+        return True
+    names = {name for each in group.members for name in each.subscribed_topic_names}
+    names |= {row.topic for each in group.members for rows in (each.assigned, each.target) for row in rows}
+    return all(rights.may(Operation.DESCRIBE, ResourceType.TOPIC, name) for name in names)
+
+
 def _group(
-    group: groups_pb2.DescribeConsumerGroupsResponse.Group, version: int, wants_operations: bool
+    group: groups_pb2.DescribeConsumerGroupsResponse.Group, version: int, wants_operations: bool, rights: Rights
 ) -> DescribedGroup:
     is_missing = group.error_code == ErrorCode.GROUP_ID_NOT_FOUND
     return DescribedGroup(
@@ -62,7 +78,7 @@ def _group(
         assignment_epoch=group.assignment_epoch,
         assignor_name=group.assignor,
         members=tuple(_member(each, version) for each in group.members),
-        authorized_operations=ALL_GROUP_OPERATIONS
+        authorized_operations=rights.operations(ALL_GROUP_OPERATIONS, ResourceType.GROUP, group.group_id)
         if wants_operations and not group.error_code
         else NO_AUTHORIZED_OPERATIONS,
     )
@@ -100,7 +116,9 @@ def resources(_call: Call, request: ConsumerGroupDescribeRequest, _services: Ser
     return [group(Operation.DESCRIBE, each) for each in request.group_ids]
 
 
-def refuse(call: Call, request: ConsumerGroupDescribeRequest, error: int, _services: Services) -> None:
+def refuse(
+    _call: Call, request: ConsumerGroupDescribeRequest, error: int, _services: Services
+) -> ConsumerGroupDescribeResponse:
     groups = tuple(
         DescribedGroup(
             error_code=error,
@@ -114,7 +132,16 @@ def refuse(call: Call, request: ConsumerGroupDescribeRequest, error: int, _servi
         )
         for group_id in keep_duplicates(request.group_ids)
     )
-    call.answer(ConsumerGroupDescribeResponse(throttle_time_ms=0, groups=groups), error)
+    return ConsumerGroupDescribeResponse(throttle_time_ms=0, groups=groups)
 
 
-HANDLER = Handler(ApiKey.CONSUMER_GROUP_DESCRIBE, 0, 1, handle, resources=resources, refuse=refuse)
+HANDLER = Handler(
+    ApiKey.CONSUMER_GROUP_DESCRIBE,
+    0,
+    1,
+    handle,
+    resources=resources,
+    refuse=refuse,
+    one_by_one=frozenset({ResourceType.GROUP}),
+    rows=Rows("group_ids", "groups", group_of(Operation.DESCRIBE)),
+)

@@ -22,7 +22,8 @@ from protocol_lib.messages.create_partitions import (
 from gateway_svc.requests.call import Call
 from gateway_svc.requests.error_codes import first_error
 from gateway_svc.requests.handler import STEP_ELEMENTS_MAX, Handler
-from gateway_svc.requests.resources import Operation, Resource, topics_called
+from gateway_svc.requests.resources import Operation, Resource, ResourceType, topic_of, topics_called
+from gateway_svc.requests.rights import Rows
 from gateway_svc.requests.services import Services
 from gateway_svc.requests.turns import in_turns
 
@@ -64,11 +65,19 @@ def resources(_call: Call, request: CreatePartitionsRequest, _services: Services
     return topics_called(Operation.ALTER, (topic.name for topic in request.topics))
 
 
-def refuse(call: Call, request: CreatePartitionsRequest, error: int, _services: Services) -> None:
+def refuse(_call: Call, request: CreatePartitionsRequest, error: int, _services: Services) -> CreatePartitionsResponse:
     results = tuple(_result(name, error, None) for name in dict.fromkeys(topic.name for topic in request.topics))
-    call.answer(CreatePartitionsResponse(throttle_time_ms=0, results=results), error)
+    return CreatePartitionsResponse(throttle_time_ms=0, results=results)
 
 
 HANDLER = Handler(
-    ApiKey.CREATE_PARTITIONS, 0, 3, handle, resources=resources, refuse=refuse, elements_max=STEP_ELEMENTS_MAX
+    ApiKey.CREATE_PARTITIONS,
+    0,
+    3,
+    handle,
+    resources=resources,
+    refuse=refuse,
+    one_by_one=frozenset({ResourceType.TOPIC}),
+    rows=Rows("topics", "results", topic_of(Operation.ALTER)),
+    elements_max=STEP_ELEMENTS_MAX,
 )

@@ -28,6 +28,7 @@ from gateway_svc.requests.config_rows import ConfigRows
 from gateway_svc.requests.error_codes import first_error
 from gateway_svc.requests.handler import STEP_ELEMENTS_MAX, Handler
 from gateway_svc.requests.resources import Operation, Resource, ResourceType, cluster
+from gateway_svc.requests.rights import Rights, Rows
 from gateway_svc.requests.services import Services
 from gateway_svc.requests.time_limit import TimeLimit
 from gateway_svc.requests.turns import in_turns
@@ -49,7 +50,8 @@ async def handle(call: Call, request: CreateTopicsRequest, services: Services) -
             topics=[_new_topic(topic) for topic in piece],
         )
         answer = await limit.within(partial(services.storage.topics.create_topics, asked), partial(_late, piece))
-        created |= {topic.name: _result(made, rows) for topic, made in zip(piece, answer.topics, strict=True)}
+        rights = call.rights
+        created |= {topic.name: _result(made, rows, rights) for topic, made in zip(piece, answer.topics, strict=True)}
     results = tuple(created.get(name) or _named_twice(name) for name in named)
     return CreateTopicsResponse(topics=results), first_error(results)
 
@@ -79,13 +81,24 @@ def _new_topic(topic: CreatableTopic) -> topics_pb2.NewTopic:
     )
 
 
-def _result(created: topics_pb2.CreatedTopic, rows: ConfigRows[CreatableTopicConfigs]) -> CreatableTopicResult:
+def _result(
+    created: topics_pb2.CreatedTopic, rows: ConfigRows[CreatableTopicConfigs], rights: Rights
+) -> CreatableTopicResult:
     if created.error_code:
         return CreatableTopicResult(
             name=created.name,
             error_code=created.error_code,
             error_message=created.error_message or None,
             configs=None,
+        )
+    if not rights.may(Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, created.name):
+        return CreatableTopicResult(
+            name=created.name,
+            topic_id=created.id or ZERO_UUID,
+            error_code=ErrorCode.NONE,
+            error_message=None,
+            topic_config_error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+            configs=(),
         )
     return CreatableTopicResult(
         name=created.name,
@@ -109,19 +122,30 @@ def _config(config: topics_pb2.Config) -> CreatableTopicConfigs:
 
 
 def resources(_call: Call, request: CreateTopicsRequest, _services: Services) -> Iterable[Resource]:
+    return [_of(name) for name in dict.fromkeys(topic.name for topic in request.topics)]
+
+
+def _of(name: str) -> Resource:
     create = Operation.CREATE
-    names = dict.fromkeys(topic.name for topic in request.topics)
-    return [Resource(ResourceType.TOPIC, name, create, alternative=cluster(create)) for name in names]
+    return Resource(ResourceType.TOPIC, name, create, alternative=cluster(create))
 
 
-def refuse(call: Call, request: CreateTopicsRequest, error: int, _services: Services) -> None:
+def refuse(_call: Call, request: CreateTopicsRequest, error: int, _services: Services) -> CreateTopicsResponse:
     results = tuple(
         CreatableTopicResult(name=name, error_code=error, error_message="Authorization failed.", configs=None)
         for name in dict.fromkeys(topic.name for topic in request.topics)
     )
-    call.answer(CreateTopicsResponse(topics=results), error)
+    return CreateTopicsResponse(topics=results)
 
 
 HANDLER = Handler(
-    ApiKey.CREATE_TOPICS, 0, 7, handle, resources=resources, refuse=refuse, elements_max=STEP_ELEMENTS_MAX
+    ApiKey.CREATE_TOPICS,
+    0,
+    7,
+    handle,
+    resources=resources,
+    refuse=refuse,
+    one_by_one=frozenset({ResourceType.TOPIC}),
+    rows=Rows("topics", "topics", lambda entry, _: _of(entry.name)),
+    elements_max=STEP_ELEMENTS_MAX,
 )

@@ -25,7 +25,9 @@ _NOT_ALLOWED: Final = ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
 _OWNER_VERSION: Final = 3
 
 
-def refuse_creation(call: Call, request: CreateDelegationTokenRequest, error: int, _services: Services) -> None:
+def refuse_creation(
+    call: Call, request: CreateDelegationTokenRequest, error: int, _services: Services
+) -> CreateDelegationTokenResponse:
     kind, _, name = call.client.principal.partition(":")
     requester = {}
     owner = (kind, name)
@@ -33,7 +35,7 @@ def refuse_creation(call: Call, request: CreateDelegationTokenRequest, error: in
         requester = {"token_requester_principal_type": kind, "token_requester_principal_name": name}
         if request.owner_principal_name:
             owner = (request.owner_principal_type or "", request.owner_principal_name)
-    response = CreateDelegationTokenResponse(
+    return CreateDelegationTokenResponse(
         error_code=error,
         principal_type=owner[0],
         principal_name=owner[1],
@@ -45,12 +47,11 @@ def refuse_creation(call: Call, request: CreateDelegationTokenRequest, error: in
         hmac=b"",
         throttle_time_ms=0,
     )
-    call.answer(response, error)
 
 
 def _handler(api_key: ApiKey, max_version: int, refuse: Refuse) -> Handler:
     def serve(call: Call, request: Any, services: Services) -> None:
-        refuse(call, request, _NOT_ALLOWED, services)
+        call.answer(refuse(call, request, _NOT_ALLOWED, services), _NOT_ALLOWED)
 
     return Handler(api_key, 0, max_version, serve, resources=NOTHING, refuse=refuse, elements_max=ONE_STEP_ELEMENTS_MAX)
 

@@ -12,7 +12,8 @@ from protocol_lib.messages.delete_groups import DeletableGroupResult, DeleteGrou
 from gateway_svc.requests.call import Call
 from gateway_svc.requests.error_codes import first_error
 from gateway_svc.requests.handler import Handler
-from gateway_svc.requests.resources import Operation, Resource, group
+from gateway_svc.requests.resources import Operation, Resource, ResourceType, group, group_of
+from gateway_svc.requests.rights import Rows
 from gateway_svc.requests.services import Services
 from gateway_svc.requests.turns import in_turns
 
@@ -45,12 +46,21 @@ def resources(_call: Call, request: DeleteGroupsRequest, _services: Services) ->
     return [group(Operation.DELETE, each) for each in request.groups_names]
 
 
-def refuse(call: Call, request: DeleteGroupsRequest, error: int, _services: Services) -> None:
+def refuse(_call: Call, request: DeleteGroupsRequest, error: int, _services: Services) -> DeleteGroupsResponse:
     results = tuple(
         DeletableGroupResult(group_id=name, error_code=error, error_message=None)
         for name in dict.fromkeys(request.groups_names)
     )
-    call.answer(DeleteGroupsResponse(throttle_time_ms=0, results=results), error)
+    return DeleteGroupsResponse(throttle_time_ms=0, results=results)
 
 
-HANDLER = Handler(ApiKey.DELETE_GROUPS, 0, 3, handle, resources=resources, refuse=refuse)
+HANDLER = Handler(
+    ApiKey.DELETE_GROUPS,
+    0,
+    3,
+    handle,
+    resources=resources,
+    refuse=refuse,
+    one_by_one=frozenset({ResourceType.GROUP}),
+    rows=Rows("groups_names", "results", group_of(Operation.DELETE)),
+)

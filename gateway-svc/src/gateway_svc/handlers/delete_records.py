@@ -24,7 +24,8 @@ from protocol_lib.messages.delete_records import (
 from gateway_svc.requests.call import Call
 from gateway_svc.requests.error_codes import first_error
 from gateway_svc.requests.handler import Handler
-from gateway_svc.requests.resources import Operation, Resource, topics_called
+from gateway_svc.requests.resources import Operation, Resource, ResourceType, topic_of, topics_called
+from gateway_svc.requests.rights import Rows
 from gateway_svc.requests.services import Services
 from gateway_svc.requests.time_limit import TimeLimit
 from gateway_svc.requests.turns import in_turns
@@ -71,7 +72,7 @@ def resources(_call: Call, request: DeleteRecordsRequest, _services: Services) -
     return topics_called(Operation.DELETE, (topic.name for topic in request.topics))
 
 
-def refuse(call: Call, request: DeleteRecordsRequest, error: int, _services: Services) -> None:
+def refuse(_call: Call, request: DeleteRecordsRequest, error: int, _services: Services) -> DeleteRecordsResponse:
     topics = tuple(
         DeleteRecordsTopicResult(
             name=topic.name,
@@ -84,7 +85,16 @@ def refuse(call: Call, request: DeleteRecordsRequest, error: int, _services: Ser
         )
         for topic in request.topics
     )
-    call.answer(DeleteRecordsResponse(throttle_time_ms=0, topics=topics), error)
+    return DeleteRecordsResponse(throttle_time_ms=0, topics=topics)
 
 
-HANDLER = Handler(ApiKey.DELETE_RECORDS, 0, 2, handle, resources=resources, refuse=refuse)
+HANDLER = Handler(
+    ApiKey.DELETE_RECORDS,
+    0,
+    2,
+    handle,
+    resources=resources,
+    refuse=refuse,
+    one_by_one=frozenset({ResourceType.TOPIC}),
+    rows=Rows("topics", "topics", topic_of(Operation.DELETE)),
+)

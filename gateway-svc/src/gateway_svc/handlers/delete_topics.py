@@ -18,10 +18,11 @@ from protocol_lib.messages.delete_topics import (
 )
 from protocol_lib.schema import ZERO_UUID
 
+from gateway_svc.handlers.partitions import partition_counts
 from gateway_svc.requests.call import Call
 from gateway_svc.requests.error_codes import first_error
 from gateway_svc.requests.handler import STEP_ELEMENTS_MAX, Handler
-from gateway_svc.requests.resources import Operation, Resource, topics
+from gateway_svc.requests.resources import CLUSTER_NAME, Operation, Resource, ResourceType, topics
 from gateway_svc.requests.services import Services
 from gateway_svc.requests.time_limit import TimeLimit
 
@@ -32,7 +33,8 @@ async def handle(call: Call, request: DeleteTopicsRequest, services: Services) -
     named = _named(call, request)
     if not named:
         return DeleteTopicsResponse(responses=()), 0
-    wanted = [each for each in named if _fault(each) is None]
+    denied = await _denied(call, services, named)
+    wanted = [each for each in named if _fault(each) is None and id(each) not in denied]
     asked = topics_pb2.DeleteTopicsRequest(
         correlation_id=call.correlation_id,
         topics=[
@@ -49,9 +51,44 @@ async def handle(call: Call, request: DeleteTopicsRequest, services: Services) -
         raise ValueError(f"storage answered {len(answer.topics)} of {len(wanted)} topics")
     deleted = iter(answer.topics)
     responses = tuple(
-        _result(asked, next(deleted)) if (fault := _fault(asked)) is None else _refused(asked, fault) for asked in named
+        denied[id(asked)]
+        if id(asked) in denied
+        else _result(asked, next(deleted))
+        if (fault := _fault(asked)) is None
+        else _refused(asked, fault)
+        for asked in named
     )
     return DeleteTopicsResponse(responses=responses), first_error(responses)
+
+
+async def _denied(call: Call, services: Services, named: Sequence[DeleteTopicState]) -> dict[int, DeletableTopicResult]:
+    """Return the rows of the topics that the client may not delete, by the identity of their entries.
+
+    One that it may describe is told to be missing if it is. Of an id, the name is told to who may describe the topic.
+    """
+    rights = call.rights
+    if rights.are_total or rights.may(Operation.DELETE, ResourceType.CLUSTER, CLUSTER_NAME):
+        return {}
+    denied: dict[int, DeletableTopicResult] = {}
+    described: dict[str, DeleteTopicState] = {}
+    for each in named:
+        name = each.name if each.name is not None else services.names.name_of(bytes(each.topic_id))
+        if _fault(each) is not None or name is None or rights.may(Operation.DELETE, ResourceType.TOPIC, name):
+            continue
+        is_shown = rights.may(Operation.DESCRIBE, ResourceType.TOPIC, name)
+        if is_shown and each.name is not None:
+            described[name] = each
+        denied[id(each)] = DeletableTopicResult(
+            name=name if is_shown or each.name is not None else None,
+            topic_id=each.topic_id,
+            error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+            error_message=None,
+        )
+    existing = await partition_counts(call, services, described) if described else {}
+    for name, each in described.items():
+        if name not in existing:
+            del denied[id(each)]  # storage says that it does not exist
+    return denied
 
 
 def _fault(asked: DeleteTopicState) -> str | None:
@@ -86,18 +123,26 @@ def _named(call: Call, request: DeleteTopicsRequest) -> Sequence[DeleteTopicStat
 
 
 def resources(call: Call, request: DeleteTopicsRequest, services: Services) -> Iterable[Resource]:
+    """Return the topics; the right to delete any topic of the cluster suffices."""
     named = ((topic.name, bytes(topic.topic_id)) for topic in _named(call, request))
     return topics(Operation.DELETE, named, services.names)
 
 
-def refuse(call: Call, request: DeleteTopicsRequest, error: int, _services: Services) -> None:
+def refuse(call: Call, request: DeleteTopicsRequest, error: int, _services: Services) -> DeleteTopicsResponse:
     responses = tuple(
         DeletableTopicResult(name=topic.name, topic_id=topic.topic_id, error_code=error, error_message=None)
         for topic in _named(call, request)
     )
-    call.answer(DeleteTopicsResponse(responses=responses), error)
+    return DeleteTopicsResponse(responses=responses)
 
 
 HANDLER = Handler(
-    ApiKey.DELETE_TOPICS, 0, 6, handle, resources=resources, refuse=refuse, elements_max=STEP_ELEMENTS_MAX
+    ApiKey.DELETE_TOPICS,
+    0,
+    6,
+    handle,
+    resources=resources,
+    refuse=refuse,
+    one_by_one=frozenset({ResourceType.TOPIC}),
+    elements_max=STEP_ELEMENTS_MAX,
 )

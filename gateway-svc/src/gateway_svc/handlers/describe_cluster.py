@@ -19,7 +19,7 @@ from protocol_lib.messages.metadata import NO_AUTHORIZED_OPERATIONS
 
 from gateway_svc.requests.call import Call
 from gateway_svc.requests.handler import NOTHING, Handler
-from gateway_svc.requests.resources import ALL_CLUSTER_OPERATIONS
+from gateway_svc.requests.rights import cluster_operations
 from gateway_svc.requests.services import Services
 
 BROKERS: Final = 1
@@ -44,7 +44,9 @@ async def handle(
                 DescribeClusterBroker(broker_id=each.node_id, host=each.host, port=each.port) for each in brokers
             ),
             cluster_authorized_operations=(
-                ALL_CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NO_AUTHORIZED_OPERATIONS
+                cluster_operations(call.rights)
+                if request.include_cluster_authorized_operations
+                else NO_AUTHORIZED_OPERATIONS
             ),
         ),
         ErrorCode.NONE,
@@ -67,8 +69,9 @@ def _refused(code: int, message: str | None) -> tuple[DescribeClusterResponse, i
     return response, code
 
 
-def refuse(call: Call, _request: DescribeClusterRequest, error: int, _services: Services) -> None:
-    call.answer(*_refused(error, None))
+def refuse(_call: Call, _request: DescribeClusterRequest, error: int, _services: Services) -> DescribeClusterResponse:
+    response, _ = _refused(error, None)
+    return response
 
 
 HANDLER = Handler(ApiKey.DESCRIBE_CLUSTER, 0, 2, handle, resources=NOTHING, refuse=refuse)

@@ -27,7 +27,8 @@ from gateway_svc.requests.call import Call
 from gateway_svc.requests.config_rows import ConfigRows
 from gateway_svc.requests.error_codes import first_error
 from gateway_svc.requests.handler import Handler
-from gateway_svc.requests.resources import Operation, Resource, configured
+from gateway_svc.requests.resources import CONFIGURED, Operation, Resource, config_of, configured
+from gateway_svc.requests.rights import Rows
 from gateway_svc.requests.services import Services
 from gateway_svc.requests.turns import AnswerMemory, in_turns
 
@@ -123,7 +124,7 @@ def resources(_call: Call, request: DescribeConfigsRequest, _services: Services)
     )
 
 
-def refuse(call: Call, request: DescribeConfigsRequest, error: int, _services: Services) -> None:
+def refuse(_call: Call, request: DescribeConfigsRequest, error: int, _services: Services) -> DescribeConfigsResponse:
     results = tuple(
         DescribeConfigsResult(
             error_code=error,
@@ -134,7 +135,16 @@ def refuse(call: Call, request: DescribeConfigsRequest, error: int, _services: S
         )
         for each in _resources(request)
     )
-    call.answer(DescribeConfigsResponse(throttle_time_ms=0, results=results), error)
+    return DescribeConfigsResponse(throttle_time_ms=0, results=results)
 
 
-HANDLER = Handler(ApiKey.DESCRIBE_CONFIGS, 0, 4, handle, resources=resources, refuse=refuse)
+HANDLER = Handler(
+    ApiKey.DESCRIBE_CONFIGS,
+    0,
+    4,
+    handle,
+    resources=resources,
+    refuse=refuse,
+    one_by_one=CONFIGURED,
+    rows=Rows("resources", "results", config_of(Operation.DESCRIBE_CONFIGS)),
+)

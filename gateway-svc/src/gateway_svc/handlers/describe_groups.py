@@ -23,15 +23,14 @@ from protocol_lib.messages.metadata import NO_AUTHORIZED_OPERATIONS
 from gateway_svc.requests.call import Call
 from gateway_svc.requests.error_codes import first_error
 from gateway_svc.requests.handler import Handler
-from gateway_svc.requests.resources import Operation, Resource, group
+from gateway_svc.requests.resources import ALL_GROUP_OPERATIONS, Operation, Resource, ResourceType, group, group_of
+from gateway_svc.requests.rights import Rights, Rows
 from gateway_svc.requests.services import Services
 from gateway_svc.requests.turns import AnswerMemory, in_turns, keep_duplicates
 
 _GROUP_ID_NOT_FOUND_VERSION = 6
 #: Groups that storage describes at a time: each may have thousands of members.
 GROUPS_PIECE: Final = 20
-#: READ 3, DELETE 6, DESCRIBE 8, DESCRIBE_CONFIGS 10, ALTER_CONFIGS 11: all that can be done to a group.
-ALL_GROUP_OPERATIONS: Final = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
 
 
 async def handle(call: Call, request: DescribeGroupsRequest, services: Services) -> tuple[DescribeGroupsResponse, int]:
@@ -42,11 +41,14 @@ async def handle(call: Call, request: DescribeGroupsRequest, services: Services)
             groups_pb2.DescribeGroupsRequest(correlation_id=call.correlation_id, group_ids=group_ids)
         )
         memory.take(answer.ByteSize())
-        groups += [_group(each, call.version, request.include_authorized_operations) for each in answer.groups]
+        wants_operations, rights = request.include_authorized_operations, call.rights
+        groups += [_group(each, call.version, wants_operations, rights) for each in answer.groups]
     return DescribeGroupsResponse(groups=tuple(groups)), first_error(groups)
 
 
-def _group(group: groups_pb2.DescribeGroupsResponse.Group, version: int, wants_operations: bool) -> DescribedGroup:
+def _group(
+    group: groups_pb2.DescribeGroupsResponse.Group, version: int, wants_operations: bool, rights: Rights
+) -> DescribedGroup:
     error, message = group.error_code, None
     if error == ErrorCode.GROUP_ID_NOT_FOUND:
         if version < _GROUP_ID_NOT_FOUND_VERSION:
@@ -71,7 +73,9 @@ def _group(group: groups_pb2.DescribeGroupsResponse.Group, version: int, wants_o
             )
             for each in group.members
         ),
-        authorized_operations=ALL_GROUP_OPERATIONS if wants_operations and not error else NO_AUTHORIZED_OPERATIONS,
+        authorized_operations=rights.operations(ALL_GROUP_OPERATIONS, ResourceType.GROUP, group.group_id)
+        if wants_operations and not error
+        else NO_AUTHORIZED_OPERATIONS,
     )
 
 
@@ -79,14 +83,23 @@ def resources(_call: Call, request: DescribeGroupsRequest, _services: Services) 
     return [group(Operation.DESCRIBE, each) for each in request.groups]
 
 
-def refuse(call: Call, request: DescribeGroupsRequest, error: int, _services: Services) -> None:
+def refuse(_call: Call, request: DescribeGroupsRequest, error: int, _services: Services) -> DescribeGroupsResponse:
     groups = tuple(
         DescribedGroup(
             error_code=error, group_id=group_id, group_state="", protocol_type="", protocol_data="", members=()
         )
         for group_id in keep_duplicates(request.groups)
     )
-    call.answer(DescribeGroupsResponse(groups=groups), error)
+    return DescribeGroupsResponse(groups=groups)
 
 
-HANDLER = Handler(ApiKey.DESCRIBE_GROUPS, 0, 6, handle, resources=resources, refuse=refuse)
+HANDLER = Handler(
+    ApiKey.DESCRIBE_GROUPS,
+    0,
+    6,
+    handle,
+    resources=resources,
+    refuse=refuse,
+    one_by_one=frozenset({ResourceType.GROUP}),
+    rows=Rows("groups", "groups", group_of(Operation.DESCRIBE)),
+)

@@ -19,7 +19,8 @@ from protocol_lib.messages.describe_producers import (
 from gateway_svc.requests.call import Call
 from gateway_svc.requests.error_codes import first_error
 from gateway_svc.requests.handler import STEP_ELEMENTS_MAX, Handler
-from gateway_svc.requests.resources import Operation, Resource, topics_called
+from gateway_svc.requests.resources import Operation, Resource, ResourceType, topic_of, topics_called
+from gateway_svc.requests.rights import Rows
 from gateway_svc.requests.services import Services
 from gateway_svc.requests.turns import AnswerMemory, in_turns
 
@@ -77,7 +78,9 @@ def resources(_call: Call, request: DescribeProducersRequest, _services: Service
     return topics_called(Operation.READ, (topic.name for topic in request.topics))
 
 
-def refuse(call: Call, request: DescribeProducersRequest, error: int, _services: Services) -> None:
+def refuse(
+    _call: Call, request: DescribeProducersRequest, error: int, _services: Services
+) -> DescribeProducersResponse:
     topics = tuple(
         TopicResponse(
             name=topic.name,
@@ -88,9 +91,17 @@ def refuse(call: Call, request: DescribeProducersRequest, error: int, _services:
         )
         for topic in request.topics
     )
-    call.answer(DescribeProducersResponse(throttle_time_ms=0, topics=topics), error)
+    return DescribeProducersResponse(throttle_time_ms=0, topics=topics)
 
 
 HANDLER = Handler(
-    ApiKey.DESCRIBE_PRODUCERS, 0, 0, handle, resources=resources, refuse=refuse, elements_max=STEP_ELEMENTS_MAX
+    ApiKey.DESCRIBE_PRODUCERS,
+    0,
+    0,
+    handle,
+    resources=resources,
+    refuse=refuse,
+    one_by_one=frozenset({ResourceType.TOPIC}),
+    rows=Rows("topics", "topics", topic_of(Operation.READ)),
+    elements_max=STEP_ELEMENTS_MAX,
 )

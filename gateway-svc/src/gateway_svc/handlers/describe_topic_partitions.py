@@ -27,7 +27,8 @@ from gateway_svc.handlers.partitions import described
 from gateway_svc.requests.call import Call
 from gateway_svc.requests.error_codes import first_error
 from gateway_svc.requests.handler import Handler
-from gateway_svc.requests.resources import ALL_TOPIC_OPERATIONS, Operation, Resource, topics_called
+from gateway_svc.requests.resources import Operation, Resource, ResourceType, topics_called
+from gateway_svc.requests.rights import Rights, topic_operations
 from gateway_svc.requests.services import Services
 from gateway_svc.requests.turns import in_turns
 
@@ -41,28 +42,43 @@ async def handle(
     names = sorted({topic.name for topic in request.topics if cursor is None or topic.name >= cursor.topic_name})
     if cursor is not None and (cursor.partition_index < 0 or (request.topics and cursor.topic_name not in names)):
         return _refused(request, ErrorCode.INVALID_REQUEST)
+    rights = call.rights
+    allowed = [name for name in names if rights.may(Operation.DESCRIBE, ResourceType.TOPIC, name)]
+    denied = [_denied(name) for name in names if name not in set(allowed)] if len(allowed) < len(names) else []
     brokers = await services.cluster.brokers(call.client.listener)
-    page = _Page(min(PAGE_PARTITIONS_MAX, max(request.response_partition_limit, 1)), [each.node_id for each in brokers])
+    node_ids = [each.node_id for each in brokers]
+    page = _Page(min(PAGE_PARTITIONS_MAX, max(request.response_partition_limit, 1)), node_ids, rights)
     if request.topics:
-        async for piece in in_turns(names):
+        async for piece in in_turns(allowed):
             if not page.add_all(piece, await described(call, services, piece), cursor):
                 break
     else:
-        found = await described(call, services, None)
+        found = [
+            topic
+            for topic in await described(call, services, None)
+            if rights.may(Operation.DESCRIBE, ResourceType.TOPIC, topic.name)
+        ]
         page.add_all([topic.name for topic in found], found, cursor)
-    response = DescribeTopicPartitionsResponse(throttle_time_ms=0, topics=tuple(page.topics), next_cursor=page.next)
-    return response, first_error(page.topics)
+    topics = (*page.topics, *denied)
+    response = DescribeTopicPartitionsResponse(throttle_time_ms=0, topics=topics, next_cursor=page.next)
+    return response, first_error(topics)
+
+
+def _denied(name: str) -> DescribeTopicPartitionsResponseTopic:
+    code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    return DescribeTopicPartitionsResponseTopic(error_code=code, name=name, topic_id=ZERO_UUID, partitions=())
 
 
 class _Page:
     """One answer."""
 
-    def __init__(self, limit: int, node_ids: Sequence[int]) -> None:
+    def __init__(self, limit: int, node_ids: Sequence[int], rights: Rights) -> None:
         self.topics: list[DescribeTopicPartitionsResponseTopic] = []
         #: the first partition of the next page
         self.next: Cursor | None = None
         self._left = limit
         self._node_ids = node_ids
+        self._rights = rights
 
     def add_all(self, names: Iterable[str], found: Iterable[topics_pb2.Topic], cursor: Cursor | None) -> bool:
         """Add topics from the cursor on while there is room; return whether there may be more."""
@@ -89,7 +105,7 @@ class _Page:
                 topic_id=found.id or ZERO_UUID,
                 is_internal=found.is_internal,
                 partitions=tuple(_partition(index, epoch, leaders[index]) for index, epoch in enumerate(epochs, begin)),
-                topic_authorized_operations=ALL_TOPIC_OPERATIONS,
+                topic_authorized_operations=topic_operations(self._rights, name),
             )
         )
         if begin + len(epochs) >= found.partition_count:
@@ -126,8 +142,19 @@ def resources(_call: Call, request: DescribeTopicPartitionsRequest, _services: S
     return topics_called(Operation.DESCRIBE, (topic.name for topic in request.topics))
 
 
-def refuse(call: Call, request: DescribeTopicPartitionsRequest, error: int, _services: Services) -> None:
-    call.answer(*_refused(request, error))
+def refuse(
+    _call: Call, request: DescribeTopicPartitionsRequest, error: int, _services: Services
+) -> DescribeTopicPartitionsResponse:
+    response, _ = _refused(request, error)
+    return response
 
 
-HANDLER = Handler(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, 0, handle, resources=resources, refuse=refuse)
+HANDLER = Handler(
+    ApiKey.DESCRIBE_TOPIC_PARTITIONS,
+    0,
+    0,
+    handle,
+    resources=resources,
+    refuse=refuse,
+    one_by_one=frozenset({ResourceType.TOPIC}),
+)

@@ -20,7 +20,8 @@ from protocol_lib.messages.describe_transactions import (
 from gateway_svc.requests.call import Call
 from gateway_svc.requests.error_codes import first_error
 from gateway_svc.requests.handler import Handler
-from gateway_svc.requests.resources import Operation, Resource, transactional_id
+from gateway_svc.requests.resources import Operation, Resource, ResourceType, transactional_id
+from gateway_svc.requests.rights import Rights, Rows
 from gateway_svc.requests.services import Services
 from gateway_svc.requests.turns import AnswerMemory, in_turns, keep_duplicates
 
@@ -38,11 +39,14 @@ async def handle(
             transactions_pb2.DescribeTransactionsRequest(correlation_id=call.correlation_id, transactional_ids=piece)
         )
         memory.take(10 * answer.ByteSize())
-        states += [_state(name, found) for name, found in zip(piece, answer.transactions, strict=True)]
+        states += [_state(name, found, call.rights) for name, found in zip(piece, answer.transactions, strict=True)]
     return DescribeTransactionsResponse(throttle_time_ms=0, transaction_states=tuple(states)), first_error(states)
 
 
-def _state(name: str, found: transactions_pb2.DescribeTransactionsResponse.Description) -> TransactionState:
+def _state(
+    name: str, found: transactions_pb2.DescribeTransactionsResponse.Description, rights: Rights
+) -> TransactionState:
+    """Return the row of a transaction; topics that the client may not describe are left out of it."""
     return TransactionState(
         error_code=found.error_code,
         transactional_id=name,
@@ -51,7 +55,11 @@ def _state(name: str, found: transactions_pb2.DescribeTransactionsResponse.Descr
         transaction_start_time_ms=found.start_ms,
         producer_id=found.producer_id,
         producer_epoch=found.producer_epoch,
-        topics=tuple(TopicData(topic=each.name, partitions=tuple(each.partitions)) for each in found.topics),
+        topics=tuple(
+            TopicData(topic=each.name, partitions=tuple(each.partitions))
+            for each in found.topics
+            if rights.may(Operation.DESCRIBE, ResourceType.TOPIC, each.name)
+        ),
     )
 
 
@@ -59,10 +67,21 @@ def resources(_call: Call, request: DescribeTransactionsRequest, _services: Serv
     return [transactional_id(Operation.DESCRIBE, each) for each in dict.fromkeys(request.transactional_ids)]
 
 
-def refuse(call: Call, request: DescribeTransactionsRequest, error: int, _services: Services) -> None:
+def refuse(
+    call: Call, request: DescribeTransactionsRequest, error: int, _services: Services
+) -> DescribeTransactionsResponse:
     refused = transactions_pb2.DescribeTransactionsResponse.Description(error_code=error)
-    states = tuple(_state(name, refused) for name in keep_duplicates(request.transactional_ids))
-    call.answer(DescribeTransactionsResponse(throttle_time_ms=0, transaction_states=states), error)
+    states = tuple(_state(name, refused, call.rights) for name in keep_duplicates(request.transactional_ids))
+    return DescribeTransactionsResponse(throttle_time_ms=0, transaction_states=states)
 
 
-HANDLER = Handler(ApiKey.DESCRIBE_TRANSACTIONS, 0, 0, handle, resources=resources, refuse=refuse)
+HANDLER = Handler(
+    ApiKey.DESCRIBE_TRANSACTIONS,
+    0,
+    0,
+    handle,
+    resources=resources,
+    refuse=refuse,
+    one_by_one=frozenset({ResourceType.TRANSACTIONAL_ID}),
+    rows=Rows("transactional_ids", "transaction_states", lambda entry, _: transactional_id(Operation.DESCRIBE, entry)),
+)

@@ -23,6 +23,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import groupby
 from typing import Final
 
@@ -48,7 +49,7 @@ from gateway_svc.fetching.sessions import Fetch, FetchedPartition
 from gateway_svc.fetching.value_reads import bytes_allowed
 from gateway_svc.requests.call import Call
 from gateway_svc.requests.handler import STEP_ELEMENTS_MAX, Handler, WhenClientLeft
-from gateway_svc.requests.resources import Operation, Resource, topics
+from gateway_svc.requests.resources import Operation, Resource, ResourceType, topics
 from gateway_svc.requests.services import Services
 from gateway_svc.requests.turns import in_steps
 from gateway_svc.storage.protocols import LaneAnswer
@@ -67,7 +68,9 @@ def serve(call: Call, request: FetchRequest, services: Services) -> None:
     ahead = _read_ahead(call, request, services)
     if ahead is not None and (last := ahead.fetch) is not None and services.sessions.continues(last, request):
         (asked,) = request.topics[0].partitions
-        found = _find_ahead(services, ahead, asked.fetch_offset, now) if ahead.has_results else None
+        found = None
+        if ahead.has_results and _may_read(call, services, last.partitions[0]):  # mutant: read-ahead-allowed
+            found = _find_ahead(services, ahead, asked.fetch_offset, now)
         ahead.fetch = fetch = services.sessions.continue_session(last, asked, now)
         if found is not None:
             size = _send_records(call, services, fetch, ahead.layout, *found)
@@ -80,13 +83,24 @@ def serve(call: Call, request: FetchRequest, services: Services) -> None:
             call.answer(FetchResponse(error_code=opened, responses=()), opened)
             return
         fetch = opened
+    if not call.rights.are_total:
+        fetch.deny(partial(_may_read, call, services))
     # mutant: no-partitions-no-wait
     if not fetch.partitions:  # a Java consumer closes its session, and waits for the answer
-        call.answer(FetchResponse(responses=()))
+        _answer(call, services, fetch, None, ())
     elif len(fetch.partitions) <= _PIECE:
         _read(call, services, fetch, _read_request(call, request, services, list(map(_wanted, fetch.partitions)), now))
     else:
         in_steps(call, services.loop, _read_in_steps(call, request, services, fetch))
+
+
+def _may_read(call: Call, services: Services, partition: FetchedPartition) -> bool:
+    """Return whether the client may read a partition; one of a topic that does not exist is answered by storage."""
+    rights = call.rights
+    if rights.are_total:
+        return True
+    name = partition.topic or services.names.name_of(partition.topic_id)
+    return name is None or rights.may(Operation.READ, ResourceType.TOPIC, name)
 
 
 def _read_in_steps(call: Call, request: FetchRequest, services: Services, fetch: Fetch) -> Iterator[None]:
@@ -185,8 +199,13 @@ def _wanted(partition: FetchedPartition) -> ReadPartition:
     )
 
 
-def _answer(call: Call, services: Services, fetch: Fetch, read: ReadRequest, results: Sequence[ReadResult]) -> None:
-    """Answer with the results, for which storage may have to send the bytes of slices first."""
+def _answer(
+    call: Call, services: Services, fetch: Fetch, read: ReadRequest | None, results: Sequence[ReadResult]
+) -> None:
+    """Answer with the results, for which storage may have to send the bytes of slices first.
+
+    `read` is None if there was nothing to read.
+    """
     lanes = services.storage.lanes
     if services.files is not None or lanes is None or not any(result.slices for result in results):
         _answer_with(call, services, fetch, read, results, services.files)
@@ -211,12 +230,12 @@ def _answer_with(
     call: Call,
     services: Services,
     fetch: Fetch,
-    read: ReadRequest,
+    read: ReadRequest | None,
     results: Sequence[ReadResult],
     source: SliceSource | None,
 ) -> None:
     """Answer with the results; if a slice cannot be had, read its partition again, by value, first."""
-    if len(results) == 1 and _answer_records(call, services, fetch, read, results[0], source):
+    if len(results) == 1 and not fetch.denied and _answer_records(call, services, fetch, read, results[0], source):
         return
     steps = _answer_in_steps(call, services, fetch, read, results, source)
     if len(results) <= _PIECE:
@@ -230,7 +249,7 @@ def _answer_in_steps(
     call: Call,
     services: Services,
     fetch: Fetch,
-    read: ReadRequest,
+    read: ReadRequest | None,
     results: Sequence[ReadResult],
     source: SliceSource | None,
 ) -> Iterator[None]:
@@ -243,10 +262,11 @@ def _answer_in_steps(
             gone.append(index - 1)
         if not index % _PIECE:
             yield
-    if gone:
+    if gone and read is not None:
         _release(changed)
         _read_by_value(call, services, fetch, read, list(results), gone)
         return
+    changed += [(each, _denied(each)) for each in fetch.denied]
     error = 0
     for _, data in changed:
         if data.error_code:
@@ -279,7 +299,12 @@ def _send(
 
 
 def _answer_records(
-    call: Call, services: Services, fetch: Fetch, read: ReadRequest, result: ReadResult, source: SliceSource | None
+    call: Call,
+    services: Services,
+    fetch: Fetch,
+    read: ReadRequest | None,
+    result: ReadResult,
+    source: SliceSource | None,
 ) -> bool:
     """Answer with one partition's records, if the answer holds only those; return whether it did."""
     if result.error_code or result.aborted or call.version < _RECORD_BATCH_VERSION:
@@ -300,7 +325,7 @@ def _answer_records(
     layout = services.answer_layouts.find(call.version, partition, fetch.session_id, result)
     size = _send_records(call, services, fetch, layout, result, records)
     ahead: ReadAhead | None = call.client.handler_states.get(ApiKey.FETCH)
-    if ahead is not None and result.slices:
+    if ahead is not None and read is not None and result.slices:
         ahead.answered(read, fetch, layout, size)
     return True
 
@@ -376,6 +401,11 @@ def _read_by_value(
         call.abandon = give_up
 
 
+def _denied(partition: FetchedPartition, error: int = ErrorCode.TOPIC_AUTHORIZATION_FAILED) -> PartitionData:
+    index = partition.asked.partition
+    return PartitionData(partition_index=index, error_code=error, high_watermark=-1, records=b"")
+
+
 def _has_changed(fetch: Fetch, partition: FetchedPartition, data: PartitionData) -> bool:
     return fetch.has_changed(
         partition, data.high_watermark, data.log_start_offset, data.error_code, len(data.records or b"")
@@ -415,21 +445,14 @@ def resources(call: Call, request: FetchRequest, services: Services) -> Iterable
     return topics(Operation.READ, named, services.names)
 
 
-def refuse(call: Call, request: FetchRequest, error: int, services: Services) -> None:
+def refuse(call: Call, request: FetchRequest, error: int, services: Services) -> FetchResponse:
     """Answer every partition with the error, and give the client no session."""
     fetch = services.sessions.open(call.client, request, call.version >= _TOPIC_ID_VERSION, services.loop.time())
     if isinstance(fetch, ErrorCode):
-        call.answer(FetchResponse(error_code=fetch, responses=()), fetch)
-        return
+        return FetchResponse(error_code=fetch, responses=())
     session_id = 0 if fetch.session is None else fetch.session.session_id
-    rows = [
-        (
-            partition,
-            PartitionData(partition_index=partition.asked.partition, error_code=error, high_watermark=-1, records=b""),
-        )
-        for partition in fetch.partitions
-    ]
-    call.answer(FetchResponse(session_id=session_id, responses=_by_topic(rows)), error)
+    rows = [(partition, _denied(partition, error)) for partition in fetch.partitions]
+    return FetchResponse(session_id=session_id, responses=_by_topic(rows))
 
 
 HANDLER = Handler(
@@ -439,6 +462,7 @@ HANDLER = Handler(
     serve,
     resources=resources,
     refuse=refuse,
+    one_by_one=frozenset({ResourceType.TOPIC}),
     kind=Kind.READ,
     may_park=True,
     by_parts=True,

@@ -58,6 +58,8 @@ def _response(call: Call, found: tuple[Coordinator, ...]) -> FindCoordinatorResp
 
 
 async def _find(call: Call, key: str, key_type: int, services: Services) -> Coordinator:
+    if key_type in _RESOURCE_TYPES and not call.rights.allow(_resource(key_type, key)):
+        return _denied(key, _resource(key_type, key).denied)
     if key_type == KeyType.SHARE:
         return _error(key, ErrorCode.UNSUPPORTED_VERSION, "this broker does not serve share groups")
     if key_type not in _TOPICS:
@@ -96,16 +98,27 @@ def _keys(call: Call, request: FindCoordinatorRequest) -> Sequence[str]:
 def resources(call: Call, request: FindCoordinatorRequest, _services: Services) -> Iterable[Resource]:
     if request.key_type not in _RESOURCE_TYPES:
         return ()
-    of = _RESOURCE_TYPES[KeyType(request.key_type)]
-    return [Resource(of, key, Operation.DESCRIBE) for key in _keys(call, request)]
+    return [_resource(request.key_type, key) for key in _keys(call, request)]
 
 
-def refuse(call: Call, request: FindCoordinatorRequest, error: int, _services: Services) -> None:
-    refused = tuple(
-        Coordinator(key=key, node_id=-1, host="", port=-1, error_code=error, error_message=None)
-        for key in _keys(call, request)
-    )
-    call.answer(_response(call, refused), error)
+def _resource(key_type: int, key: str) -> Resource:
+    return Resource(_RESOURCE_TYPES[KeyType(key_type)], key, Operation.DESCRIBE)
 
 
-HANDLER = Handler(ApiKey.FIND_COORDINATOR, 0, 6, handle, resources=resources, refuse=refuse)
+def _denied(key: str, error: int) -> Coordinator:
+    return Coordinator(key=key, node_id=-1, host="", port=-1, error_code=error, error_message=None)
+
+
+def refuse(call: Call, request: FindCoordinatorRequest, error: int, _services: Services) -> FindCoordinatorResponse:
+    return _response(call, tuple(_denied(key, error) for key in _keys(call, request)))
+
+
+HANDLER = Handler(
+    ApiKey.FIND_COORDINATOR,
+    0,
+    6,
+    handle,
+    resources=resources,
+    refuse=refuse,
+    one_by_one=frozenset(_RESOURCE_TYPES.values()),
+)

@@ -111,7 +111,7 @@ class HeartbeatPattern:
 
     def refuse(self, call: Call, error: int) -> None:
         self.is_quiet = False
-        self._refuse(call, self._request, error, self._services)
+        call.answer(self._refuse(call, self._request, error, self._services), error)
 
     def learn(self, call: Call, request: Any, frame: bytes | memoryview, kept: object) -> None:
         """Keep a heartbeat that storage lets the gateway repeat: `kept` is a RepeatableHeartbeat then."""

@@ -16,7 +16,7 @@ from protocol_lib.messages.init_producer_id import InitProducerIdRequest, InitPr
 from gateway_svc.handlers.transaction_errors import for_old_client
 from gateway_svc.requests.call import Call
 from gateway_svc.requests.handler import Handler, with_error
-from gateway_svc.requests.resources import ANY_NAME, Operation, Resource, ResourceType, cluster, transactional_id
+from gateway_svc.requests.resources import Operation, Resource, ResourceType, cluster, transactional_id
 from gateway_svc.requests.services import Services
 
 _FENCED_VERSION: Final = 4
@@ -57,7 +57,7 @@ async def _ask(
 
 #: The right of an idempotent producer: either of the two.
 _IDEMPOTENT_WRITE = cluster(
-    Operation.IDEMPOTENT_WRITE, alternative=Resource(ResourceType.TOPIC, ANY_NAME, Operation.WRITE)
+    Operation.IDEMPOTENT_WRITE, alternative=Resource(ResourceType.TOPIC, "", Operation.WRITE, is_any=True)
 )
 
 

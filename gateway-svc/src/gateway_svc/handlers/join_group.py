@@ -68,8 +68,8 @@ async def handle(call: Call, request: JoinGroupRequest, services: Services) -> t
     return response, answer.error_code
 
 
-def refuse(call: Call, request: JoinGroupRequest, error: int, _services: Services) -> None:
-    response = JoinGroupResponse(
+def refuse(call: Call, request: JoinGroupRequest, error: int, _services: Services) -> JoinGroupResponse:
+    return JoinGroupResponse(
         error_code=error,
         generation_id=-1,
         protocol_name=None if call.version >= _NULLABLE_NAME_VERSION else "",
@@ -77,7 +77,6 @@ def refuse(call: Call, request: JoinGroupRequest, error: int, _services: Service
         member_id=request.member_id,
         members=(),
     )
-    call.answer(response, error)
 
 
 HANDLER = Handler(

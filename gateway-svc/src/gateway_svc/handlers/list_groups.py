@@ -8,6 +8,7 @@ from protocol_lib.messages.list_groups import ListedGroup, ListGroupsRequest, Li
 
 from gateway_svc.requests.call import Call
 from gateway_svc.requests.handler import NOTHING, Handler, with_error
+from gateway_svc.requests.resources import CLUSTER_NAME, Operation, ResourceType
 from gateway_svc.requests.services import Services
 from gateway_svc.requests.turns import in_turns
 
@@ -18,6 +19,8 @@ async def handle(call: Call, request: ListGroupsRequest, services: Services) -> 
             correlation_id=call.correlation_id, states=request.states_filter, types=request.types_filter
         )
     )
+    rights = call.rights
+    lists_all = rights.may(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
     groups: list[ListedGroup] = []
     async for piece in in_turns(answer.groups):
         groups += [
@@ -25,9 +28,10 @@ async def handle(call: Call, request: ListGroupsRequest, services: Services) -> 
                 group_id=each.group_id, protocol_type=each.protocol_type, group_state=each.state, group_type=each.type
             )
             for each in piece
+            if lists_all or rights.may(Operation.DESCRIBE, ResourceType.GROUP, each.group_id)
         ]
     return ListGroupsResponse(error_code=answer.error_code, groups=tuple(groups)), answer.error_code
 
 
-#: Nothing is refused in Kafka: groups that the client may not describe are left out of the answer.
+#: Nothing is refused: groups that the client may not describe are left out of the answer.
 HANDLER = Handler(ApiKey.LIST_GROUPS, 0, 5, handle, resources=NOTHING, refuse=with_error(ListGroupsResponse, groups=()))

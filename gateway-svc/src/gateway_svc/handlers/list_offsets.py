@@ -29,7 +29,8 @@ from protocol_lib.messages.list_offsets import (
 from gateway_svc.requests.call import Call
 from gateway_svc.requests.error_codes import first_error
 from gateway_svc.requests.handler import Handler
-from gateway_svc.requests.resources import Operation, Resource, topics_called
+from gateway_svc.requests.resources import Operation, Resource, ResourceType, topic_of, topics_called
+from gateway_svc.requests.rights import Rows
 from gateway_svc.requests.services import Services
 from gateway_svc.requests.turns import in_turns
 
@@ -132,14 +133,23 @@ def resources(_call: Call, request: ListOffsetsRequest, _services: Services) -> 
     return topics_called(Operation.DESCRIBE, (topic.name for topic in request.topics))
 
 
-def refuse(call: Call, request: ListOffsetsRequest, error: int, _services: Services) -> None:
+def refuse(_call: Call, request: ListOffsetsRequest, error: int, _services: Services) -> ListOffsetsResponse:
     topics = tuple(
         ListOffsetsTopicResponse(
             name=topic.name, partitions=tuple(_error(partition, error) for partition in topic.partitions)
         )
         for topic in request.topics
     )
-    call.answer(ListOffsetsResponse(topics=topics), error)
+    return ListOffsetsResponse(topics=topics)
 
 
-HANDLER = Handler(ApiKey.LIST_OFFSETS, 0, 11, handle, resources=resources, refuse=refuse)
+HANDLER = Handler(
+    ApiKey.LIST_OFFSETS,
+    0,
+    11,
+    handle,
+    resources=resources,
+    refuse=refuse,
+    one_by_one=frozenset({ResourceType.TOPIC}),
+    rows=Rows("topics", "topics", topic_of(Operation.DESCRIBE)),
+)

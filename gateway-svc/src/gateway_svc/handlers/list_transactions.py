@@ -18,6 +18,7 @@ from protocol_lib.messages.list_transactions import (
 
 from gateway_svc.requests.call import Call
 from gateway_svc.requests.handler import NOTHING, Handler, with_error
+from gateway_svc.requests.resources import Operation, ResourceType
 from gateway_svc.requests.services import Services
 from gateway_svc.requests.turns import AnswerMemory, in_turns
 
@@ -39,6 +40,7 @@ async def handle(
         )
     )
     memory = AnswerMemory(call.size)
+    rights = call.rights
     rows: list[TransactionState] = []
     async for piece in in_turns(answer.transactions):
         rows += [
@@ -46,6 +48,7 @@ async def handle(
                 transactional_id=each.transactional_id, producer_id=each.producer_id, transaction_state=each.state
             )
             for each in piece
+            if rights.may(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, each.transactional_id)
         ]
         memory.take(sum(_ROW_BYTES + max(0, len(each.transactional_id) - _USUAL_LENGTH) for each in piece))
     response = ListTransactionsResponse(
@@ -57,7 +60,7 @@ async def handle(
     return response, answer.error_code
 
 
-#: Nothing is refused in Kafka: ids that the client may not describe are left out of the answer.
+#: Nothing is refused: ids that the client may not describe are left out of the answer.
 HANDLER = Handler(
     ApiKey.LIST_TRANSACTIONS,
     0,

@@ -3,7 +3,7 @@
 Brokers are the live gateways, with the address each advertises on the listener this request came in on; the
 controller is the one with the lowest node id. Any gateway serves any partition:
 leadership, spread evenly, only tells clients where to go. A partition has one replica, its leader, since storage keeps
-each partition once. Authorized operations: all, as Apache Kafka answers without an authorizer.
+each partition once.
 
 Topics: version 0 means all of them by an empty list, later versions by null. Unknown names are created when the
 client allows it (before version 4 always) and auto.create.topics.enable is on. Topics are named by id from version 12
@@ -14,6 +14,7 @@ an empty one. If a request has any id, its names are ignored. Each topic is answ
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Final
 
 from broker_contract import topics_pb2
 from broker_contract.leadership import partition_leaders
@@ -33,24 +34,23 @@ from service_chassis.shared_turns import shared_turns
 from gateway_svc.requests.call import Call
 from gateway_svc.requests.error_codes import first_error
 from gateway_svc.requests.handler import Handler
-from gateway_svc.requests.resources import (
-    ALL_CLUSTER_OPERATIONS,
-    ALL_TOPIC_OPERATIONS,
-    Operation,
-    Resource,
-    topics,
-)
+from gateway_svc.requests.resources import CLUSTER_NAME, Operation, Resource, ResourceType, topics
+from gateway_svc.requests.rights import cluster_operations, topic_operations
 from gateway_svc.requests.services import Services
 from gateway_svc.requests.turns import PIECE, in_turns
 from gateway_svc.storage.gateway_lease import Broker
 
 _BY_ID_VERSION = 12
+#: Kafka's type of a broker as a resource with configs.
+_BROKER: Final = 4
 
 
 async def handle(call: Call, request: MetadataRequest, services: Services) -> tuple[MetadataResponse, int]:
     brokers = await services.cluster.brokers(call.client.listener)
     found = await _topics(call, request, services, [each.node_id for each in brokers])
-    operations = ALL_CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NO_AUTHORIZED_OPERATIONS
+    operations = NO_AUTHORIZED_OPERATIONS
+    if request.include_cluster_authorized_operations:
+        operations = cluster_operations(call.rights)
     return _response(services, brokers, found, operations), first_error(found)
 
 
@@ -81,27 +81,100 @@ async def _topics(
             )
             for topic in named
         )
-    operations = ALL_TOPIC_OPERATIONS if request.include_topic_authorized_operations else NO_AUTHORIZED_OPERATIONS
+    rights, shows_operations = call.rights, request.include_topic_authorized_operations
+    named_topics = [(None, ZERO_UUID)] if every else _asked(call, request)
+    denied: list[MetadataResponseTopic] = []
+    if not rights.are_total and not every:
+        named_topics, denied = _judged(call, services, named_topics)
     described: list[MetadataResponseTopic] = []
     work = 0
-    async for piece in in_turns([(None, ZERO_UUID)] if every else _asked(call, request)):
-        answer = await services.storage.topics.describe_topics(
-            topics_pb2.DescribeTopicsRequest(
-                correlation_id=call.correlation_id,
-                all=every,
-                topics=[] if every else [_ref(name, topic_id) for name, topic_id in piece],
-                auto_create=request.allow_auto_topic_creation,
-            )
-        )
-        for found in answer.topics:
+    async for piece in in_turns(named_topics):
+        for found in await _found(call, request, services, [] if every else piece, every=every):
             work += 1 + len(found.leader_epochs)
             if work > PIECE:
                 work = 0
                 await shared_turns(services.loop).next()
             if not found.error_code:
                 services.names.learn(found.id, found.name)
+            if every and not rights.may(Operation.DESCRIBE, ResourceType.TOPIC, found.name):
+                continue
+            operations = topic_operations(rights, found.name) if shows_operations else NO_AUTHORIZED_OPERATIONS
             described.append(_topic(found, node_ids, operations, call.version))
-    return tuple(described)
+    return (*described, *denied)
+
+
+def _judged(
+    call: Call, services: Services, asked: Sequence[tuple[str | None, bytes]]
+) -> tuple[list[tuple[str | None, bytes]], list[MetadataResponseTopic]]:
+    """Return the topics that the client may describe or that do not exist, and the rows of the others."""
+    rights, names = call.rights, services.names
+    allowed, denied = [], []
+    for name, topic_id in asked:
+        called = name if topic_id == ZERO_UUID else names.name_of(topic_id)
+        if called is None or rights.may(Operation.DESCRIBE, ResourceType.TOPIC, called):
+            allowed.append((name, topic_id))
+        else:
+            # Ids are no secret. Names and ids are never answered together: that would tell that the topic exists.
+            code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            denied.append(MetadataResponseTopic(error_code=code, name=name, topic_id=topic_id, partitions=()))
+    return allowed, denied
+
+
+async def _found(
+    call: Call,
+    request: MetadataRequest,
+    services: Services,
+    piece: Sequence[tuple[str | None, bytes]],
+    *,
+    every: bool,
+) -> Sequence[topics_pb2.Topic]:
+    """Return a piece of the topics, or all of them, from storage, which creates those that the client may create."""
+
+    async def describe(refs: Sequence[tuple[str | None, bytes]], *, creates: bool) -> Sequence[topics_pb2.Topic]:
+        answer = await services.storage.topics.describe_topics(
+            topics_pb2.DescribeTopicsRequest(
+                correlation_id=call.correlation_id,
+                all=every,
+                topics=[_ref(name, topic_id) for name, topic_id in refs],
+                auto_create=creates,
+            )
+        )
+        return answer.topics
+
+    rights = call.rights
+    if (
+        every
+        or rights.are_total
+        or not request.allow_auto_topic_creation
+        or rights.may(Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME)
+    ):
+        return await describe(piece, creates=request.allow_auto_topic_creation)
+    fixed = {(n, i) for n, i in piece if n is not None and not rights.may(Operation.CREATE, ResourceType.TOPIC, n)}
+    left = iter(await describe([each for each in piece if each not in fixed], creates=True))
+    kept = iter(await describe([each for each in piece if each in fixed], creates=False) if fixed else ())
+    found = [next(kept) if each in fixed else next(left) for each in piece]
+    missing = [
+        (index, name)
+        for index, (name, topic) in enumerate(zip((name for name, _ in piece), found, strict=True))
+        if topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and (name, ZERO_UUID) in fixed
+    ]
+    if missing and await _creates_topics(call, services):
+        for index, name in missing:
+            found[index] = topics_pb2.Topic(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, name=name or "")
+    return found
+
+
+async def _creates_topics(call: Call, services: Services) -> bool:
+    """Return whether the broker creates unknown topics."""
+    asked = topics_pb2.ConfigResource(
+        type=_BROKER, name=str(services.cluster.node_id), keys=["auto.create.topics.enable"]
+    )
+    answer = await services.storage.topics.describe_configs(
+        topics_pb2.DescribeConfigsRequest(
+            correlation_id=call.correlation_id, asking_broker=services.cluster.node_id, resources=[asked]
+        )
+    )
+    return any(config.value == "true" for resource in answer.resources for config in resource.configs)
 
 
 def _ref(name: str | None, topic_id: bytes) -> topics_pb2.TopicRef:
@@ -167,4 +240,12 @@ async def refuse(call: Call, request: MetadataRequest, error: int, services: Ser
     return _response(services, brokers, refused, NO_AUTHORIZED_OPERATIONS), error
 
 
-HANDLER = Handler(ApiKey.METADATA, 0, 13, handle, resources=resources, refuse=refuse)
+HANDLER = Handler(
+    ApiKey.METADATA,
+    0,
+    13,
+    handle,
+    resources=resources,
+    refuse=refuse,
+    one_by_one=frozenset({ResourceType.TOPIC}),
+)

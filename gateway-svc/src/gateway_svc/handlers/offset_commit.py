@@ -19,7 +19,8 @@ from gateway_svc.handlers.offset_commit_messages import answer, asked, refuse
 from gateway_svc.handlers.offset_commit_pattern import OffsetCommitPattern
 from gateway_svc.requests.call import Call
 from gateway_svc.requests.handler import STEP_ELEMENTS_MAX, Handler, WhenClientLeft
-from gateway_svc.requests.resources import Operation, Resource, group, topics
+from gateway_svc.requests.resources import Operation, Resource, ResourceType, group, topic_of, topics
+from gateway_svc.requests.rights import Rows
 from gateway_svc.requests.services import Services
 from gateway_svc.requests.turns import next_turn
 
@@ -65,6 +66,8 @@ HANDLER = Handler(
     serve,
     resources=resources,
     refuse=refuse,
+    one_by_one=frozenset({ResourceType.TOPIC}),
+    rows=Rows("topics", "topics", topic_of(Operation.READ)),
     pattern=OffsetCommitPattern,
     when_client_left=WhenClientLeft.SERVE_IF_FRESH,
     elements_max=STEP_ELEMENTS_MAX,

@@ -52,9 +52,9 @@ def answer(call: Call, request: OffsetCommitRequest, error_codes: Sequence[int])
     call.answer(response_of(request, error_codes), first_code(error_codes))
 
 
-def refuse(call: Call, request: OffsetCommitRequest, error: int, _services: Services) -> None:
+def refuse(_call: Call, request: OffsetCommitRequest, error: int, _services: Services) -> OffsetCommitResponse:
     """Answer every partition with the error."""
-    call.answer(response_of(request, itertools.repeat(error)), error)
+    return response_of(request, itertools.repeat(error))
 
 
 def response_of(request: OffsetCommitRequest, error_codes: Iterable[int]) -> OffsetCommitResponse:

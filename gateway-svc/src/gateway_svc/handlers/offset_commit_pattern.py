@@ -105,7 +105,7 @@ class OffsetCommitPattern:
 
     def refuse(self, call: Call, error: int) -> None:
         assert self._learned is not None
-        refuse(call, self._learned.request, error, self._services)
+        call.answer(refuse(call, self._learned.request, error, self._services), error)
 
     def learn(self, call: Call, request: Any, frame: bytes | memoryview, kept: object) -> None:  # noqa: ARG002
         self.forget()

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from broker_contract import groups_pb2
 from protocol_lib.api import ApiKey
+from protocol_lib.errors import ErrorCode
 from protocol_lib.messages.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteResponse,
@@ -15,8 +16,9 @@ from protocol_lib.messages.offset_delete import (
 
 from gateway_svc.requests.call import Call
 from gateway_svc.requests.error_codes import first_code
-from gateway_svc.requests.handler import STEP_ELEMENTS_MAX, Handler, with_error
-from gateway_svc.requests.resources import Operation, Resource, group, topics_called
+from gateway_svc.requests.handler import STEP_ELEMENTS_MAX, Handler
+from gateway_svc.requests.resources import Operation, Resource, ResourceType, group, topic_of, topics_called
+from gateway_svc.requests.rights import Rows
 from gateway_svc.requests.services import Services
 from gateway_svc.requests.turns import in_turns
 
@@ -60,12 +62,31 @@ def resources(_call: Call, request: OffsetDeleteRequest, _services: Services) ->
     ]
 
 
+def refuse(_call: Call, request: OffsetDeleteRequest, error: int, _services: Services) -> OffsetDeleteResponse:
+    """Return the error of the group, or of each partition of topics that are denied."""
+    if error != ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+        return OffsetDeleteResponse(error_code=error, throttle_time_ms=0, topics=())
+    topics = tuple(
+        OffsetDeleteResponseTopic(
+            name=topic.name,
+            partitions=tuple(
+                OffsetDeleteResponsePartition(partition_index=each.partition_index, error_code=error)
+                for each in topic.partitions
+            ),
+        )
+        for topic in request.topics
+    )
+    return OffsetDeleteResponse(error_code=0, throttle_time_ms=0, topics=topics)
+
+
 HANDLER = Handler(
     ApiKey.OFFSET_DELETE,
     0,
     0,
     handle,
     resources=resources,
-    refuse=with_error(OffsetDeleteResponse, throttle_time_ms=0, topics=()),
+    refuse=refuse,
+    one_by_one=frozenset({ResourceType.TOPIC}),
+    rows=Rows("topics", "topics", topic_of(Operation.READ)),
     elements_max=STEP_ELEMENTS_MAX,
 )

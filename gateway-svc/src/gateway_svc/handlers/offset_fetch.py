@@ -34,7 +34,7 @@ from protocol_lib.schema import ZERO_UUID
 from gateway_svc.requests.call import Call
 from gateway_svc.requests.error_codes import first_error
 from gateway_svc.requests.handler import Handler
-from gateway_svc.requests.resources import Operation, Resource, group, topics
+from gateway_svc.requests.resources import Operation, Resource, ResourceType, group, topics
 from gateway_svc.requests.services import Services
 from gateway_svc.requests.turns import PIECE, REPEATED_MAX, AnswerMemory, in_turns
 
@@ -110,6 +110,8 @@ class _GroupFetch:
         self._require_stable = require_stable
 
     async def answer(self) -> OffsetFetchResponseGroup:
+        if not self._call.rights.may(Operation.DESCRIBE, ResourceType.GROUP, self._group.group_id):
+            return _refused(self._call, self._group, ErrorCode.GROUP_AUTHORIZATION_FAILED)
         topics: Sequence[Any] = ()
         if self._group.topics is None:
             error, offsets = await self._ask(())
@@ -127,9 +129,12 @@ class _GroupFetch:
         rows: dict[str, list[Any]] = {}
         async for piece in in_turns(offsets):
             for each in piece:
-                if not by_id or each.topic in names:
+                if (not by_id or each.topic in names) and self._may_describe(each.topic):
                     rows.setdefault(each.topic, []).append(_row(self._call.version, each))
         return [_topic(self._call.version, name, names.get(name, ZERO_UUID), found) for name, found in rows.items()]
+
+    def _may_describe(self, topic: str) -> bool:
+        return self._call.rights.may(Operation.DESCRIBE, ResourceType.TOPIC, topic)
 
     async def _named_topics(self, asked: Sequence[OffsetFetchRequestTopics]) -> tuple[int, Sequence[Any]]:
         """Return the group's error, and a row for each partition as often as it is named, up to REPEATED_MAX names."""
@@ -143,7 +148,11 @@ class _GroupFetch:
         partitions = dict.fromkeys(chain.from_iterable(keys))
         rows: dict[_Key, Any] = {}
         async for piece in in_turns(tuple(partitions) or (None,)):
-            wanted = [(each[0], each[1]) for each in piece if each is not None and isinstance(each[0], str)]
+            wanted = [
+                (each[0], each[1])
+                for each in piece
+                if each is not None and isinstance(each[0], str) and self._may_describe(each[0])
+            ]
             if not error:
                 error, found = await self._ask(wanted)
             if error and version >= _TOP_LEVEL_ERROR_VERSION:
@@ -155,6 +164,8 @@ class _GroupFetch:
                 offset = _Offset(partition=each[1], offset=-1, leader_epoch=-1, error_code=error)
                 if not isinstance(each[0], str):
                     offset.error_code = ErrorCode.UNKNOWN_TOPIC_ID
+                elif not self._may_describe(each[0]):
+                    offset.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
                 elif not error:
                     offset = next(offsets)
                 rows[each] = _row(version, offset)
@@ -228,6 +239,24 @@ def _topic(version: int, name: str, topic_id: bytes, rows: Sequence[Any]) -> Any
     return OffsetFetchResponseTopic(name=name, partitions=tuple(rows))
 
 
+def _refused(call: Call, group: OffsetFetchRequestGroup, error: int) -> OffsetFetchResponseGroup:
+    topics = ()
+    if call.version < _TOP_LEVEL_ERROR_VERSION:
+        topics = tuple(
+            _topic(
+                call.version,
+                topic.name,
+                topic.topic_id,
+                [
+                    _row(call.version, _Offset(partition=index, offset=-1, leader_epoch=-1, error_code=error))
+                    for index in topic.partition_indexes
+                ],
+            )
+            for topic in group.topics or ()
+        )
+    return OffsetFetchResponseGroup(group_id=group.group_id, topics=topics, error_code=error)
+
+
 def _groups(call: Call, request: OffsetFetchRequest) -> Sequence[OffsetFetchRequestGroup]:
     return request.groups if call.version >= _MANY_GROUPS_VERSION else (_one_group(request),)
 
@@ -242,30 +271,17 @@ def resources(call: Call, request: OffsetFetchRequest, services: Services) -> It
     ]
 
 
-def refuse(call: Call, request: OffsetFetchRequest, error: int, _services: Services) -> None:
-    """Answer each group with the error, before version 2 each partition."""
-    refused = [
-        OffsetFetchResponseGroup(
-            group_id=each.group_id,
-            topics=tuple(
-                _topic(
-                    call.version,
-                    topic.name,
-                    topic.topic_id,
-                    [
-                        _row(call.version, _Offset(partition=index, offset=-1, leader_epoch=-1, error_code=error))
-                        for index in topic.partition_indexes
-                    ],
-                )
-                for topic in each.topics or ()
-            )
-            if call.version < _TOP_LEVEL_ERROR_VERSION
-            else (),
-            error_code=error,
-        )
-        for each in _groups(call, request)
-    ]
-    call.answer(_response(call, refused), error)
+def refuse(call: Call, request: OffsetFetchRequest, error: int, _services: Services) -> OffsetFetchResponse:
+    """Return each group with the error, before version 2 each partition."""
+    return _response(call, [_refused(call, each, error) for each in _groups(call, request)])
 
 
-HANDLER = Handler(ApiKey.OFFSET_FETCH, 0, 10, handle, resources=resources, refuse=refuse)
+HANDLER = Handler(
+    ApiKey.OFFSET_FETCH,
+    0,
+    10,
+    handle,
+    resources=resources,
+    refuse=refuse,
+    one_by_one=frozenset({ResourceType.GROUP, ResourceType.TOPIC}),
+)

@@ -23,7 +23,8 @@ from protocol_lib.messages.offset_for_leader_epoch import (
 from gateway_svc.requests.call import Call
 from gateway_svc.requests.error_codes import first_error
 from gateway_svc.requests.handler import Handler
-from gateway_svc.requests.resources import Operation, Resource, topics_called
+from gateway_svc.requests.resources import Operation, Resource, ResourceType, topics_called
+from gateway_svc.requests.rights import Rows
 from gateway_svc.requests.services import Services
 from gateway_svc.requests.turns import in_turns
 
@@ -67,7 +68,9 @@ def resources(_call: Call, request: OffsetForLeaderEpochRequest, _services: Serv
     return topics_called(Operation.DESCRIBE, (topic.topic for topic in request.topics))
 
 
-def refuse(call: Call, request: OffsetForLeaderEpochRequest, error: int, _services: Services) -> None:
+def refuse(
+    _call: Call, request: OffsetForLeaderEpochRequest, error: int, _services: Services
+) -> OffsetForLeaderEpochResponse:
     topics = tuple(
         OffsetForLeaderTopicResult(
             topic=topic.topic,
@@ -77,7 +80,16 @@ def refuse(call: Call, request: OffsetForLeaderEpochRequest, error: int, _servic
         )
         for topic in request.topics
     )
-    call.answer(OffsetForLeaderEpochResponse(topics=topics), error)
+    return OffsetForLeaderEpochResponse(topics=topics)
 
 
-HANDLER = Handler(ApiKey.OFFSET_FOR_LEADER_EPOCH, 0, 4, handle, resources=resources, refuse=refuse)
+HANDLER = Handler(
+    ApiKey.OFFSET_FOR_LEADER_EPOCH,
+    0,
+    4,
+    handle,
+    resources=resources,
+    refuse=refuse,
+    one_by_one=frozenset({ResourceType.TOPIC}),
+    rows=Rows("topics", "topics", lambda entry, _: Resource(ResourceType.TOPIC, entry.topic, Operation.DESCRIBE)),
+)

@@ -77,6 +77,26 @@ async def alter_reassignments(
     return answer, first_error(row for _, rows in topics for row in rows)
 
 
+def refuse_reassignments(
+    _call: Call, request: reassign.AlterPartitionReassignmentsRequest, error: int, _services: Services
+) -> reassign.AlterPartitionReassignmentsResponse:
+    responses = tuple(
+        reassign.ReassignableTopicResponse(
+            name=topic.name,
+            partitions=tuple(
+                reassign.ReassignablePartitionResponse(
+                    partition_index=each.partition_index, error_code=error, error_message=None
+                )
+                for each in topic.partitions
+            ),
+        )
+        for topic in request.topics
+    )
+    return reassign.AlterPartitionReassignmentsResponse(
+        throttle_time_ms=0, error_code=error, error_message=None, responses=responses
+    )
+
+
 def _assignment(
     topic: str,
     partition: reassign.ReassignablePartition,
@@ -153,8 +173,11 @@ def _no_election(
     return _elections(topics, code), code
 
 
-def refuse_elections(call: Call, request: elect.ElectLeadersRequest, error: int, _services: Services) -> None:
-    call.answer(*_no_election(request, error, None))
+def refuse_elections(
+    _call: Call, request: elect.ElectLeadersRequest, error: int, _services: Services
+) -> elect.ElectLeadersResponse:
+    response, _ = _no_election(request, error, None)
+    return response
 
 
 async def alter_log_dirs(
@@ -193,8 +216,8 @@ def _moved(codes: Mapping[tuple[str, int], int]) -> log_dirs.AlterReplicaLogDirs
     return log_dirs.AlterReplicaLogDirsResponse(throttle_time_ms=0, results=tuple(results))
 
 
-def refuse_moves(call: Call, request: log_dirs.AlterReplicaLogDirsRequest, error: int, _services: Services) -> None:
-    call.answer(_moved({partition: error for _, partition in _moves(request)}), error)
+def refuse_moves(_call: Call, request: log_dirs.AlterReplicaLogDirsRequest, error: int, _services: Services) -> Any:
+    return _moved({partition: error for _, partition in _moves(request)})
 
 
 _ALTER: Final = of_cluster(Operation.ALTER)
@@ -207,9 +230,7 @@ HANDLERS: Final = (
         1,
         alter_reassignments,
         resources=_ALTER,
-        refuse=with_error(
-            reassign.AlterPartitionReassignmentsResponse, throttle_time_ms=0, error_message=None, responses=()
-        ),
+        refuse=refuse_reassignments,
         elements_max=_STEPS,
     ),
     Handler(

@@ -34,7 +34,8 @@ from gateway_svc.handlers.produce_message_sets import serve_message_sets
 from gateway_svc.handlers.produce_pattern import AcceptedRecords, ProducePattern
 from gateway_svc.requests.call import Call
 from gateway_svc.requests.handler import STEP_ELEMENTS_MAX, Handler, WhenClientLeft
-from gateway_svc.requests.resources import Operation, Resource, ResourceType, topics
+from gateway_svc.requests.resources import Operation, Resource, ResourceType, topic_of, topics
+from gateway_svc.requests.rights import Rows
 from gateway_svc.requests.services import Services
 from gateway_svc.requests.turns import PIECE
 
@@ -144,6 +145,8 @@ HANDLER = Handler(
     serve,
     resources=resources,
     refuse=refuse,
+    one_by_one=frozenset({ResourceType.TOPIC}),
+    rows=Rows("topic_data", "responses", topic_of(Operation.WRITE)),
     kind=Kind.APPEND,
     pattern=ProducePattern,
     alone_below=_RECORD_BATCH_VERSION,

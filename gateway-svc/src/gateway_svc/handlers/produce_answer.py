@@ -71,13 +71,13 @@ def response_of(
     return ProduceResponse(responses=tuple([_topic(topic, outcomes, version) for topic in topic_data]))
 
 
-def refuse(call: Call, request: ProduceRequest, error: int, _services: Services) -> None:
-    """Answer every partition with the error; with acks=0 close the connection."""
+def refuse(call: Call, request: ProduceRequest, error: int, _services: Services) -> ProduceResponse | None:
+    """Return every partition with the error; with acks=0 close the connection."""
     if not request.acks:
         call.close(error)
-        return
+        return None
     refused = itertools.repeat(AppendedPartition(error))
-    call.answer(response_of(request.topic_data, refused, call.version), error)
+    return response_of(request.topic_data, refused, call.version)
 
 
 def row_of(index: int, outcome: AppendOutcome, version: int) -> PartitionProduceResponse:

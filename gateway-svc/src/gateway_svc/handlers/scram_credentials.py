@@ -61,18 +61,19 @@ def _twice(user: str) -> DescribeUserScramCredentialsResult:
 
 
 def alter(call: Call, request: AlterUserScramCredentialsRequest, services: Services) -> None:
-    refuse_alterations(call, request, ErrorCode.INVALID_REQUEST, services, _NOT_STORED)
+    response = refuse_alterations(call, request, ErrorCode.INVALID_REQUEST, services, _NOT_STORED)
+    call.answer(response, first_error(response.results))
 
 
 def refuse_alterations(
-    call: Call, request: AlterUserScramCredentialsRequest, error: int, _services: Services, message: str | None = None
-) -> None:
+    _call: Call, request: AlterUserScramCredentialsRequest, error: int, _services: Services, message: str | None = None
+) -> AlterUserScramCredentialsResponse:
     deleted, upserted = ([each.name for each in named] for named in (request.deletions, request.upsertions))
     users = dict.fromkeys((*deleted, *upserted))
     rows = tuple(
         [AlterUserScramCredentialsResult(user=user, error_code=error, error_message=message) for user in users]
     )
-    call.answer(AlterUserScramCredentialsResponse(throttle_time_ms=0, results=rows), first_error(rows))
+    return AlterUserScramCredentialsResponse(throttle_time_ms=0, results=rows)
 
 
 HANDLERS: Final = (

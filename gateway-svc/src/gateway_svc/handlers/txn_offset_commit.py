@@ -25,7 +25,8 @@ from protocol_lib.messages.txn_offset_commit import (
 from gateway_svc.requests.call import Call
 from gateway_svc.requests.error_codes import first_code
 from gateway_svc.requests.handler import STEP_ELEMENTS_MAX, Handler
-from gateway_svc.requests.resources import Operation, Resource, ResourceType, group, topics_called
+from gateway_svc.requests.resources import Operation, Resource, ResourceType, group, topic_of, topics_called
+from gateway_svc.requests.rights import Rows
 from gateway_svc.requests.services import Services
 from gateway_svc.requests.turns import in_turns
 
@@ -91,9 +92,9 @@ def _response(request: TxnOffsetCommitRequest, codes: Iterable[int]) -> TxnOffse
     )
 
 
-def refuse(call: Call, request: TxnOffsetCommitRequest, error: int, _services: Services) -> None:
+def refuse(_call: Call, request: TxnOffsetCommitRequest, error: int, _services: Services) -> TxnOffsetCommitResponse:
     """Answer every partition with the error."""
-    call.answer(_response(request, itertools.repeat(error)), error)
+    return _response(request, itertools.repeat(error))
 
 
 def resources(_call: Call, request: TxnOffsetCommitRequest, _services: Services) -> Iterable[Resource]:
@@ -111,5 +112,7 @@ HANDLER = Handler(
     handle,
     resources=resources,
     refuse=refuse,
+    one_by_one=frozenset({ResourceType.TOPIC}),
+    rows=Rows("topics", "topics", topic_of(Operation.READ)),
     elements_max=STEP_ELEMENTS_MAX,
 )

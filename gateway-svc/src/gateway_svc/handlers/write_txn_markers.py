@@ -87,9 +87,9 @@ def resources(_call: Call, _request: WriteTxnMarkersRequest, _services: Services
     return (cluster(Operation.ALTER, alternative=cluster(Operation.CLUSTER_ACTION)),)
 
 
-def refuse(call: Call, request: WriteTxnMarkersRequest, error: int, _services: Services) -> None:
+def refuse(_call: Call, request: WriteTxnMarkersRequest, error: int, _services: Services) -> WriteTxnMarkersResponse:
     codes = [error for marker in request.markers for topic in marker.topics for _ in topic.partition_indexes]
-    call.answer(_response(request, codes), error)
+    return _response(request, codes)
 
 
 HANDLER = Handler(

@@ -1,6 +1,6 @@
 """The one ring around every request: it judges, admits, slows down, counts and logs.
 
-    judge          once for similar requests, when one of them is decoded: may this client use these resources?
+    judge          once for similar requests, when one of them is decoded: which of its resources may the client use?
     admit          for every request, and once for a run of Produce: charges quotas, writes the request line
     throttle_ms    when the request is answered: the delay that its client is asked for
     finish         once for every request, and once for a run: counts it and writes the answer line
@@ -13,31 +13,38 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterable
-from typing import Protocol
+from functools import partial
+from typing import Any, Final, Protocol
 
 from service_chassis import logs
 
 from gateway_svc.requests.call import Call
 from gateway_svc.requests.error_codes import error_name
-from gateway_svc.requests.resources import Resource
+from gateway_svc.requests.resources import Operation, Resource, ResourceType
+from gateway_svc.requests.rights import TOTAL, Rights, Rows, Verdict, judge
 from gateway_svc.requests.subject import Subject
 from gateway_svc.requests.topic_names import TopicNames
 
 log = logs.get(__name__)
 
+#: Clients whose rights are kept. Beyond this all are forgotten, and asked for again.
+_CLIENTS_MAX: Final = 10_000
+
 
 class Policy(Protocol):
     """Access rules and quotas."""
 
-    #: Whether `judge` needs `Subject.resources`. If not, they are never computed.
-    wants_resources: bool
+    #: Whether `may` can return False. If not, the resources of requests are never computed.
+    decides_access: bool
 
     def attach(self, changed: Callable[[], None]) -> None:
         """Accept a function to call whenever earlier judgements may be outdated."""
         ...
 
-    def judge(self, subject: Subject) -> int:
-        """Return 0 to admit requests with this subject, or the error code that refuses them (`Resource.denied`)."""
+    def may(
+        self, principal: str, host: str, operation: Operation, resource_type: ResourceType, name: str | None
+    ) -> bool:
+        """Return whether a principal may do this from a host; with the name None, to any one resource of the type."""
         ...
 
     def charge(self, call: Call) -> int:
@@ -49,6 +56,15 @@ class Policy(Protocol):
         ...
 
 
+class Judged(Protocol):
+    """The part of a Handler by which its requests are judged."""
+
+    @property
+    def one_by_one(self) -> frozenset[ResourceType]: ...
+    @property
+    def rows(self) -> Rows | None: ...
+
+
 class Admission:
     """The ring. The gateway's Services own it; only the event loop uses it."""
 
@@ -57,32 +73,60 @@ class Admission:
         self._policy = policy
         #: A number that grows when judgements may be outdated: a pattern whose subject has an older one is not used.
         self.revision = 0
+        self._name_of = names.name_of
+        #: The rights at this revision, by principal and host.
+        self._rights: dict[tuple[str, str], Rights] = {}
         if policy is not None:
             policy.attach(self._changed)
         names.attach(self._changed)
 
     def _changed(self) -> None:
         self.revision += 1
+        self._rights.clear()  # mutant: rights-of-revision
+
+    def rights_of(self, principal: str, host: str) -> Rights:
+        """Return what a client may do, at this revision."""
+        policy = self._policy
+        if policy is None or not policy.decides_access:
+            return TOTAL
+        rights = self._rights.get((principal, host))
+        if rights is None:
+            if len(self._rights) >= _CLIENTS_MAX:
+                self._rights.clear()
+            rights = self._rights[principal, host] = Rights(partial(policy.may, principal, host))
+        return rights
 
     def judge(
-        self, subject: Subject, resources: Callable[[], Iterable[Resource]], *, final: bool = False
-    ) -> Collection[bytes]:
-        """Judge requests with this subject, and store the verdict in it.
+        self,
+        subject: Subject,
+        host: str,
+        request: Any,
+        judged: Judged,
+        resources: Callable[[], Iterable[Resource]],
+        *,
+        final: bool = False,
+    ) -> Verdict | Collection[bytes]:
+        """Judge a decoded request of a client at `host`, and store its rights and the verdict in the subject.
 
-        Returns ids of topics whose names the policy needs and this gateway does not know. In that case the subject is
+        Returns ids of topics whose names the policy needs and this gateway does not know. In that case the request is
         not judged: the caller resolves the names and calls again, with `final` set. A topic that then has no name does
         not exist, and is no resource.
         """
-        policy = self._policy
-        if policy is not None and policy.wants_resources:
+        rights = self.rights_of(subject.principal, host)
+        if not rights.are_total:
             used = tuple(resources())
             unnamed = {each.topic_id for each in used if each.name is None}
             if unnamed and not final:
                 return unnamed
             subject.resources = tuple(each for each in used if each.name is not None)
         subject.revision = self.revision
-        subject.error = 0 if policy is None else policy.judge(subject)
-        return ()
+        subject.rights = rights
+        if rights.are_total:
+            return Verdict(request)
+        whole = (each for each in subject.resources or () if each.type not in judged.one_by_one)
+        verdict = judge(rights, request, whole, judged.rows, self._name_of)
+        subject.error = verdict.error
+        return verdict
 
     def admit(self, call: Call) -> int:
         """Return 0 to serve the request, or the error code it is refused with."""

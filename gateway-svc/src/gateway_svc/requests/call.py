@@ -16,6 +16,7 @@ from gateway_svc.clients.pipeline import Pending
 from gateway_svc.clients.slices import Part, RecordParts
 from gateway_svc.errors import RequestRefused
 from gateway_svc.request_memory import Share
+from gateway_svc.requests.rights import Rights
 from gateway_svc.requests.subject import Subject
 
 _FRAME_HEAD: Final = Struct(">ii")
@@ -121,6 +122,11 @@ class Call(Pending):
         return self.route.version
 
     @property
+    def rights(self) -> Rights:
+        """What the client may do. Handlers ask it for what they judge one by one, and for what they list."""
+        return self.subject.rights
+
+    @property
     def client_id(self) -> str | None:
         return self.subject.client_id
 
@@ -131,10 +137,14 @@ class Call(Pending):
 
     def answer(self, response: Any, error: int = 0) -> None:
         """Encode the response and send it in its turn. `error`: its first error code."""
+        if self.subject.complete is not None:
+            response, error = self.subject.complete(response, error)
         self.client.answered(self, self.encoded(response, error))
 
     async def answer_long(self, response: Any, error: int = 0) -> None:
         """Send a long answer as `answer` does, encoded in a thread, so that other requests do not wait."""
+        if self.subject.complete is not None:
+            response, error = self.subject.complete(response, error)
         version, tail = self.route.version, self.route.header_tail
         throttle_ms = self.ring.throttle_ms(self)
         if self.route.has_throttle:
@@ -177,7 +187,10 @@ class Call(Pending):
         return parts
 
     def answer_nothing(self) -> None:
-        """Finish a request that has no answer (acks=0)."""
+        """Finish a request that has no answer (acks=0). If some of its entries are denied, close, as for an error."""
+        if self.subject.complete is not None:
+            self.close(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+            return
         self.finish(0, 0)
         self.client.answered(self, ())
 

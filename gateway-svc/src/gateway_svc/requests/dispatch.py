@@ -12,6 +12,7 @@ import asyncio
 from collections.abc import Coroutine, Sequence
 from dataclasses import fields
 from functools import partial
+from inspect import iscoroutine
 from struct import Struct
 from typing import Any, Final
 
@@ -25,6 +26,7 @@ from gateway_svc.errors import AnswerTooLarge, RequestRefused, StorageUnavailabl
 from gateway_svc.metrics import GatewayMetrics
 from gateway_svc.requests.call import Call, Client, Ring
 from gateway_svc.requests.handler import OLD_ELEMENTS_MAX, Handler
+from gateway_svc.requests.rights import Verdict
 from gateway_svc.requests.route import Route
 from gateway_svc.requests.services import Services
 from gateway_svc.requests.subject import Subject
@@ -165,11 +167,26 @@ class Dispatcher:
         """Answer a request with an error, in the shape of its API."""
         try:
             refused = self.handlers[call.route.api_key].refuse(call, request, error, services)
+            if iscoroutine(refused):
+                self._start(call, refused, services)
+            elif refused is not None:
+                call.answer(refused, error)
         except Exception as failure:
             call.failed(failure)
-            return
-        if refused is not None:
-            self._start(call, refused, services)
+
+    def complete(self, call: Call, verdict: Verdict, services: Services, response: Any, error: int) -> tuple[Any, int]:
+        """Add the rows of the denied entries to an answer; return it and its first error code."""
+        handler = self.handlers[call.route.api_key]
+        rows = handler.rows
+        if rows is None:
+            return response, error
+        found = list(getattr(response, rows.answered))
+        for denied, code in verdict.denied:
+            refused = handler.refuse(call, denied, code, services)
+            found += getattr(refused, rows.answered)
+            error = error or code
+        setattr(response, rows.answered, tuple(found))
+        return response, error
 
     def _start(self, call: Call, work: Coroutine[Any, Any, tuple[Any, int]], services: Services) -> asyncio.Task[None]:
         task = services.loop.create_task(self._run(call, work), name=call.route.api_name)

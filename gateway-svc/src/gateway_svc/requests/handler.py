@@ -13,7 +13,8 @@ from protocol_lib.api import ApiKey
 from gateway_svc.clients.pipeline import Kind
 from gateway_svc.requests.call import Call
 from gateway_svc.requests.patterns import MakePattern
-from gateway_svc.requests.resources import Operation, Resource, cluster, group
+from gateway_svc.requests.resources import Operation, Resource, ResourceType, cluster, group
+from gateway_svc.requests.rights import Rows
 from gateway_svc.requests.services import Services
 
 #: Bytes of requests other than Produce, which take some forty times as much when decoded. This is several times a
@@ -48,7 +49,8 @@ OLD_ELEMENTS_MAX: Final = 10_200
 
 #: A function that returns the resources a request uses.
 Resources = Callable[[Call, Any, Services], Iterable[Resource]]
-#: A function that answers a request with an error code.
+#: A function that returns the answer to a request with an error code: a response, or a coroutine of (response, code).
+#: None if it has ended the call itself.
 Refuse = Callable[[Call, Any, int, Services], Any]
 
 
@@ -76,10 +78,10 @@ def of_cluster(operation: Operation) -> Resources:
 
 
 def with_error(response: Callable[..., Any], **fields: Any) -> Refuse:
-    """Return a `refuse` that answers with this response: the error code, and these fields."""
+    """Return a `refuse` with this response: the error code, and these fields."""
 
-    def refuse(call: Call, _request: Any, error: int, _services: Services) -> None:
-        call.answer(response(error_code=error, **fields), error)
+    def refuse(_call: Call, _request: Any, error: int, _services: Services) -> Any:
+        return response(error_code=error, **fields)
 
     return refuse
 
@@ -97,7 +99,8 @@ class Handler:
         function     answers by `call.answer`, now or from a callback; may return an object for its pattern to learn
         coroutine    runs as a task; returns the response and its first error code, or 0
 
-    `refuse(call, request, error, services)`, of either kind, answers a request that is not admitted with the error.
+    `refuse(call, request, error, services)` returns the answer to a request, or to some rows of one, that is not
+    admitted: a response, or a coroutine like that of `serve`.
     """
 
     api_key: ApiKey
@@ -107,6 +110,10 @@ class Handler:
     _: KW_ONLY
     resources: Resources
     refuse: Refuse
+    #: Types of resources that are judged one by one, by `rows` or by `serve` itself (`Call.rights`). A request needs
+    #: its resources of every other type as a whole.
+    one_by_one: frozenset[ResourceType] = frozenset()
+    rows: Rows | None = None
     kind: Kind = Kind.CONTROL
     pattern: MakePattern | None = None
     #: Whether answers may take minutes, so that an orderly stop does not wait for them.

@@ -25,6 +25,7 @@ from gateway_svc.requests.call import Call, Client
 from gateway_svc.requests.dispatch import Dispatcher
 from gateway_svc.requests.handler import Handler, WhenClientLeft
 from gateway_svc.requests.patterns import Patterns, Store
+from gateway_svc.requests.rights import Verdict
 from gateway_svc.requests.services import Services
 
 #: A connection is quiet after this number of repetitions with nothing else between them.
@@ -148,8 +149,9 @@ class RequestPath:
             self._dispatcher.refuse(call, request, ErrorCode.NETWORK_EXCEPTION, self._services)
             return
         resources = partial(handler.resources, call, request, self._services)
-        unnamed = self._admission.judge(call.subject, resources, final=final)
-        if unnamed:
+        verdict = self._admission.judge(call.subject, self._client.host, request, handler, resources, final=final)
+        if not isinstance(verdict, Verdict):
+            unnamed = verdict
             named = partial(self._named, call, request, frame)
             self._pipeline.block()  # mutant: name-wait-keeps-order
             self._services.names.resolve(unnamed, call.correlation_id, named)
@@ -158,8 +160,11 @@ class RequestPath:
         if error:
             self._dispatcher.refuse(call, request, error, self._services)
             return
-        kept = self._dispatcher.serve(call, request, self._services)
-        if handler.pattern is not None and not self._client_has_left:
+        if verdict.denied:  # mutant: denied-rows-answered
+            call.subject.complete = partial(self._dispatcher.complete, call, verdict, self._services)
+        kept = self._dispatcher.serve(call, verdict.request, self._services)
+        # mutant: no-pattern-of-half-denied
+        if handler.pattern is not None and not self._client_has_left and not verdict.denied:
             self._patterns.learn(handler.pattern, call, request, frame, kept)
 
     def _must_drop(self, handler: Handler, request: Any) -> bool:

@@ -1,15 +1,15 @@
 """The resources a request uses, in the terms of Kafka's ACLs.
 
 Numbers are those of `org.apache.kafka.common.resource.ResourceType` and `…acl.AclOperation`. A handler declares with
-`resources` which of them each of its requests needs; a policy (`admission`) decides whether the client may use them.
+`resources` which of them each of its requests needs; a policy (`admission`) decides which of them the client may use.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Final
+from typing import Any, Final
 
 from protocol_lib.errors import ErrorCode
 from protocol_lib.schema import ZERO_UUID
@@ -41,7 +41,7 @@ def _bits(*operations: Operation) -> int:
     return sum(1 << operation for operation in operations)
 
 
-#: The operations that Kafka has for a topic and for the cluster, as the bits of `…_authorized_operations`.
+#: The operations that Kafka has for a topic, a group and the cluster, as the bits of `…_authorized_operations`.
 ALL_TOPIC_OPERATIONS: Final = _bits(
     Operation.READ,
     Operation.WRITE,
@@ -51,6 +51,9 @@ ALL_TOPIC_OPERATIONS: Final = _bits(
     Operation.DESCRIBE,
     Operation.DESCRIBE_CONFIGS,
     Operation.ALTER_CONFIGS,
+)
+ALL_GROUP_OPERATIONS: Final = _bits(
+    Operation.READ, Operation.DELETE, Operation.DESCRIBE, Operation.DESCRIBE_CONFIGS, Operation.ALTER_CONFIGS
 )
 ALL_CLUSTER_OPERATIONS: Final = _bits(
     Operation.CREATE,
@@ -63,8 +66,6 @@ ALL_CLUSTER_OPERATIONS: Final = _bits(
 )
 #: The name of the one resource of type CLUSTER.
 CLUSTER_NAME: Final = "kafka-cluster"
-#: Stands for every name: any resource of the type meets the rule.
-ANY_NAME: Final = "*"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,12 +80,17 @@ class Resource:
     topic_id: bytes = ZERO_UUID
     #: A rule that suffices in place of this one.
     alternative: Resource | None = None
+    #: Whether any one resource of the type meets the rule, whatever its name.
+    is_any: bool = False
 
     @property
     def denied(self) -> ErrorCode:
         """Kafka's error code for a client that may not use the resource."""
         return _DENIED[self.type]
 
+
+#: A function that returns the resource of an entry of a request, by the function that returns the name of a topic's id.
+ResourceOf = Callable[[Any, Callable[[bytes], str | None]], Resource]
 
 _DENIED: Final = {
     ResourceType.TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
@@ -103,6 +109,37 @@ def topics(operation: Operation, named: Iterable[tuple[str | None, bytes]], name
         else:
             found.append(Resource(ResourceType.TOPIC, names.name_of(topic_id), operation, topic_id))
     return found
+
+
+def topic_of(operation: Operation) -> ResourceOf:
+    """Return a function that returns the topic of an entry with a `name` or a `topic_id`, or with only a name."""
+
+    def resource(entry: Any, name_of: Callable[[bytes], str | None]) -> Resource:
+        topic_id = getattr(entry, "topic_id", ZERO_UUID)
+        if entry.name or topic_id == ZERO_UUID:
+            return Resource(ResourceType.TOPIC, entry.name or "", operation)
+        return Resource(ResourceType.TOPIC, name_of(bytes(topic_id)), operation, bytes(topic_id))
+
+    return resource
+
+
+def group_of(operation: Operation) -> ResourceOf:
+    """Return a function that returns the group of an entry, which is its id."""
+
+    def resource(entry: str, _name_of: Callable[[bytes], str | None]) -> Resource:
+        return group(operation, entry)
+
+    return resource
+
+
+def config_of(operation: Operation) -> ResourceOf:
+    """Return a function that returns the resource whose configs an entry means."""
+
+    def resource(entry: Any, _name_of: Callable[[bytes], str | None]) -> Resource:
+        (found,) = configured(operation, [(entry.resource_type, entry.resource_name)])
+        return found
+
+    return resource
 
 
 def topics_called(operation: Operation, names: Iterable[str]) -> list[Resource]:
@@ -132,10 +169,12 @@ def configured(operation: Operation, named: Iterable[tuple[int, str]]) -> list[R
     """
     found = []
     for config_type, name in dict.fromkeys(named):
-        kind = _CONFIGURED.get(config_type, ResourceType.CLUSTER)
+        kind = _TYPES.get(config_type, ResourceType.CLUSTER)
         found.append(Resource(kind, CLUSTER_NAME if kind is ResourceType.CLUSTER else name, operation))
     return found
 
 
+#: The types of resources that have configs.
+CONFIGURED: Final = frozenset({ResourceType.TOPIC, ResourceType.GROUP, ResourceType.CLUSTER})
 #: Types of Kafka's ConfigResource.
-_CONFIGURED: Final = {2: ResourceType.TOPIC, 32: ResourceType.GROUP}
+_TYPES: Final = {2: ResourceType.TOPIC, 32: ResourceType.GROUP}

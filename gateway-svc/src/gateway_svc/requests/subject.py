@@ -1,4 +1,4 @@
-"""The common part of similar requests: their client, their resources, and the judgement on both.
+"""The common part of similar requests: their client, its rights, their resources, and the judgement on them.
 
 A subject is judged once, when a request is decoded (`Admission.judge`). Requests that a pattern recognises by their
 bytes share the subject of the decoded one, as long as its revision is the current one.
@@ -6,23 +6,34 @@ bytes share the subject of the decoded one, as long as its revision is the curre
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from gateway_svc.requests.resources import Resource
+from gateway_svc.requests.rights import TOTAL, Rights
 from gateway_svc.requests.route import Route
+
+#: A function that adds the rows of denied entries to an answer; it returns the answer and its first error code.
+Complete = Callable[[Any, int], tuple[Any, int]]
 
 
 class Subject:
     """The subject of a decoded request. A pattern that learns from the request keeps it."""
 
-    __slots__ = ("client_id", "error", "principal", "resources", "revision", "route")
+    __slots__ = ("client_id", "complete", "error", "principal", "resources", "revision", "rights", "route")
 
     def __init__(self, route: Route, client_id: str | None, principal: str) -> None:
         self.route = route
         self.client_id = client_id
         #: The authenticated user in Kafka's spelling, such as "User:ANONYMOUS".
         self.principal = principal
-        #: None unless the policy wants resources.
+        #: What the client may do. Handlers that make lists ask it.
+        self.rights: Rights = TOTAL
+        #: None unless the policy decides on access.
         self.resources: tuple[Resource, ...] | None = None
         #: Kafka's error code that refuses these requests; 0 admits them. Set by `Admission.judge`.
         self.error = 0
+        #: None unless some entries of the request are denied. Such a request is no example of others.
+        self.complete: Complete | None = None
         #: `Admission.revision` at the time of the judgement; -1 before.
         self.revision = -1

@@ -10,6 +10,7 @@ import pytest
 from broker_contract import groups_pb2, logs_pb2, transactions_pb2
 from gateway_svc.errors import AnswerTooLarge
 from gateway_svc.handlers import describe_producers, list_groups, list_transactions
+from gateway_svc.requests.rights import TOTAL
 from protocol_lib.messages.describe_producers import DescribeProducersRequest, TopicRequest
 from protocol_lib.messages.list_groups import ListGroupsRequest
 from protocol_lib.messages.list_transactions import ListTransactionsRequest
@@ -45,7 +46,7 @@ async def test_transactional_ids_are_listed_in_turns() -> None:
     ]
     services = answering(transactions_pb2.ListTransactionsResponse(transactions=rows))
     request = ListTransactionsRequest(state_filters=(), producer_id_filters=())
-    call: Any = SimpleNamespace(correlation_id=1, size=100)
+    call: Any = SimpleNamespace(correlation_id=1, size=100, rights=TOTAL)
     response, turns = await turns_of(list_transactions.handle(call, request, services))
     assert [each.transactional_id for each in response.transaction_states] == [f"t{n}" for n in range(COUNT)]
     assert turns >= TURNS
@@ -54,7 +55,7 @@ async def test_transactional_ids_are_listed_in_turns() -> None:
 async def test_groups_are_listed_in_turns() -> None:
     rows = [groups_pb2.ListGroupsResponse.Group(group_id=f"g{number}") for number in range(COUNT)]
     services = answering(groups_pb2.ListGroupsResponse(groups=rows))
-    call: Any = SimpleNamespace(correlation_id=1, size=100)
+    call: Any = SimpleNamespace(correlation_id=1, size=100, rights=TOTAL)
     response, turns = await turns_of(list_groups.handle(call, ListGroupsRequest(), services))
     assert [each.group_id for each in response.groups] == [f"g{number}" for number in range(COUNT)]
     assert turns >= TURNS
@@ -65,7 +66,7 @@ async def test_producers_are_described_in_turns() -> None:
     partition = logs_pb2.DescribeProducersResponse.Partition(producers=producers)
     services = answering(logs_pb2.DescribeProducersResponse(partitions=[partition]))
     request = DescribeProducersRequest(topics=(TopicRequest(name="t", partition_indexes=(0,)),))
-    call: Any = SimpleNamespace(correlation_id=1, size=100)
+    call: Any = SimpleNamespace(correlation_id=1, size=100, rights=TOTAL)
     response, turns = await turns_of(describe_producers.handle(call, request, services))
     states = response.topics[0].partitions[0].active_producers
     assert [each.producer_id for each in states] == list(range(COUNT))
@@ -76,6 +77,6 @@ async def test_long_names_count_for_the_memory_of_a_list() -> None:
     rows = [transactions_pb2.ListTransactionsResponse.Listed(transactional_id="x" * 30_000) for _ in range(2000)]
     services = answering(transactions_pb2.ListTransactionsResponse(transactions=rows))
     request = ListTransactionsRequest(state_filters=(), producer_id_filters=())
-    call: Any = SimpleNamespace(correlation_id=1, size=100)
+    call: Any = SimpleNamespace(correlation_id=1, size=100, rights=TOTAL)
     with pytest.raises(AnswerTooLarge):
         await list_transactions.handle(call, request, services)

@@ -76,8 +76,8 @@ class Learned:
         self.templates.limit = heads_bytes
         for frame in frames:
             call, request = rig.dispatcher.open(rig.client, rig.services.admission, frame[4:])
-            rig.services.admission.judge(call.subject, list)
             handler = rig.dispatcher.handlers[0]
+            rig.services.admission.judge(call.subject, rig.client.host, request, handler, list)
             assert handler.pattern is not None
             (start,) = struct.unpack_from(">i", frame, 4)
             if start not in self._patterns:

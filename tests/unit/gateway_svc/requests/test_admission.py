@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 from broker_contract.data import Append, AppendedPartition, AppendResponse
+from gateway_svc.handlers.produce import HANDLER
 from gateway_svc.requests.admission import Admission
 from gateway_svc.requests.resources import Operation, Resource, ResourceType
+from gateway_svc.requests.rights import TOTAL, Verdict
 from gateway_svc.requests.subject import Subject
 from protocol_lib.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from protocol_lib.records.batch import build_batch
@@ -46,8 +49,10 @@ def test_without_a_policy_resources_are_never_computed() -> None:
     def resources() -> list[Resource]:
         raise AssertionError("nobody wants them")
 
-    assert admission.judge(judged, resources) == ()
-    assert (judged.error, judged.resources, judged.revision) == (0, None, 0)
+    verdict = admission.judge(judged, "1.2.3.4", "request", HANDLER, resources)
+    assert isinstance(verdict, Verdict)
+    assert (verdict.request, verdict.error, verdict.denied) == ("request", 0, ())
+    assert (judged.error, judged.resources, judged.revision, judged.rights) == (0, None, 0, TOTAL)
 
 
 def test_a_policy_is_asked_once_the_names_are_known() -> None:
@@ -55,10 +60,18 @@ def test_a_policy_is_asked_once_the_names_are_known() -> None:
     admission, judged = services(policy).admission, subject()
     known = Resource(ResourceType.TOPIC, "orders", Operation.WRITE)
     unnamed = Resource(ResourceType.TOPIC, None, Operation.WRITE, b"i" * 16)
-    assert set(admission.judge(judged, lambda: [known, unnamed])) == {b"i" * 16}
-    assert (policy.judged, judged.revision) == ([], -1)
-    assert admission.judge(judged, lambda: [known, unnamed], final=True) == ()
-    assert (policy.judged, judged.resources) == ([judged], (known,))
+    request = ProduceRequest(
+        topic_data=tuple(
+            TopicProduceData(**each, partition_data=()) for each in ({"name": "orders"}, {"topic_id": b"i" * 16})
+        )
+    )
+    judge = partial(admission.judge, judged, "1.2.3.4", request, HANDLER, lambda: [known, unnamed])
+    assert judge() == {b"i" * 16}
+    assert (policy.asked, judged.revision) == ([], -1)
+    verdict = judge(final=True)
+    assert isinstance(verdict, Verdict)
+    assert (verdict.request, policy.asked) == (request, [("WRITE", "TOPIC", "orders")])
+    assert judged.resources == (known,)
 
 
 def test_the_revision_moves_with_the_policy_and_with_names() -> None:

@@ -1,0 +1,147 @@
+"""What one client may do, resource by resource, and the verdict on one of its requests.
+
+    whole      a right that a request needs as a whole (a group, a transactional id, the cluster): without it the
+               request is refused, in the shape of its API (`Handler.refuse`)
+    by row     entries of a request that are judged one by one (`Rows`): the allowed ones are served, the denied ones
+               are answered with their code beside them
+    listed     what a client may not describe is left out of lists of all topics, groups and transactional ids; the
+               handlers that make lists ask `Rights.may`
+
+A policy decides once for each right, client and `Admission.revision`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from gateway_svc.requests.resources import (
+    ALL_CLUSTER_OPERATIONS,
+    ALL_TOPIC_OPERATIONS,
+    CLUSTER_NAME,
+    Operation,
+    Resource,
+    ResourceOf,
+    ResourceType,
+)
+
+#: Decides whether a client may perform an operation on a resource; with the name None, on any one of the type.
+Decide = Callable[[Operation, ResourceType, str | None], bool]
+
+#: Decisions that are kept for a client. Beyond this all are forgotten, and asked for again.
+KEPT_MAX: Final = 10_000
+
+
+class Rights:
+    """The rights of one client. Only the event loop uses it."""
+
+    __slots__ = ("_decide", "_kept", "are_total")
+
+    def __init__(self, decide: Decide | None = None) -> None:
+        """Without `decide` everything is allowed."""
+        self._decide = decide
+        self._kept: dict[tuple[Operation, ResourceType, str | None], bool] = {}
+        #: Whether everything is allowed, so that nothing needs to be asked.
+        self.are_total = decide is None
+
+    def may(self, operation: Operation, resource_type: ResourceType, name: str | None) -> bool:
+        """Return whether the client may do this to the resource; with the name None, to any one of the type."""
+        decide = self._decide
+        if decide is None:
+            return True
+        key = (operation, resource_type, name)
+        decided = self._kept.get(key)
+        if decided is None:
+            if len(self._kept) >= KEPT_MAX:
+                self._kept.clear()
+            decided = self._kept[key] = decide(*key)
+        return decided
+
+    def allow(self, resource: Resource) -> bool:
+        """Return whether the client may use the resource, or the alternative that suffices."""
+        used: Resource | None = resource
+        while used is not None:
+            if self.may(used.operation, used.type, None if used.is_any else used.name):
+                return True
+            used = used.alternative
+        return False
+
+    def operations(self, all_operations: int, resource_type: ResourceType, name: str) -> int:
+        """Return those of the operations, bits of `…_authorized_operations`, that the client may perform."""
+        if self.are_total:
+            return all_operations
+        return sum(
+            1 << each for each in Operation if all_operations >> each & 1 and self.may(each, resource_type, name)
+        )
+
+
+#: The rights of every client of a broker without access rules.
+TOTAL: Final = Rights()
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Entries of a request that are judged one by one, and their rows in the answer."""
+
+    #: The field of the request that holds the entries.
+    asked: str
+    #: The field of the answer that holds a row for each.
+    answered: str
+    #: The resource of an entry; its name is None if the entry has an id whose name is not known.
+    resource: ResourceOf
+
+
+def topic_operations(rights: Rights, name: str) -> int:
+    """Return `topic_authorized_operations` of a topic."""
+    return rights.operations(ALL_TOPIC_OPERATIONS, ResourceType.TOPIC, name)
+
+
+def cluster_operations(rights: Rights) -> int:
+    """Return `cluster_authorized_operations`: none without DESCRIBE of the cluster, as in Kafka."""
+    if not rights.may(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME):
+        return 0
+    return rights.operations(ALL_CLUSTER_OPERATIONS, ResourceType.CLUSTER, CLUSTER_NAME)
+
+
+class Verdict:
+    """The verdict on one request: refused with `error`, or served as `request`, with the rows of `denied` added."""
+
+    __slots__ = ("denied", "error", "request")
+
+    def __init__(self, request: Any, error: int = 0, denied: Sequence[tuple[Any, int]] = ()) -> None:
+        #: The request with its allowed entries.
+        self.request = request
+        #: The code that refuses it as a whole, or 0.
+        self.error = error
+        #: Requests with the entries that are denied, and the code of each.
+        self.denied = denied
+
+
+def judge(
+    rights: Rights, request: Any, whole: Iterable[Resource], rows: Rows | None, name_of: Callable[[bytes], str | None]
+) -> Verdict:
+    """Judge a request by the rights that it needs as a whole, and then by the entries of its rows.
+
+    If no entry is allowed, the request is refused as a whole, with the code of the first one.
+    """
+    for resource in whole:
+        if not rights.allow(resource):
+            return Verdict(request, resource.denied)
+    if rows is None:
+        return Verdict(request)
+    allowed: list[Any] = []
+    denied: dict[int, list[Any]] = {}
+    for entry in getattr(request, rows.asked) or ():
+        resource = rows.resource(entry, name_of)
+        # A topic without a name does not exist, and is no resource.
+        if resource.name is None or rights.allow(resource):
+            allowed.append(entry)
+        else:
+            denied.setdefault(resource.denied, []).append(entry)
+    if not denied:
+        return Verdict(request)
+    if not allowed and len(denied) == 1:
+        return Verdict(request, next(iter(denied)))
+    parts = [(replace(request, **{rows.asked: tuple(entries)}), code) for code, entries in denied.items()]
+    return Verdict(replace(request, **{rows.asked: tuple(allowed)}), 0, parts)
