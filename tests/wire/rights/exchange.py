@@ -23,7 +23,7 @@ from tests.wire.rights.answers import lines_of
 from tests.wire.rights.requests import CASES, SINCE, request_of
 
 TOPICS: Final = ("a", "b", "a-doomed", "b-doomed")
-#: By a name: whether the client has all rights, and the names in the request.
+#: Scenarios by name: whether the client has all rights, and the names in the request.
 SCENARIOS: Final[dict[str, tuple[bool, Sequence[str]]]] = {
     "denied": (False, ("b",)),
     "half denied": (False, ("a", "b")),
@@ -31,7 +31,7 @@ SCENARIOS: Final[dict[str, tuple[bool, Sequence[str]]]] = {
 }
 RANGES: Final = {each.api_key: range(each.min_version, each.max_version + 1) for each in HANDLERS}
 
-#: Sends a request of an API and version as the client with all rights (True) or with few, and returns the response.
+#: A function that sends a request as the client with all rights (True) or with few, and returns the response.
 Send = Callable[[bool, ApiKey, int, Any], Awaitable[Any]]
 
 

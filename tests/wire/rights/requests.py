@@ -237,7 +237,7 @@ _QUOTA: Final = {
 }
 _USER: Final = {"name": "nobody", "mechanism": 1}
 K = ApiKey
-#: By a name of the case: the API, and the request.
+#: The cases by name: the API, and the request.
 CASES: Final[dict[str, tuple[ApiKey, Ask]]] = {
     "Produce": (K.PRODUCE, _produce),
     "Fetch": (K.FETCH, _fetch),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from functools import partial
 from typing import Any
 
@@ -11,11 +12,17 @@ from protocol_lib.errors import ErrorCode
 from protocol_lib.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from protocol_lib.messages.list_groups import ListGroupsRequest
 from protocol_lib.messages.metadata import MetadataRequest, MetadataRequestTopic
+from protocol_lib.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
 from protocol_lib.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 
 from tests.wire.conftest import Running, StartBroker, Wire, batch
 from tests.wire.rights.test_table import Prefixed
 
+SMALL = batch(b"x")
 DENIED = ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
 
@@ -50,8 +57,8 @@ async def scene(start_broker: StartBroker) -> Scene:
     return Scene(broker, policy, wire)
 
 
-def produce(*names: str, partitions: int = 1, acks: int = 1) -> ProduceRequest:
-    rows = tuple(PartitionProduceData(index=index, records=batch(b"x")) for index in range(partitions))
+def produce(*names: str, partitions: int = 1, acks: int = 1, records: bytes = SMALL) -> ProduceRequest:
+    rows = tuple(PartitionProduceData(index=index, records=records) for index in range(partitions))
     topics = tuple(TopicProduceData(name=name, partition_data=rows) for name in names)
     return ProduceRequest(acks=acks, timeout_ms=5000, topic_data=topics)
 
@@ -60,8 +67,10 @@ def codes(response: Any) -> dict[str, set[int]]:
     return {topic.name: {each.error_code for each in topic.partition_responses} for topic in response.responses}
 
 
-def fetch(*names: str, session: tuple[int, int] = (0, -1), wait_ms: int = 0) -> FetchRequest:
-    row = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1000)
+def fetch(
+    *names: str, session: tuple[int, int] = (0, -1), wait_ms: int = 0, offset: int = 0, most: int = 1000
+) -> FetchRequest:
+    row = FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=most)
     return FetchRequest(
         max_wait_ms=wait_ms,
         min_bytes=1,
@@ -117,15 +126,26 @@ async def test_rights_that_are_lost_count_in_a_fetch_session_and_for_what_was_re
 
 
 async def test_records_that_were_read_ahead_are_not_sent_without_the_right(scene: Scene) -> None:
-    scene.policy.set(True)
-    await scene.wire.call(0, 7, produce("b"))
-    for _ in range(20):
-        response = await scene.wire.call(1, 11, fetch("b"))
-        assert response.responses[0].partitions[0].records
-    scene.policy.set(False)
-    response = await scene.wire.call(1, 11, fetch("b"))
-    (partition,) = response.responses[0].partitions
-    assert (partition.error_code, bool(partition.records)) == (DENIED, False)
+    counts, asked = scene.broker.gateway.metrics, itertools.cycle(range(12))
+    large = batch(b"x" * 100_000)
+    for _ in range(12):
+        await scene.wire.call(0, 7, produce("b", records=large))
+
+    async def fetched() -> tuple[int, bool]:
+        response = await scene.wire.call(1, 4, fetch("b", offset=next(asked), most=len(large) + 10))
+        (partition,) = response.responses[0].partitions
+        return partition.error_code, bool(partition.records)
+
+    for _ in range(5):
+        scene.policy.set(True)
+        before = counts.fetches_read_ahead
+        for _ in range(1000):  # a result may be used for a tenth of a second
+            assert await fetched() == (0, True)
+            if counts.fetches_read_ahead > before:
+                break
+        assert counts.fetches_read_ahead > before
+        scene.policy.set(False)
+        assert await fetched() == (DENIED, False)
 
 
 @pytest.mark.parametrize("creates", [True, False])
@@ -146,3 +166,12 @@ async def test_decisions_are_forgotten_with_their_revision(scene: Scene) -> None
         scene.policy.set(has_all)
         assert codes(await scene.wire.call(0, 7, produce("b"))) == {"b": {0 if has_all else DENIED}}
         assert (await scene.wire.call(16, 4, ListGroupsRequest())).error_code == 0
+
+
+async def test_a_commit_that_is_half_denied_is_no_example(scene: Scene) -> None:
+    scene.policy.set(False)
+    for offset in range(4):
+        row = OffsetCommitRequestPartition(partition_index=0, committed_offset=offset, committed_metadata="")
+        topics = tuple(OffsetCommitRequestTopic(name=name, partitions=(row,)) for name in ("a", "b"))
+        response = await scene.wire.call(8, 7, OffsetCommitRequest(group_id="a-group", topics=topics))
+        assert [(each.name, each.partitions[0].error_code) for each in response.topics] == [("a", 0), ("b", DENIED)]

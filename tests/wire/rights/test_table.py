@@ -28,7 +28,7 @@ KAFKAS: Final = {
     (CASES[name][0], int(version)) for case in KAFKA["allowed"] for name, version in (case.rsplit(" v", 1),)
 }
 
-#: What Kafka stores for these is not stored here. Who may ask is decided alike.
+#: Cases whose subject Kafka stores and Millrace does not. The rights they need are the same.
 NOT_STORED: Final = frozenset(
     {
         "DescribeAcls",

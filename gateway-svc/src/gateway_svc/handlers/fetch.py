@@ -85,6 +85,8 @@ def serve(call: Call, request: FetchRequest, services: Services) -> None:
         fetch = opened
     if not call.rights.are_total:
         fetch.deny(partial(_may_read, call, services))
+        if fetch.denied and ahead is not None:
+            ahead.fetch = None
     # mutant: no-partitions-no-wait
     if not fetch.partitions:  # a Java consumer closes its session, and waits for the answer
         _answer(call, services, fetch, None, ())

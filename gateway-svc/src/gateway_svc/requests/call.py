@@ -123,7 +123,7 @@ class Call(Pending):
 
     @property
     def rights(self) -> Rights:
-        """What the client may do. Handlers ask it for what they judge one by one, and for what they list."""
+        """The rights of the client. Handlers ask them for what they judge one by one, and for what they list."""
         return self.subject.rights
 
     @property

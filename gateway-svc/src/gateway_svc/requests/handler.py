@@ -99,8 +99,8 @@ class Handler:
         function     answers by `call.answer`, now or from a callback; may return an object for its pattern to learn
         coroutine    runs as a task; returns the response and its first error code, or 0
 
-    `refuse(call, request, error, services)` returns the answer to a request, or to some rows of one, that is not
-    admitted: a response, or a coroutine like that of `serve`.
+    `refuse(call, request, error, services)` returns the answer to a request, or to some rows of one, that is refused:
+    a response, or a coroutine like that of `serve`.
     """
 
     api_key: ApiKey

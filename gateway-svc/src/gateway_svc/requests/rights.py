@@ -39,7 +39,7 @@ class Rights:
     __slots__ = ("_decide", "_kept", "are_total")
 
     def __init__(self, decide: Decide | None = None) -> None:
-        """Without `decide` everything is allowed."""
+        """Allow everything without `decide`."""
         self._decide = decide
         self._kept: dict[tuple[Operation, ResourceType, str | None], bool] = {}
         #: Whether everything is allowed, so that nothing needs to be asked.

@@ -27,7 +27,7 @@ class Subject:
         self.client_id = client_id
         #: The authenticated user in Kafka's spelling, such as "User:ANONYMOUS".
         self.principal = principal
-        #: What the client may do. Handlers that make lists ask it.
+        #: The rights of the client, for handlers that make lists.
         self.rights: Rights = TOTAL
         #: None unless the policy decides on access.
         self.resources: tuple[Resource, ...] | None = None

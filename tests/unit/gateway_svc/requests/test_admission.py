@@ -60,11 +60,11 @@ def test_a_policy_is_asked_once_the_names_are_known() -> None:
     admission, judged = services(policy).admission, subject()
     known = Resource(ResourceType.TOPIC, "orders", Operation.WRITE)
     unnamed = Resource(ResourceType.TOPIC, None, Operation.WRITE, b"i" * 16)
-    request = ProduceRequest(
-        topic_data=tuple(
-            TopicProduceData(**each, partition_data=()) for each in ({"name": "orders"}, {"topic_id": b"i" * 16})
-        )
+    rows = (
+        TopicProduceData(name="orders", partition_data=()),
+        TopicProduceData(topic_id=b"i" * 16, partition_data=()),
     )
+    request = ProduceRequest(acks=1, timeout_ms=1, topic_data=rows)
     judge = partial(admission.judge, judged, "1.2.3.4", request, HANDLER, lambda: [known, unnamed])
     assert judge() == {b"i" * 16}
     assert (policy.asked, judged.revision) == ([], -1)
