@@ -1,7 +1,7 @@
 """CreateTopics: any broker does it, since storage keeps the catalog; REQUEST_TIMED_OUT when its time is over first.
 
-A name that stands twice in one request is INVALID_REQUEST for both, as in Apache Kafka. -1 partitions or replicas
-mean the broker's default in every version. Version 5 returns the new topic's configs, version 7 its id.
+A name that stands twice in one request is INVALID_REQUEST for both, as in Apache Kafka. A number of partitions or
+replicas of -1 means the broker's default in every version. Version 5 returns the new topic's configs, version 7 its id.
 """
 
 from __future__ import annotations

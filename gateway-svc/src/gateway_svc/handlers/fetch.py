@@ -6,8 +6,8 @@ the socket, small ones are read here. Where it does not, storage sends the bytes
 them (value_reads.py). A read ends when its client disconnects. Fetch sessions are served
 (sessions.py). Version 13 names topics by id.
 
-Deliberately ignored: the rack (every gateway reads the same files), replica ids and states (no follower fetches from
-a gateway), `last_fetched_epoch` (a log is never truncated below offsets that were read).
+Deliberately ignored: the rack (every gateway reads the same files), and replica ids and states (no follower fetches
+from a gateway). So is `last_fetched_epoch`: a log is never truncated below offsets that were read.
 
     version     records
     0, 1        message sets of format 0 (message_sets.py); gzip instead of zstd, which has no number there

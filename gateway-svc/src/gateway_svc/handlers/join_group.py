@@ -1,7 +1,7 @@
 """JoinGroup: become a member of a group, or stay one through a rebalance; the answer comes when the rebalance ends.
 
-Storage's group coordinator decides everything; here versions become its flags: from 4 on a new dynamic member first
-receives its id (MEMBER_ID_REQUIRED, KIP-394), from 9 on a returning static leader may be asked to skip the
+Storage's group coordinator decides everything; here versions become its flags. From 4 on a new dynamic member first
+receives its id (MEMBER_ID_REQUIRED, KIP-394). From 9 on a returning static leader may be asked to skip the
 assignment (KIP-814). Version 0 has no rebalance timeout: the session timeout stands for it. Before version 7 the
 protocol name cannot be null: it is empty.
 """

@@ -1,7 +1,7 @@
 """ListOffsets: the offset at a timestamp, or at the end or the beginning of a partition.
 
 Special timestamps: -1 latest (high watermark, or last stable offset for read_committed), -2 earliest, -3 the record
-with the largest timestamp (version 7). Nothing is tiered here, so -4 "earliest local" (8) is the earliest, -5 "latest
+with the largest timestamp (version 7). Nothing is tiered here, so -4 "earliest local" (8) is the earliest. -5 "latest
 tiered" (9) and -6 "earliest not yet tiered" (11) are not found: offset -1, as Apache Kafka answers without remote
 storage. One of them in an older version: UNSUPPORTED_VERSION. Version 0 answers with starts of segments, newest first,
 at most as many as the client says. A partition named twice is answered INVALID_REQUEST each time, as in Apache Kafka.

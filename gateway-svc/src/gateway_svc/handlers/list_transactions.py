@@ -1,7 +1,7 @@
 """ListTransactions: every transactional id, since storage coordinates them all (KIP-664).
 
-Filters by state and producer id; by how long a transaction runs from version 1 on (KIP-994); by a pattern in RE2's
-syntax that matches a whole transactional id from version 2 on (KIP-1152).
+Filters are states and producer ids. From version 1 on one is how long a transaction runs (KIP-994), from version 2 on
+a pattern in RE2's syntax that matches a whole transactional id (KIP-1152).
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Metadata: the brokers, the controller, and the leader of each partition.
 
-Brokers are the live gateways, with the address each advertises on the listener this request came in on; the
-controller is the one with the lowest node id. Any gateway serves any partition:
-leadership, spread evenly, only tells clients where to go. A partition has one replica, its leader, since storage keeps
-each partition once.
+Brokers are the live gateways, with the address each advertises on the listener this request came in on. The one with
+the lowest node id is the controller. Any gateway serves any partition: leadership, spread evenly, only tells clients
+where to go. A partition has one replica, its leader, since storage keeps each partition once.
 
 Topics: version 0 means all of them by an empty list, later versions by null. Unknown names are created when the
 client allows it (before version 4 always) and auto.create.topics.enable is on. Topics are named by id from version 12

@@ -1,7 +1,7 @@
 """OffsetFetch: the committed offsets of a group, from version 8 on of many groups.
 
 Null topics mean all of them (from version 2 on). Before version 2 the answer has no top-level error: a group's error
-is that of every partition; from then on a group with an error has no topics. With `require_stable` (7, KIP-447) a
+is that of every partition. From then on a group with an error has no topics. With `require_stable` (7, KIP-447) a
 partition is UNSTABLE_OFFSET_COMMIT while an open transaction has committed its offset. Member ids and epochs (9) are
 KIP-848's, checked when the group is a consumer group. Version 10 names topics by id, an unknown one is
 UNKNOWN_TOPIC_ID.

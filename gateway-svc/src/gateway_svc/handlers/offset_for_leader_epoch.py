@@ -1,9 +1,8 @@
 """OffsetForLeaderEpoch: where a leader epoch ended, by which a consumer sees whether records it read were lost.
 
-Answered with the newest epoch that is not newer than the one asked for and the offset after its last record; (-1, -1)
-for an epoch newer than the partition's. From version 2 on a client says which epoch it believes current, and is
-answered FENCED_LEADER_EPOCH or
-UNKNOWN_LEADER_EPOCH when it is not. Deliberately ignored: the replica id (KIP-320).
+Answered with the newest epoch that is not newer than the one asked for, and the offset after its last record. For an
+epoch newer than the partition's that is (-1, -1). From version 2 on a client says which epoch it believes current, and
+is answered FENCED_LEADER_EPOCH or UNKNOWN_LEADER_EPOCH when it is not. Deliberately ignored: the replica id (KIP-320).
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 The table of routes is built from the handlers' own declarations; ApiVersions answers from the same. A request that
 cannot be routed or parsed is refused: logged, counted, and the connection closed, as Kafka does. One exception, also
-Kafka's: an ApiVersions request of an unknown version is answered in version 0 with error 35, so that newer clients
-can step down.
+Kafka's: an ApiVersions request of an unknown version is answered in version 0 with error 35. So newer clients can step
+down.
 """
 
 from __future__ import annotations

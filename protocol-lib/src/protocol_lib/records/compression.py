@@ -10,9 +10,9 @@ The codecs on the wire:
             Kafka's Lz4BlockInputStream does
     zstd    one or more zstd frames
 
-A few kilobytes can claim to be gigabytes, so decompression takes a limit and never holds much more than that: gzip
-stops by itself, snappy says its size up front, and lz4 and zstd write into a buffer that grows step by step. It begins
-with the size that a zstd frame claims (zstd_frame.py), if that is a usual one.
+A few kilobytes can claim to be gigabytes, so decompression takes a limit and never holds much more than that. Gzip
+stops by itself, and snappy says its size up front. Lz4 and zstd write into a buffer that grows step by step. The first
+buffer has the size that a zstd frame claims (zstd_frame.py), if that is a usual one.
 cramjam does the work for all but gzip and is imported when it is first needed.
 """
 
