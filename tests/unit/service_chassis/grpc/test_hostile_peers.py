@@ -261,8 +261,7 @@ async def test_a_broken_peer_gets_goaway_with_the_code(data: bytes, code: ErrorC
 async def test_a_silent_peer_is_asked_and_then_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     from service_chassis.http2 import keepalive
 
-    monkeypatch.setattr(keepalive, "PING_AFTER_S", 0.01)
-    monkeypatch.setattr(keepalive, "PING_PATIENCE_S", 0.01)
+    monkeypatch.setattr(keepalive, "CHECK_S", 0.01)
     silent, living = RawPeer(serving()).greet(), RawPeer(serving(floods=dict.fromkeys(SMALL, 100_000))).greet()
     slow = RawPeer(serving())
     slow.send(frames.PREFACE)
@@ -277,16 +276,19 @@ async def test_a_silent_peer_is_asked_and_then_dropped(monkeypatch: pytest.Monke
     living.connection.abort("the test is over")
 
 
-async def test_a_process_that_stood_still_asks_its_peer_again() -> None:
+@pytest.mark.parametrize(("late_s", "end"), [(0.0, "the peer does not answer"), (4.0, "")], ids=["in time", "late"])
+async def test_a_process_that_stood_still_asks_its_peer_again(late_s: float, end: str) -> None:
     """The answer may wait in its socket, where the timer does not see it."""
     peer = RawPeer(serving()).greet()
-    peer.frames()
-    peer.connection._keepalive.has_received = False
-    now = peer.connection.loop.time()
-    peer.connection._keepalive._give_up(now)
+    timer = peer.connection._keepalive
+    for _ in range(5):  # the peer has sent bytes before the first
+        timer._check()
     assert [kind for kind, *_ in peer.frames()] == [frames.PING]
-    peer.connection._keepalive._give_up(now + 60)
-    assert peer.connection.end_reason == "the peer does not answer"
+    timer._due = peer.connection.loop.time() - late_s
+    timer._check()
+    assert peer.connection.end_reason == end
+    assert [kind for kind, *_ in peer.frames()] == ([] if end else [frames.PING])
+    timer.stop()
 
 
 async def test_connections_are_bounded() -> None:

@@ -244,8 +244,7 @@ def _read_frames(connected: socket.socket) -> list[tuple[int, int, bytes]]:
 
 async def test_a_client_that_reads_a_file_slowly_needs_no_ping(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     """It could not answer: the PING would come after the file."""
-    monkeypatch.setattr(keepalive, "PING_AFTER_S", 0.01)
-    monkeypatch.setattr(keepalive, "PING_PATIENCE_S", 0.01)
+    monkeypatch.setattr(keepalive, "CHECK_S", 0.01)
     owner = Owner(connected_to(await start("unix")))
     owner.reads = False
     owner.ask(b"3000000", 3_000_000)

@@ -25,8 +25,8 @@ from service_chassis.http2.frames import WINDOW_MAX, ErrorCode, PeerError
 
 #: Seconds after which counters begin again.
 FLOOD_INTERVAL_S: Final = 10.0
-#: Frames of each kind within an interval. Resets cost a tenth of a processor then: a gateway sends as many as it has
-#: calls whose time was over while storage stood still, all at once.
+#: Frames of each kind within an interval. Resets cost a tenth of a processor then. A gateway sends many at once: of
+#: calls whose time was over while storage stood still.
 FLOODS: Final[Mapping[str, int]] = {
     "PING": 1_000,
     "SETTINGS": 200,
