@@ -241,6 +241,14 @@ def test_gateways_advertise_the_address_of_their_service(documents: list[Documen
     assert [(port["port"], port["targetPort"]) for port in service["spec"]["ports"]] == [(9092, "kafka")]
 
 
+def test_gateways_read_no_volume(documents: list[Document]) -> None:
+    """They may run on any node: records travel over gRPC."""
+    (gateway,) = [document for document in documents if named(document) == "Deployment/gateway-svc"]
+    assert [volume["name"] for volume in pod_of(gateway)["volumes"]] == ["tmp"]
+    settings = (K8S / "base" / "kustomization.yaml").read_text() + yaml.safe_dump_all(documents)
+    assert "MILLRACE_GATEWAY_DATA_DIR" not in settings
+
+
 def test_admin_api_serves_the_names_of_its_service_and_of_a_port_forward(documents: list[Document]) -> None:
     kustomization = yaml.safe_load((K8S / "base" / "kustomization.yaml").read_text())
     (settings,) = [each for each in kustomization["configMapGenerator"] if each["name"] == "admin-settings"]
