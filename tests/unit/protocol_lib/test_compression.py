@@ -31,6 +31,15 @@ def test_there_and_back(codec):
     assert len(compress(codec, bytes(200_000))) < (200_001 if codec is Codec.NONE else 20_000)
 
 
+@pytest.mark.timeout(20)
+def test_a_frame_of_nothing_before_another() -> None:
+    """The first one's size is that of the first buffer."""
+    assert (
+        bytes(decompress(Codec.ZSTD, bytes(cramjam.zstd.compress(b"")) + compress(Codec.ZSTD, b"records")))
+        == b"records"
+    )
+
+
 def test_the_limit_does_not_count_for_bytes_that_become_no_more():
     assert decompress(Codec.NONE, b"records", 0) == b"records"
 

@@ -235,7 +235,7 @@ def _into_growing_buffer(
             if size == limit:
                 raise _too_large(limit) from fault
         del buffer  # before a larger one is made
-        size = min(limit, 8 * size)
+        size = min(limit, max(_FIRST_GUESS, 8 * size))  # mutant: buffer-grows-from-nothing
 
 
 _COMPRESS: Final[dict[Codec, Callable[[Buffer, int | None], bytes]]] = {
