@@ -141,7 +141,7 @@ def test_a_body_is_vouched_for_if_a_walker_finds_nothing_wrong(written, changes,
         if body:
             body[at % len(body)] = byte
     count = len(written) + more
-    rest = (timestamp, NOW - 100, NOW + 100, keys, steps)
+    rest = (timestamp, NOW, 100, 100, keys, steps)
     answers = {
         vouch(kind(before + body), len(before), count, *rest)
         for before in (b"", b"header")

@@ -31,7 +31,7 @@ from gateway_svc.clients.connections import Connections
 from gateway_svc.clients.departure import HELD_S, has_left
 from gateway_svc.clients.entrance import Entry, peer_name
 from gateway_svc.clients.frame_reader import PROGRESS_BYTES_S, FrameReader
-from gateway_svc.clients.pipeline import Kind, Pending, Pipeline, release
+from gateway_svc.clients.pipeline import APPEND, Pending, Pipeline, release
 from gateway_svc.clients.read_control import Pause, ReadControl
 from gateway_svc.clients.resources import Requests, Resources
 from gateway_svc.clients.slices import MOVED, Part
@@ -214,7 +214,7 @@ class Connection(asyncio.BufferedProtocol):
         kind = self._requests.kind(store, begin)
         if not pipeline.admits(kind):
             return Pause.ORDER
-        if kind is not Kind.APPEND:
+        if kind is not APPEND:
             # mutant: long-requests-wait
             return None if size <= LONG_BYTES or shared_turns(self._loop).admits() else Pause.LONG
         if window is None or not is_window_full or window.admits(size):

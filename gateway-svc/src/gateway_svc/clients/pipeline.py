@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
+from typing import Final
 
 from gateway_svc.clients.slices import FileRange, LaneRange, Part
 
@@ -36,6 +37,12 @@ class Kind(Enum):
     READ = "read"
     #: A request that starts when all answers before it were sent; no other starts before its own answer was sent.
     CONTROL = "control"
+
+
+# An attribute of an Enum class costs as much as a call: each is looked up once.
+APPEND: Final = Kind.APPEND
+READ: Final = Kind.READ
+CONTROL: Final = Kind.CONTROL
 
 
 class Pending:
@@ -87,11 +94,11 @@ class Pipeline:
         """Return whether a request of this kind may start now."""
         if not self.order:
             return True
-        if self._control or self._is_blocked or kind is Kind.CONTROL:
+        if self._control or self._is_blocked or kind is CONTROL:
             return False
         if self.requests >= IN_FLIGHT_MAX or self._bytes >= IN_FLIGHT_BYTES_MAX:
             return False
-        return kind is Kind.APPEND or self._reads == 0
+        return kind is APPEND or self._reads == 0
 
     def block(self) -> None:
         """Admit no request until `unblock`: none may overtake the one opened last, which still waits."""
@@ -106,9 +113,9 @@ class Pipeline:
         self.order.append(pending)
         self.requests += pending.count
         self._bytes += pending.size
-        if pending.kind is Kind.CONTROL:
+        if pending.kind is CONTROL:
             self._control = True
-        elif pending.kind is Kind.READ:
+        elif pending.kind is READ:
             self._reads += 1
 
     def answer(self, pending: Pending, parts: Sequence[Part]) -> bool:
@@ -127,9 +134,9 @@ class Pipeline:
             pending = order.popleft()
             self.requests -= pending.count
             self._bytes -= pending.size
-            if pending.kind is Kind.CONTROL:
+            if pending.kind is CONTROL:
                 self._control = False
-            elif pending.kind is Kind.READ:
+            elif pending.kind is READ:
                 self._reads -= 1
             taken += parts
         return taken
@@ -153,8 +160,8 @@ class Pipeline:
         kinds = [pending.kind for pending in self.order]
         assert self.requests == sum(pending.count for pending in self.order)
         assert self._bytes == sum(pending.size for pending in self.order)
-        assert self._reads == kinds.count(Kind.READ)
-        assert self._control == (Kind.CONTROL in kinds)
+        assert self._reads == kinds.count(READ)
+        assert self._control == (CONTROL in kinds)
         assert not self._control or len(kinds) == 1
         assert not self._is_blocked or kinds, "nothing would unblock it"
 

@@ -21,7 +21,7 @@ from protocol_lib.codec import prefix_decoder
 from protocol_lib.errors import DecodeError, TooManyElements
 from protocol_lib.headers import RequestHeader, decode_request_header, encode_response_header
 
-from gateway_svc.clients.pipeline import Kind
+from gateway_svc.clients.pipeline import CONTROL, Kind
 from gateway_svc.errors import AnswerTooLarge, RequestRefused, StorageUnavailable
 from gateway_svc.metrics import GatewayMetrics
 from gateway_svc.requests.call import Call, Client, Ring
@@ -60,7 +60,7 @@ class Dispatcher:
             self._as_task.add(key)
         self._metrics.api(api.name)  # shown as 0 until a request arrives
         for version in range(handler.min_version, handler.max_version + 1):
-            kind = Kind.CONTROL if version < handler.alone_below else handler.kind
+            kind = CONTROL if version < handler.alone_below else handler.kind
             self._kinds[key << 16 | version] = kind
 
     def _route(self, key: int, version: int) -> Route | None:
@@ -98,7 +98,7 @@ class Dispatcher:
 
     def kind(self, start: int) -> Kind:
         """Return how a request shares its connection, by its first four bytes: API key and version."""
-        return self._kinds.get(start, Kind.CONTROL)
+        return self._kinds.get(start, CONTROL)
 
     def check_long(self, start: bytes | memoryview, size: int) -> None:
         """Check a request of `size` bytes by the first 8 of them, before the rest is received.

@@ -95,8 +95,9 @@ cpdef long long largest_timestamp(
     Py_ssize_t start,
     long long count,
     long long base_timestamp,
-    long long earliest,
-    long long latest,
+    long long now,
+    long long before_max,
+    long long after_max,
     bint keys_required,
     long long steps,
 ) except? -3

@@ -357,8 +357,9 @@ def largest_timestamp(
     start: int,
     count: int,
     base_timestamp: int,
-    earliest: int,
-    latest: int,
+    now: int,
+    before_max: int,
+    after_max: int,
     keys_required: bool,
     steps: int,
 ) -> int:
@@ -371,8 +372,8 @@ def largest_timestamp(
     walker._base_offset = 0
     walker._base_timestamp = base_timestamp
     walker._has_append_time = False
-    walker._earliest = earliest
-    walker._latest = latest
+    walker._earliest = now - before_max
+    walker._latest = now + after_max
     walker._keys_required = keys_required
     walker._faults_max = 0
     walker.index = 0

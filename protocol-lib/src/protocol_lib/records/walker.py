@@ -36,11 +36,12 @@ more than 31.
 
 Most batches are a few records without a fault. For these,
 
-    largest_timestamp(batch, start, count, base_timestamp, earliest, latest, keys_required, steps)
+    largest_timestamp(batch, start, count, base_timestamp, now, before_max, after_max, keys_required, steps)
 
 answers like a walker's `check` for the records from the byte `start` on, in a third of the time: the largest timestamp,
-or NOT_SOUND if there is any fault, a key or time that is not as demanded, offsets that are not 0, 1, 2, … or more than
-`steps` steps. A walker of its own then tells what it is. All numbers must fit into 64 bits.
+or NOT_SOUND. That is for any fault, a missing key, a time of more than `before_max` before now or `after_max` after it,
+offsets that are not 0, 1, 2, … or more than `steps` steps. A walker of its own then tells what it is. All numbers, and
+both sums, must fit into 64 bits.
 
 The source runs interpreted, or is compiled by the build where a C compiler is: 30 times as fast. A compiled form of
 another source than the one next to it is not used.

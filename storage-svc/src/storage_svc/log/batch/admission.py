@@ -124,8 +124,9 @@ def admit(
                 HEADER_SIZE,
                 count,
                 first_ms,
-                now_ms - rules.timestamp_before_max_ms,
-                now_ms + rules.timestamp_after_max_ms,
+                now_ms,
+                rules.timestamp_before_max_ms,
+                rules.timestamp_after_max_ms,
                 rules.keys_required,
                 QUICK_STEPS,
             )

@@ -125,7 +125,7 @@ class BatchWriter:
         rules, producers = self._rules, self._producers
         room = self._room if may_wait else None
         prepared = prepare(view, rules, producers, origin, now_ms, admitted, room=room, verified=verified)
-        if isinstance(prepared, Refusal):
+        if type(prepared) is Refusal:
             if prepared is TOO_SLOW:
                 return Retry.AFTER_CHECK
             if prepared.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and prepared is not admitted:
@@ -135,9 +135,9 @@ class BatchWriter:
                     prepared = prepare(view, rules, producers, origin, now_ms, admitted, verified=verified)
             if may_verify and prepared is NOT_VERIFIED:
                 return Retry.AFTER_VERIFY
-            if isinstance(prepared, Refusal):
+            if type(prepared) is Refusal:
                 return Appended.refused(prepared)
-        if isinstance(prepared, ProducedBatch):
+        if type(prepared) is ProducedBatch:
             return self._repeated(prepared)
         view, header = prepared
         _, length, _, _, _, attributes, last_delta, _, max_timestamp, producer_id, epoch, sequence, count = header

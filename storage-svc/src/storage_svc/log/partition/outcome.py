@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final
+from typing import Final, final
 
 from protocol_lib.errors import NO_ERROR, ErrorCode
 from protocol_lib.records.header import CONTROL, TRANSACTIONAL
@@ -38,6 +38,7 @@ class Origin(Enum):
 _CLIENT: Final = Origin.CLIENT
 
 
+@final
 @dataclass(slots=True)
 class Appended:
     """Outcome for one batch. `log_append_time_ms` is -1 for CreateTime topics."""
@@ -109,7 +110,7 @@ def prepare(
     if origin is _CLIENT:
         if admitted is None:
             admitted = admit(view, rules, now_ms, room=room)
-        if isinstance(admitted, Refusal):
+        if type(admitted) is Refusal:
             return admitted
         header = admitted[1]
         known: int | ProducedBatch = NO_ERROR

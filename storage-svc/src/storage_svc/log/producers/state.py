@@ -22,7 +22,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, final
 
 from protocol_lib.errors import NO_ERROR, ErrorCode
 from protocol_lib.records.control import EndTransactionMarker
@@ -52,6 +52,7 @@ _PACKED_TOGETHER: Final = 1000
 UNVERIFIED: Final = -2
 
 
+@final
 class ProducedBatch(NamedTuple):
     """One batch of a producer, as remembered."""
 
