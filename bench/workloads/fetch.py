@@ -66,4 +66,5 @@ WORKLOADS: list[Workload] = [
     Fetch("fetch_8m", "fetch, 8 MB a request", 8 << 20, Layout.COMBINED, Layout.SEPARATE, quick=True),
     Fetch("fetch_1m", "fetch, 1 MB a request", 1 << 20, Layout.COMBINED, Layout.SEPARATE),
     Fetch("fetch_8m_by_value", "fetch, 8 MB a request, by value", 8 << 20, Layout.BY_VALUE),
+    Fetch("fetch_1m_by_value", "fetch, 1 MB a request, by value", 1 << 20, Layout.BY_VALUE),
 ]

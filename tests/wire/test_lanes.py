@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from gateway_svc.storage import lanes as lanes_module
-from gateway_svc.storage.lanes import Lanes
+from gateway_svc.storage.lanes import LaneAnswer, Lanes
 from protocol_lib.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from service_chassis.grpc_server import Server, ServerCall
 from service_chassis.http2.pipes import MemoryPipe
@@ -189,6 +189,35 @@ async def test_a_system_without_splice(rig: Rig, monkeypatch: pytest.MonkeyPatch
     assert await rig.fetch(wire) == rig.records
     stuck = await rig.stuck()
     assert await rig.read_on(stuck) == rig.records
+
+
+@pytest.mark.parametrize("is_cut", [False, True])
+async def test_records_to_convert_come_over_a_lane(rig: Rig, monkeypatch: pytest.MonkeyPatch, is_cut: bool) -> None:
+    """And by value if the lane breaks in the middle: the old client has seen nothing of it."""
+    wire = await rig.broker.connect()
+
+    async def fetched() -> bytes:
+        answer = await wire.call(1, 3, fetch_request("single", 0, max_bytes=6 * MIB, wait_ms=500))
+        return bytes(answer.responses[0].partitions[0].records)
+
+    received: list[int] = []
+    receive = LaneAnswer.receive
+
+    def cut(answer: LaneAnswer, into: memoryview) -> int:
+        received.append(receive(answer, into))
+        if is_cut and sum(received) > MIB:
+            raise ConnectionError("cut off")
+        return received[-1]
+
+    monkeypatch.setattr(LaneAnswer, "receive", cut)
+    records = await fetched()
+    assert len(records) > 5 * MIB
+    assert (sum(received) == len(rig.records) // COUNT * 6) == (not is_cut)
+    assert (rig.outcomes, len(rig.lanes)) == ({"sent": 1}, 0 if is_cut else 1)
+    assert rig.broker.gateway.memory_held == 0
+    monkeypatch.setattr(Lanes, "is_usable", False)
+    assert await fetched() == records
+    assert rig.outcomes == {"sent": 1}
 
 
 async def test_clients_that_leave_take_their_lanes_with_them(rig: Rig) -> None:

@@ -119,7 +119,7 @@ class Gateway:
             sessions=FetchSessions(),
             answer_layouts=AnswerLayouts(),
             conversions=Conversions(loop),
-            value_reads=ValueReads(records, answers, loop),
+            value_reads=ValueReads(records, answers, loop, storage.lanes),
             shown_answers=shown_answers,
             room=SocketRoom(loop),
             polling=IdlePolling(loop, poll_us),

@@ -119,7 +119,8 @@ def _batch_of(message_set: Buffer, allowance: Allowance) -> bytes | AppendedPart
 class MessageSetRead:
     """One Fetch request of version 0 to 3: read, converted, and read further where no records were left.
 
-    Storage is asked for slices, or for few bytes; more are read once there is room for them (value_reads.py).
+    Storage is asked for slices, or for few bytes; more are read once there is room for them (value_reads.py), over a
+    lane if there is one.
     """
 
     def __init__(
@@ -225,7 +226,7 @@ class MessageSetRead:
                 )
             self._convert(request, indexes, results, partial(_both, release, end_turn))
 
-        give_up = self._value_reads.read(again, read)
+        give_up = self._value_reads.read(again, read, [results[number] for number in sliced])
         if not answered:
             self._call.abandon = partial(_both, give_up, end_turn)
 

@@ -3,20 +3,23 @@
 A read that waits in storage holds no records. Once records have arrived, storage sends slices, and this gateway reads
 their bytes here, without waiting. The budget for answers counts them from before the read until `done` has accepted
 them. A read that finds no room within WAIT_S gets no records; its client asks again.
+
+A read that knows its slices gets their bytes over a lane, if one is free and there is room for all of them at once.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final
 
-from broker_contract.data import ReadRequest, ReadResponse
+from broker_contract.data import ReadRequest, ReadResponse, ReadResult
 
+from gateway_svc.fetching.lane_reads import LaneRead
 from gateway_svc.memory_budget import MemoryBudget
-from gateway_svc.storage.protocols import Records
+from gateway_svc.storage.protocols import RecordLanes, Records
 
 #: Most bytes of one read; less while many answers are held in memory (an eighth of the rest). It is seldom less than a
 #: batch: storage sends a whole one in any case.
@@ -41,11 +44,14 @@ def bytes_allowed(budget: MemoryBudget) -> int:
 class _ValueRead:
     """One read: it waits for room, is on its way, or its records are held."""
 
-    __slots__ = ("cancel", "done", "has_begun", "held", "owner", "request", "timer")
+    __slots__ = ("cancel", "done", "found", "has_begun", "held", "owner", "request", "timer")
 
-    def __init__(self, owner: ValueReads, request: ReadRequest, done: ValueDone) -> None:
+    def __init__(
+        self, owner: ValueReads, request: ReadRequest, done: ValueDone, found: Sequence[ReadResult] = ()
+    ) -> None:
         self.owner = owner
         self.request = request
+        self.found = found
         self.done: ValueDone | None = done
         self.has_begun = False
         self.held = 0
@@ -60,8 +66,15 @@ class _ValueRead:
 class ValueReads:
     """The reads by value of one gateway, which owns it."""
 
-    def __init__(self, records: Records, budget: MemoryBudget, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self,
+        records: Records,
+        budget: MemoryBudget,
+        loop: asyncio.AbstractEventLoop,
+        lanes: RecordLanes | None = None,
+    ) -> None:
         self._records = records
+        self._lanes = lanes
         self._budget = budget
         self._loop = loop
         self._waiting: deque[_ValueRead] = deque()
@@ -69,12 +82,13 @@ class ValueReads:
         #: Bytes of the budget that reads hold.
         self.held = 0
 
-    def read(self, request: ReadRequest, done: ValueDone) -> Callable[[], None]:
+    def read(self, request: ReadRequest, done: ValueDone, found: Sequence[ReadResult] = ()) -> Callable[[], None]:
         """Read by value at most `request.max_bytes`, without waiting for records. Return a function to give it up.
 
-        `done` is called once, now or later, unless the read is given up first.
+        `done` is called once, now or later, unless the read is given up first. `found`: the results of the request's
+        partitions, if a read by reference has found the records already.
         """
-        read = _ValueRead(self, request, done)
+        read = _ValueRead(self, request, done, found)
         self._waiting.append(read)
         self._begin_waiting()
         if not read.has_begun:
@@ -108,6 +122,22 @@ class ValueReads:
             read.timer.cancel()
         self._hold(read, size)
         self._asked += size
+        length = sum([piece.length for result in read.found for piece in result.slices])
+        if self._lanes is None or not 0 < length <= size or not self._lanes.is_usable:
+            self._read(read, size)
+            return
+
+        def done(response: ReadResponse | None) -> None:
+            if response is not None:
+                self._answered(read, size, response)
+            elif read.done is not None:
+                self._read(read, size)
+
+        cancel = LaneRead(read.found, length, done).start(self._lanes)
+        if read.done is not None and read.cancel is None:
+            read.cancel = cancel
+
+    def _read(self, read: _ValueRead, size: int) -> None:
         request = replace(read.request, max_wait_ms=0, min_bytes=0, max_bytes=size, by_reference=False)
         cancel = self._records.read(request, lambda response: self._answered(read, size, response))
         if read.done is not None:

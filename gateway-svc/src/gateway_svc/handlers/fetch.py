@@ -175,7 +175,7 @@ def _read_request(
     by_reference = call.version >= _RECORD_BATCH_VERSION and services.files is not None and services.files.usable(now)
     max_bytes = min(max(request.max_bytes, 0), services.settings.fetch_max_bytes)
     max_wait_ms = max(request.max_wait_ms, 0)
-    lanes = services.storage.lanes
+    lanes = services.storage.lanes if call.version >= _RECORD_BATCH_VERSION else None
     if not by_reference and (lanes is None or not lanes.is_usable):
         max_bytes = min(max_bytes, bytes_allowed(services.answers))
     return ReadRequest(

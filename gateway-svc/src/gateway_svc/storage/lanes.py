@@ -29,7 +29,7 @@ from broker_contract.frames import frame_prefix
 from service_chassis import logs
 from service_chassis.grpc_channel import CONNECT_TIMEOUT_S, Channel
 from service_chassis.grpc_status import Status
-from service_chassis.http2.lane import REQUEST_BYTES_MAX, Lane, Reader, State
+from service_chassis.http2.lane import REQUEST_BYTES_MAX, UNWANTED, Lane, Reader, State
 from service_chassis.http2.lane_frames import LaneError
 from service_chassis.http2.pipes import Pipe, open_pipe
 from service_chassis.machine import machine_id
@@ -73,6 +73,16 @@ class LaneAnswer:
         if self._lane is None:
             raise LaneError("the answer was released")
         return self._lane.move(to, most)
+
+    def receive(self, into: memoryview) -> int:
+        """Copy the next bytes, and return how many: 0 if none has come.
+
+        Raises:
+            OSError: the lane has failed.
+        """
+        if self._lane is None:
+            raise LaneError("the answer was released")
+        return self._lane.receive(into)
 
     @property
     def is_dry(self) -> bool:
@@ -279,7 +289,7 @@ class Lanes:
         self._lanes.discard(lane)
         if lane in self._free:
             self._free.remove(lane)
-        elif lane.end_reason not in (_UNUSED, _STOPPED, _LEFT):
+        elif lane.end_reason not in (_UNUSED, _STOPPED, _LEFT, UNWANTED):
             _log.info("record lane closed", reason=lane.end_reason)
 
     def _check(self) -> None:

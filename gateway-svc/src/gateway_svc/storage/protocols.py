@@ -85,6 +85,14 @@ class LaneAnswer(Protocol):
         """
         ...
 
+    def receive(self, into: memoryview) -> int:
+        """Copy the next bytes, and return how many: 0 if none has come.
+
+        Raises:
+            OSError: storage has failed.
+        """
+        ...
+
     @property
     def is_dry(self) -> bool:
         """Whether the next bytes have not come. Otherwise the socket has no room."""

@@ -38,6 +38,8 @@ from service_chassis.socket_room import Sent, SocketRoom
 _FILL_BYTES: Final = 1 << 20
 #: Most bytes of a request: it fits any socket's buffer, and one frame for any server.
 REQUEST_BYTES_MAX: Final = 16_000
+#: The reason of a lane that is closed because nobody wants the rest of its answer.
+UNWANTED: Final = "the rest of an answer was not wanted"
 #: Received bytes that are given back to the connection's window with the next call.
 _GIVE_BACK_BYTES: Final = 1 << 29
 #: The first bytes of a lane: its windows are as large as can be.
@@ -190,7 +192,7 @@ class Lane:
         moved, pipe = 0, self._pipe
         while moved < most:
             if not pipe.held:
-                if not self._fill():
+                if not self._next(self._fill):
                     break
                 pipe = self._pipe
             count = min(pipe.held, most - moved)
@@ -202,33 +204,44 @@ class Lane:
             self._unmoved -= sent
         return moved
 
+    def receive(self, into: memoryview) -> int:
+        """Copy the answer's next bytes into memory, as many as have come and fit. `move` must not have been called.
+
+        Raises:
+            LaneError: the lane is closed.
+        """
+        got = self._next(lambda ready: self._socket.recv_into(into, min(ready, len(into))))
+        self._unmoved -= got
+        return got
+
     @property
     def is_dry(self) -> bool:
         """Whether no byte of the answer is here that could be moved."""
         return not self._pipe.held
 
-    def _fill(self) -> bool:
-        """Fill the empty pipe; return False if nothing has come."""
+    def _next(self, take: Callable[[int], int]) -> int:
+        """Have `take` take at most so many of the next bytes; return how many, 0 if none has come."""
         if self.state is not State.SENDING:
             raise LaneError(self.end_reason or "no answer is on its way")
         try:
             if not self._frames.advance():
                 if self.end_reason:
                     raise LaneError(self.end_reason)
-                return False
-            got = self._taken(min(self._frames.ready, _FILL_BYTES))
+                return 0
+            got = take(self._frames.ready)
             if not got:
                 raise LaneError("the server closed the connection")
         except BlockingIOError:
-            return False
+            return 0
         except (PeerError, OSError) as error:
             self.close(_reason(error))
             raise LaneError(self.end_reason) from error
         self._frames.took(got)
-        return True
+        return got
 
-    def _taken(self, count: int) -> int:
-        """Take bytes of the socket into the pipe; return how many."""
+    def _fill(self, count: int) -> int:
+        """Take bytes of the socket into the empty pipe; return how many."""
+        count = min(count, _FILL_BYTES)
         try:
             return self._pipe.fill(self._descriptor, count)
         except OSError as error:
@@ -248,7 +261,7 @@ class Lane:
         self._reader = None
         if self.state is State.SENDING:
             if self._unmoved:
-                self.close("the rest of an answer was not wanted")
+                self.close(UNWANTED)
             else:
                 self.state = State.ENDING
                 self._process()
