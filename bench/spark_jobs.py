@@ -26,7 +26,7 @@ from queue import SimpleQueue
 from typing import Any
 
 import flights_topic
-from processes import cpu_seconds, descendants
+from processes import metered
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from spark_etl import logs, session
@@ -83,10 +83,10 @@ class _Jvm:
         return self.folder / str(self.folders)
 
     def timed(self, job: Callable[[], int]) -> Timed:
-        before, began = cpu_seconds(list(descendants(os.getpid()))), time.perf_counter()
-        records = job()
-        seconds = time.perf_counter() - began
-        return Timed(records, seconds, cpu_seconds(list(descendants(os.getpid()))) - before)
+        with metered(os.getpid()) as used:
+            began = time.perf_counter()
+            records = job()
+            return Timed(records, time.perf_counter() - began, used())
 
 
 def settings(folder: Path) -> EtlSettings:
