@@ -16,7 +16,7 @@ from storage_svc.settings import StorageSettings
 from support.late import confluent
 from up_process import RunningUp
 
-from tests.support.waiting import until_async
+from tests.support.waiting import until, until_async
 
 ANY_PORTS = ("--kafka-port", "0", "--http-port", "0", "--topics", "orders:1")
 LAYOUTS = [((), "broker"), (("--processes",), "storage-svc")]
@@ -106,7 +106,13 @@ def test_full_file_system(small_disk, check_once):
         assert error.code() == confluent.KafkaError.KAFKA_STORAGE_ERROR
         assert len(check_once(load, up.kafka, "orders", 1)) == len(load.acknowledged) > 10
         ballast.unlink()
-        assert _produce_one(_producer(up.kafka), 999) == len(load.acknowledged)
+        producer, results = _producer(up.kafka), []
+
+        def is_accepted():
+            results.append(_produce_one(producer, 999))
+            return results[-1] == len(load.acknowledged)
+
+        until(is_accepted, lambda: results)
         assert up.stop() == 0
     with RunningUp(*ANY_PORTS, "--data-dir", str(data_dir)) as up:
         assert len(check_once(load, up.kafka, "orders", 1)) == len(load.acknowledged) + 1
@@ -129,6 +135,8 @@ async def full(small_disk):
     """Storage with a topic of 50 records in six segments, on a disk without a free byte; its log, and the disk."""
     storage = await Storage.start(StorageSettings(data_dir=small_disk / "data"))
     storage.topic_registry.create("t", 1, {"segment.bytes": "1048576", "file.delete.delay.ms": "0"})
+    for number in range(5):
+        storage.topic_registry.create(f"empty-{number}", 1, {})
     log = storage.logs.logs["t", 0]
     for _ in range(50):
         assert log.append(build_batch([Record(0, 1, None, os.urandom(100_000))])).error_code == 0
@@ -149,7 +157,7 @@ async def test_retention_frees_a_full_disk(full):
     properties = {"segment.bytes": "1048576", "file.delete.delay.ms": "0", "retention.bytes": "2000000"}
     log.configure(LogConfig.from_properties(properties))
     await storage.maintenance.apply_retention()
-    await until_async(lambda: free_bytes(disk) >= 3_000_000)
+    await until_async(lambda: free_bytes(disk) >= 3_000_000 and not storage.logs.files.keeps_space)
     assert log.append(build_batch([Record(0, 1, None, bytes(50_000))])).base_offset == 50
 
 
@@ -167,3 +175,24 @@ async def test_topics_are_deleted_on_a_full_disk(full):
     await storage.topic_registry.delete([storage.topic_registry.get("t")])
     await until_async(lambda: free_bytes(disk) >= 5_000_000)
     await until_async(lambda: not list((disk / "data").glob("t-*")))
+
+
+async def test_records_leave_the_last_space_to_deletions(full):
+    storage, log, disk = full
+    batch = build_batch([Record(0, 1, None, bytes(50_000))])
+    registry = storage.topic_registry
+    for number in range(5):  # each of them needs space, and frees none
+        storage.logs.checkpoints.write_all()
+        await until_async(lambda: storage.logs.files.keeps_space)
+        assert log.append(batch).error_code == 56
+        topic = registry.get(f"empty-{number}")
+        await registry.delete([topic])
+        assert topic.name not in registry
+    assert free_bytes(disk) > RESERVE_BYTES // 2
+    await storage.stop()
+    again = await Storage.start(StorageSettings(data_dir=disk / "data"))
+    assert again.logs.logs["t", 0].append(batch).error_code == 56
+    await again.topic_registry.delete([again.topic_registry.get("t")])
+    await until_async(lambda: not again.logs.files.keeps_space)
+    assert (disk / "data" / "space-reserve").stat().st_size == RESERVE_BYTES
+    await again.stop()

@@ -89,6 +89,8 @@ def _sync_border(action: str) -> Iterator[None]:
 class Files:
     """Real files. Paths and descriptors belong to the callers; only the spare descriptors belong to this object."""
 
+    #: Whether records get no more of the disk: it is full, and what is left belongs to deletions (SpaceReserve).
+    keeps_space = False
     #: Descriptors without a use, which `_open` gives up when the system allows no more; None before `reserve`.
     _spare: list[int] | None = None
 

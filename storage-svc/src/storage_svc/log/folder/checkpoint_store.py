@@ -71,6 +71,7 @@ class CheckpointStore:
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         """Write checkpoints from threads of this loop from now on."""
         self._loop = loop
+        self.reserve.begin()
 
     async def stop(self) -> None:
         """Wait until the write that is under way has ended."""
@@ -86,7 +87,11 @@ class CheckpointStore:
             self._storing = self._threads.run_for(self._loop, self._store, self._next_number(), self._contents())
 
     def freshen_recovery_points(self) -> None:
-        """Store the recovery points, from a thread, if they moved and it is time."""
+        """Store the recovery points, from a thread, if they moved and it is time. Refill the reserve of space first."""
+        if self._files.keeps_space and not self._busy:
+            assert self._loop is not None
+            self._storing = self._threads.run_for(self._loop, self._refill)
+            return
         now, appended = time.monotonic(), sum(log.appended_bytes for log in self._logs.values())
         if now < self._stored_at + _RECOVERY_POINT_AGE_S and appended < self._stored_bytes + _RECOVERY_POINT_BYTES:
             return
@@ -179,6 +184,11 @@ class CheckpointStore:
             except StorageFailure as error:
                 _log.warning("checkpoints not written", reason=str(error))
                 return False
+        return True
+
+    def _refill(self) -> bool:
+        with self._lock:
+            self.reserve.keep()
         return True
 
     def _replace(self, number: int, contents: dict[str, dict[TopicPartition, int]]) -> None:

@@ -20,7 +20,7 @@ from service_chassis import logs
 from storage_svc.log.batch.header import WALK_CHUNK, Header, headers
 from storage_svc.log.config import LogConfig
 from storage_svc.log.disk.files import Buffer, Files
-from storage_svc.log.errors import NotNow, Refused, StorageFailure
+from storage_svc.log.errors import DiskFull, NotNow, Refused, StorageFailure
 from storage_svc.log.segment.index_agreement import ends_agree
 from storage_svc.log.segment.offset_index import OffsetIndex
 from storage_svc.log.segment.open_segments import OpenSegments
@@ -270,6 +270,8 @@ class Segment:
             Refused: none of them is left, or `uncut` is set; until the next sync a power cut may bring them back.
             StorageFailure: the file cannot be trusted with more.
         """
+        if self._files.keeps_space:
+            raise DiskFull("cannot write to a file: the last space of the disk is kept for deletions")
         if not self._loaded or self.descriptor < 0:
             self.load()
         self.used = True
