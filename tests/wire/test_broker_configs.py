@@ -108,8 +108,8 @@ def levels(broker: Broker, name: str, *keys: str) -> Any:
 
 
 def shown(broker: Broker, kind: int, name: str, *keys: str) -> Any:
-    """Return the description of a resource."""
-    resource = DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=keys or None)
+    """Return the description of a resource; without keys it has all of them, as in Kafka (ConfigHelper)."""
+    resource = DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=keys)
     request = DescribeConfigsRequest(resources=(resource,), include_synonyms=True, include_documentation=True)
     (answer,) = ask(broker, 32, 4, request)
     return answer.results[0]

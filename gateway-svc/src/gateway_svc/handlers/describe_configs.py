@@ -77,7 +77,7 @@ async def _described(
                         type=each.resource_type,
                         name=each.resource_name,
                         keys=each.configuration_keys or (),
-                        all_keys=each.configuration_keys is None,
+                        all_keys=not each.configuration_keys,  # an empty list too, as in Kafka (ConfigHelper)
                     )
                     for each in of_storage
                 ],
@@ -85,7 +85,7 @@ async def _described(
         )
     found = iter(answer.resources)
     return [
-        describe_loggers(each.resource_name, each.configuration_keys, node_id)
+        describe_loggers(each.resource_name, each.configuration_keys or None, node_id)
         if each.resource_type == BROKER_LOGGER
         else next(found)
         for each in asked

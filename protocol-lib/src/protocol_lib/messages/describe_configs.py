@@ -12,7 +12,7 @@ class DescribeConfigsResource:
     resource_type: Int8
     #: a topic's or group's name, a broker's id; empty for the default of all brokers
     resource_name: str
-    #: null for all of them
+    #: null or empty for all of them
     configuration_keys: tuple[str, ...] | None
 
 

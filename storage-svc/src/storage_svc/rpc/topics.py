@@ -256,9 +256,9 @@ class TopicsService:
     async def delete_topics(self, request: pb.DeleteTopicsRequest) -> pb.DeleteTopicsResponse:
         """Delete the topics together that nothing speaks against."""
         found = [self._find(ref) for ref in request.topics]
-        named = Counter(topic.id for topic in found if topic is not None)
+        named = Counter(_meant(ref, topic) for ref, topic in zip(request.topics, found, strict=True))
         wanted = [
-            _deletable(ref, topic, is_duplicate=topic is not None and named[topic.id] > 1)
+            _deletable(ref, topic, is_duplicate=named[_meant(ref, topic)] > 1)
             for ref, topic in zip(request.topics, found, strict=True)
         ]
         results = await self._delete([each for each in wanted if isinstance(each, Topic)])
@@ -321,12 +321,17 @@ class TopicsService:
         return pb.ListConfigResourcesResponse(resources=resources)
 
 
+def _meant(ref: pb.TopicRef, topic: Topic | None) -> tuple[str, bytes]:
+    """Return what a deletion means, which may be named in two ways where there is a topic."""
+    return (ref.name, ref.id) if topic is None else ("", topic.id)
+
+
 def _deletable(ref: pb.TopicRef, topic: Topic | None, *, is_duplicate: bool) -> Topic | Fault:
     """Return the topic that is to be deleted, or the reason why it is not."""
-    if topic is None:
-        return _unknown(ref)
     if is_duplicate:
         return Fault(ErrorCode.INVALID_REQUEST, "Duplicate topic.")
+    if topic is None:
+        return _unknown(ref)
     if topic.is_internal:
         return Fault(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{topic.name}' belongs to the broker itself.")
     return topic
