@@ -14,9 +14,9 @@ from tests.unit.millrace.conftest import MILLRACE, LineReader
 
 def test_records_of_text_with_keys_and_headers(run):
     run("topic", "create", "text")
-    run.produced(b"a:1\nb:2\nplain\n", "text", "-K", ":", "-H", "source=cli", "-z", "lz4")
+    run.produced(b"a:1\nb:2\nplain\n", "text", "-K", ":", "-H", "by=cli", "-H", "by=us", "-z", "lz4")
     shown = run.consumed("text", "-o", "beginning", "-e", "-f", r"%p %o %k=%s %K %h\n")
-    assert shown == b"0 0 a=1 1 source=cli\n0 1 b=2 1 source=cli\n0 2 =plain -1 source=cli\n"
+    assert shown == b"0 0 a=1 1 by=cli,by=us\n0 1 b=2 1 by=cli,by=us\n0 2 =plain -1 by=cli,by=us\n"
     assert run.consumed("text", "-o", "-2", "-e") == b"2\nplain\n"
     assert run.consumed("text", "-o", "1", "-c", "1", "-K", "|") == b"b|2\n"
     assert run.consumed("text", "-o", "@0", "-e", "-p", "0") == b"1\n2\nplain\n"

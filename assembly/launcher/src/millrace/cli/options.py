@@ -57,11 +57,19 @@ def shown_name(text: str) -> str:
 def pairs(option: str, texts: list[str]) -> dict[str, str]:
     """Return the name and value of each NAME=VALUE. Raises CliError when one has no `=`, or a name comes twice."""
     found: dict[str, str] = {}
+    for name, value in each_pair(option, texts):
+        if name in found:
+            raise CliError(f"{option}: {name} is given twice", USAGE)
+        found[name] = value
+    return found
+
+
+def each_pair(option: str, texts: list[str]) -> list[tuple[str, str]]:
+    """Return the name and value of each NAME=VALUE; a name may come twice. Raises CliError for one without `=`."""
+    found = []
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals or not name:
             raise CliError(f"{option}: {shown_name(text)!r} is not NAME=VALUE", USAGE)
-        if name in found:
-            raise CliError(f"{option}: {name} is given twice", USAGE)
-        found[name] = value
+        found.append((name, value))
     return found

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, cast
 import typer
 
 from millrace.cli.errors import USAGE, CliError
-from millrace.cli.options import Kafka, Properties, Regex, pairs
+from millrace.cli.options import Kafka, Properties, Regex, each_pair
 
 Name = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.")]
 #: The form of records, one a line.
@@ -69,7 +69,7 @@ def produce(
     from millrace.cli.production import Production, produce_lines
 
     headers = tuple(
-        (name, value.encode(errors="surrogateescape")) for name, value in pairs("--header", header or []).items()
+        (name, value.encode(errors="surrogateescape")) for name, value in each_pair("--header", header or [])
     )
     delimiter = None if key_delimiter is None else _unescaped(key_delimiter)
     chosen = read_properties(properties or [], PRODUCER)
