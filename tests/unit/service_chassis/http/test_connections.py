@@ -34,6 +34,8 @@ class Server:
         self.requests = 0
         #: Whether the application reads the body.
         self.reads = True
+        #: Whether the answer begins before the body, and ends after it.
+        self.begins_early = False
         self.connections = Connections(RULES)
         self.port = 0
         self._loop = loop
@@ -77,6 +79,11 @@ class Server:
             pass
         headers = [(b"content-length", b"%d" % len(self.answer))]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
+        if self.begins_early:
+            await send({"type": "http.response.body", "body": self.answer[:1], "more_body": True})
+            while (await receive()).get("more_body"):
+                pass
+            return
         await send({"type": "http.response.body", "body": self.answer})
 
 
@@ -317,3 +324,17 @@ def test_answers_are_not_held_back() -> None:
     finally:
         for each in sockets:
             each.close()
+
+
+@pytest.mark.parametrize("begins_early", [False, True])
+def test_a_body_that_cannot_be_read(server: Server, caplog: pytest.LogCaptureFixture, begins_early: bool) -> None:
+    server.start()
+    server.begins_early, server.reads = begins_early, not begins_early
+    client = server.connect(HEAD + b"Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n")
+    received = client.recv(4096) if begins_early else b""
+    client.sendall(b"zz\r\n")
+    while part := client.recv(4096):
+        received += part
+    assert received.startswith(b"HTTP/1.1 200 OK" if begins_early else b"HTTP/1.1 400 Bad Request")
+    assert received.endswith(b"\r\n\r\na" if begins_early else b'{"errors":[400,"HTTP 400 Bad Request"]}')
+    assert [each.message for each in caplog.records if each.levelname == "ERROR"] == []

@@ -306,6 +306,13 @@ class Connection(H11Protocol, asyncio.BufferedProtocol):
             self.transport.write(self.conn.send(event) or b"")
         self.transport.close()
 
+    def send_400_response(self, msg: str) -> None:  # noqa: ARG002
+        """Refuse bytes that are no request, or no body; close where their answer has begun."""
+        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):  # mutant: broken-body-after-answer
+            self._refuse(400)
+        else:
+            self.transport.close()
+
     def _release(self) -> None:
         self._all.forget(self)
         _cancel(self._timer)
