@@ -121,7 +121,11 @@ class AdminSettings(ServiceSettings):
         1024**3, ge=1024, description="Bytes of such a stream; then a report of error 413, and it ends."
     )
     admin_storage_timeout_s: float = setting(
-        5.0, gt=0, le=300, description="Longest wait for one answer of storage, in seconds; then 503."
+        5.0,
+        gt=0,
+        le=300,
+        description="Longest wait for one answer of storage, in seconds; then 503. "
+        "At least 25 s where topics are created, enlarged or deleted.",
     )
 
     @property

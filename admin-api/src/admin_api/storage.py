@@ -38,6 +38,8 @@ OFFSETS_BATCH = 1000
 _SILENCE = frozenset({Status.UNAVAILABLE, Status.DEADLINE_EXCEEDED})
 #: Silence of storage after the start, in seconds, before it is reported: both services start at once.
 _START_PATIENCE_S = 10.0
+#: Seconds for a change of topics, which may have thousands of partitions. `millrace` waits 30 s for REST.
+CHANGE_TIMEOUT_S = 25.0
 
 log = logs.get(__name__)
 Response = TypeVar("Response")
@@ -83,11 +85,12 @@ class Storage:
 class StorageCalls:
     """The questions of one request to storage. Every method raises ApiError when storage cannot answer."""
 
-    __slots__ = ("_storage", "_timeout_s", "correlation_id")
+    __slots__ = ("_change_timeout_s", "_storage", "_timeout_s", "correlation_id")
 
     def __init__(self, storage: Storage, correlation_id: int, timeout_s: float) -> None:
         self._storage = storage
         self._timeout_s = timeout_s
+        self._change_timeout_s = max(timeout_s, CHANGE_TIMEOUT_S)
         self.correlation_id = correlation_id
 
     async def cluster(self) -> cluster_pb2.DescribeClusterResponse:
@@ -122,7 +125,7 @@ class StorageCalls:
         request = topics_pb2.CreateTopicsRequest(
             correlation_id=self.correlation_id, validate_only=validate_only, topics=topics
         )
-        response = await self._answer(self._storage.topics.CreateTopics(request, timeout=self._timeout_s))
+        response = await self._answer(self._storage.topics.CreateTopics(request, timeout=self._change_timeout_s))
         return [errors.refusal(created.error_code, created.error_message) or created for created in response.topics]
 
     async def create_partitions(self, name: str, partition_count: int) -> None:
@@ -131,7 +134,7 @@ class StorageCalls:
             correlation_id=self.correlation_id,
             topics=[topics_pb2.GrowingTopic(name=name, partition_count=partition_count)],
         )
-        response = await self._answer(self._storage.topics.CreatePartitions(request, timeout=self._timeout_s))
+        response = await self._answer(self._storage.topics.CreatePartitions(request, timeout=self._change_timeout_s))
         grown = _only(response.topics)
         errors.check(_as_absent(grown.error_code), grown.error_message)
 
@@ -144,7 +147,7 @@ class StorageCalls:
         request = topics_pb2.DeleteTopicsRequest(
             correlation_id=self.correlation_id, topics=[topics_pb2.TopicRef(name=name) for name in names]
         )
-        response = await self._answer(self._storage.topics.DeleteTopics(request, timeout=self._timeout_s))
+        response = await self._answer(self._storage.topics.DeleteTopics(request, timeout=self._change_timeout_s))
         answers = {
             name: errors.refusal(_as_absent(answer.error_code), answer.error_message)
             for name, answer in zip(names, response.topics, strict=True)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from admin_api.errors import ApiError
 from admin_api.storage import Storage
-from broker_contract import administration_pb2
+from broker_contract import administration_pb2, topics_pb2
 from broker_contract.version import CONTRACT_VERSION
 from google.protobuf.message_factory import GetMessageClass
 from service_chassis import logs, rpc
@@ -80,3 +80,31 @@ async def test_a_call_that_storage_died_over_is_not_sent_again(tmp_path: Path, n
     assert (raised.value.status_code, len(received)) == (503, 1)
     await storage.close()
     await server.stop(0)
+
+
+@pytest.mark.parametrize(("timeout_s", "expected"), [(5.0, 25.0), (60.0, 60.0)])
+async def test_changes_of_topics_may_take_longer(timeout_s: float, expected: float) -> None:
+    """A topic of 9,000 partitions takes longer than other answers, and REST's clients wait for 30 s."""
+    given: dict[str, float] = {}
+
+    class Topics:
+        async def CreateTopics(self, _request: Any, *, timeout: float) -> Any:  # noqa: N802
+            given["create"] = timeout
+            return topics_pb2.CreateTopicsResponse(topics=[topics_pb2.CreatedTopic(name="t")])
+
+        async def CreatePartitions(self, _request: Any, *, timeout: float) -> Any:  # noqa: N802
+            given["grow"] = timeout
+            return topics_pb2.CreatePartitionsResponse(topics=[topics_pb2.GrownTopic(name="t")])
+
+        async def DeleteTopics(self, _request: Any, *, timeout: float) -> Any:  # noqa: N802
+            given["delete"] = timeout
+            return topics_pb2.DeleteTopicsResponse(topics=[topics_pb2.DeletedTopic(name="t")])
+
+    storage = Storage("unix:/nowhere", timeout_s=timeout_s)
+    storage.topics = Topics()  # type: ignore[assignment]
+    calls = storage.calls(1)
+    await calls.create_topic(topics_pb2.NewTopic(name="t"), validate_only=False)
+    await calls.create_partitions("t", 2)
+    assert await calls.delete_topics(["t"]) == {}
+    assert given == dict.fromkeys(("create", "grow", "delete"), expected)
+    await storage.close()
