@@ -9,8 +9,11 @@ from __future__ import annotations
 import argparse
 import importlib
 import multiprocessing
+import sys
 import tempfile
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))  # Apache Kafka's node
 
 from table import Row, show
 
@@ -21,6 +24,7 @@ FIGURES = {
     "appending": "log_appending",
     "idle": "log_idle",
     "restart": "log_restart",
+    "coordinators": "log_coordinators",
     "partitions": "log_partitions",
     "compaction": "log_compaction",
     "scrub": "log_scrub",

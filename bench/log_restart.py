@@ -24,6 +24,7 @@ from processes import descendants
 from protocol_lib.api import APIS, ApiKey
 from protocol_lib.codec import decode
 from protocol_lib.headers import decode_response_header
+from protocol_lib.messages.find_coordinator import FindCoordinatorRequest
 from protocol_lib.messages.init_producer_id import InitProducerIdRequest
 from protocol_lib.messages.offset_commit import (
     OffsetCommitRequest,
@@ -78,7 +79,7 @@ def _fill(address: str, size: float) -> None:
         connection.close()
 
 
-class _Coordinators:
+class Coordinators:
     """A connection for requests of groups and transactions."""
 
     def __init__(self, address: str) -> None:
@@ -96,6 +97,16 @@ class _Coordinators:
             _, position = decode_response_header(api, version, data)
             answers.append(decode(APIS[api].response, version, data, position))
         return answers
+
+    def find(self) -> None:
+        """Find the coordinators, at which a new broker makes their topics."""
+        for kind, keys in ((0, GROUPS), (1, TRANSACTIONAL_IDS)):
+            request = FindCoordinatorRequest(key_type=kind, coordinator_keys=tuple(keys))
+            self._until_served(lambda request=request: self._found(request))
+
+    def _found(self, request: FindCoordinatorRequest) -> bool:
+        (answer,) = self.ask(ApiKey.FIND_COORDINATOR, 4, [request])
+        return not any(each.error_code for each in answer.coordinators)
 
     def fill(self, commits: int, producers: int) -> None:
         for number in range(commits):
@@ -137,7 +148,7 @@ class _Coordinators:
 
 def _measure(folder: Path, policy: str, scale: float) -> Row:
     process, address = _started(folder, policy)
-    coordinators = _Coordinators(address)
+    coordinators = Coordinators(address)
     coordinators.fill(max(1, int(COMMITS * scale)), max(1, int(PRODUCERS * scale)))
     coordinators.close()
     _fill(address, 1.5e9 * scale)
@@ -155,7 +166,7 @@ def _measure(folder: Path, policy: str, scale: float) -> Row:
         connection.produce(1, 16_000, acks=-1)
         produced.append(time.perf_counter() - began)
         connection.close()
-        coordinators = _Coordinators(address)
+        coordinators = Coordinators(address)
         coordinators.wait()
         seconds.append(time.perf_counter() - began)
         coordinators.close()
