@@ -52,7 +52,7 @@ class ClientCall(Stream):
     # -- events of the stream ----------------------------------------------------------------------------------------
 
     def on_headers(self, fields: Fields, *, ends: bool) -> None:
-        found = dict(fields)
+        found = fields.by_name
         http = found.get(":status", "")
         if self._first_fields is None and len(http) == 3 and http[0] == "1":
             return  # an interim answer
@@ -69,7 +69,7 @@ class ClientCall(Stream):
             self._first_fields = fields
             if self.on_begin is not None:
                 try:
-                    self.on_begin(headers.metadata(fields))
+                    self.on_begin(fields.metadata)
                 except Exception as error:
                     self.on_callback_error(error)
             self.wake()
@@ -114,6 +114,11 @@ class ClientCall(Stream):
         self._note_end(Status.CANCELLED, "the caller cancelled the call")
         self.connection.reset(self, ErrorCode.CANCEL)
 
+    def expire(self) -> None:
+        """End the call because its time is over. Idempotent."""
+        self._note_end(Status.DEADLINE_EXCEEDED, "the deadline is over")
+        self.connection.reset(self, ErrorCode.CANCEL)
+
     def error(self) -> Exception:
         """Return the error of an ended call that did not end with OK."""
         return self._error or RpcError(self.status or Status.OK, self.details)
@@ -140,7 +145,7 @@ class ClientCall(Stream):
             await self.news()
         if self._first_fields is None:
             raise self.error()
-        return headers.metadata(self._first_fields)
+        return self._first_fields.metadata
 
     async def read(self) -> Any:
         """Return the next message of the server; None after the last one.

@@ -14,6 +14,7 @@ slots. A call that is cancelled then passes its turn on.
 from __future__ import annotations
 
 import asyncio
+import functools
 import ssl
 from collections import deque
 from collections.abc import Callable
@@ -105,6 +106,11 @@ class Channel:
             return None
         return connection
 
+    def free_slot(self) -> Connection | None:
+        """Return a connection on which a call may begin now, None if it has to wait for one."""
+        connection = self._usable()
+        return connection if connection is not None and connection.has_slot else None
+
     async def slot(self, *, wait_for_ready: bool) -> Connection:
         """Return a connection on which a call may begin now.
 
@@ -116,7 +122,7 @@ class Channel:
             if connection is None:
                 await self._connected(wait_for_ready=wait_for_ready)
                 continue
-            if len(connection.streams) < connection.peer_streams_max:
+            if connection.has_slot:
                 return connection
             waiter = asyncio.get_running_loop().create_future()
             self._waiting.append(waiter)
@@ -129,6 +135,8 @@ class Channel:
 
     def _wake_slots(self) -> None:
         """Wake as many calls as may begin: all when there has to be another connection."""
+        if not self._waiting:
+            return
         connection = self._usable()
         count = len(self._waiting) if connection is None else connection.peer_streams_max - len(connection.streams)
         while self._waiting and count > 0:
@@ -216,18 +224,21 @@ class Channel:
         self,
         connection: Connection,
         path: str,
-        metadata: Metadata,
+        more: bytes = b"",
         *,
         serialize: Callable[[Any], Any] | None = None,
         parse: Callable[[Any], Any] | None = None,
         message_bytes_max: int | None = None,
     ) -> tuple[ClientCall, bytes]:
-        """Return a new call on a connection with a slot, and its HEADERS frame to send at once."""
+        """Return a new call on a connection with a slot, and its HEADERS frame to send at once.
+
+        `more` is a block of the fields that are not the same for each call of the path.
+        """
         connection.last_id += 2
         bytes_max = message_bytes_max or self._limits.message_bytes
         call = ClientCall(connection, connection.last_id, serialize, parse, bytes_max)
         connection.add(call)
-        block = self.block(path, metadata)
+        block = self.block(path) + more
         return call, HEAD.pack(len(block) << 8 | HEADERS, END_HEADERS, call.id) + block
 
     def block(self, path: str, metadata: Metadata = ()) -> bytes:
@@ -259,7 +270,12 @@ class Channel:
         """
         connection = await self.slot(wait_for_ready=wait_for_ready)
         call, head = self.begin(
-            connection, path, metadata, serialize=serialize, parse=parse, message_bytes_max=message_bytes_max
+            connection,
+            path,
+            headers.block(metadata),
+            serialize=serialize,
+            parse=parse,
+            message_bytes_max=message_bytes_max,
         )
         connection.write(head)
         return call
@@ -295,24 +311,25 @@ class Unary(Generic[RequestT, AnswerT]):
         """
         wire = self._serialize(request)
         until = None if timeout is None else asyncio.get_running_loop().time() + timeout
-        call: ClientCall | None = None
-        try:
-            async with asyncio.timeout_at(until):
-                for _ in range(_ATTEMPTS_MAX):
-                    connection = await self._channel.slot(wait_for_ready=wait_for_ready)
-                    if connection.is_behind:  # mutant: unread-requests-bounded
-                        raise RpcError(Status.RESOURCE_EXHAUSTED, "too many requests wait for the server")
-                    call = self._send(connection, wire, until, metadata)
-                    while call.status is None:
-                        await call.news()
-                    if not call.may_repeat:
-                        break
-        except TimeoutError:
-            raise RpcError(Status.DEADLINE_EXCEEDED, "the deadline is over") from None
-        finally:
-            if call is not None and call.status is None:
-                call.cancel()
-        assert call is not None
+        for _ in range(_ATTEMPTS_MAX):
+            connection = self._channel.free_slot()
+            if connection is None:
+                try:
+                    async with asyncio.timeout_at(until):
+                        connection = await self._channel.slot(wait_for_ready=wait_for_ready)
+                except TimeoutError:
+                    raise RpcError(Status.DEADLINE_EXCEEDED, "the deadline is over") from None
+            if connection.is_behind:  # mutant: unread-requests-bounded
+                raise RpcError(Status.RESOURCE_EXHAUSTED, "too many requests wait for the server")
+            call = self._send(connection, wire, until, metadata)
+            try:
+                while call.status is None:
+                    await call.news()
+            finally:
+                if call.status is None:
+                    call.cancel()
+            if not call.may_repeat:
+                break
         if call.status is not Status.OK:
             raise call.error()
         if len(call.waiting) != 1:
@@ -321,9 +338,14 @@ class Unary(Generic[RequestT, AnswerT]):
 
     def _send(self, connection: Connection, wire: bytes, until: float | None, metadata: Metadata) -> ClientCall:
         """Begin the call, and send its message, in one write if it fits."""
+        more = b""
         if until is not None:
-            metadata = [*metadata, ("grpc-timeout", _timeout(until - connection.loop.time()))]
-        call, head = self._channel.begin(connection, self._path, metadata)
+            more = _timeout_block(-int(-(until - connection.loop.time()) * 100 // 1))
+        if metadata:
+            more += headers.block(metadata)
+        call, head = self._channel.begin(connection, self._path, more)
+        if until is not None:
+            call.deadline = connection.loop.call_at(until, call.expire)
         whole = len(wire) + 5
         if whole <= min(call.window, connection.window, connection.frame_bytes_max) and not connection.is_full:
             connection.window -= whole
@@ -338,8 +360,9 @@ class Unary(Generic[RequestT, AnswerT]):
         return call
 
 
-def _timeout(seconds: float) -> str:
-    """Return a `grpc-timeout`, rounded up to 10 ms, so that many calls have the same block of headers."""
-    if seconds > 10_000:
-        return f"{min(int(seconds), 99_999_999)}S"
-    return f"{max(1, -int(-seconds * 100 // 1)) * 10}m"
+@functools.lru_cache(256)
+def _timeout_block(hundredths: int) -> bytes:
+    """Return a `grpc-timeout` of hundredths of a second, rounded up: many calls have the same block of headers."""
+    if hundredths > 1_000_000:
+        return headers.block([("grpc-timeout", f"{min(hundredths // 100, 99_999_999)}S")])
+    return headers.block([("grpc-timeout", f"{max(1, hundredths) * 10}m")])

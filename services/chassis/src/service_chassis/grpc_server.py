@@ -126,12 +126,12 @@ class ServerCall(Stream):
         if self._method is not None:  # trailing fields of a request, which mean nothing
             self.on_last_message()
             return
-        found = dict(fields)
+        found = fields.by_name
         self.half_closed = ends
         if not found.get("content-type", "").startswith("application/grpc") or found[":method"] != "POST":
             self._finish(END_STREAM, _NOT_GRPC)
             return
-        self.metadata = headers.metadata(fields)
+        self.metadata = fields.metadata
         path = self._path = found[":path"]
         refusal = self._server.refusal(path, found.get("user-agent", ""))
         method = self._method = self._server.method(path)

@@ -257,6 +257,11 @@ class Connection(asyncio.BufferedProtocol):
         self.streams[stream.id] = stream
         self.counts.streams += 1
 
+    @property
+    def has_slot(self) -> bool:
+        """Whether the peer allows one more call."""
+        return len(self.streams) < self.peer_streams_max and not self.is_lost
+
     def forget(self, stream: Stream) -> None:
         """End a stream on this side. Idempotent."""
         if self.streams.pop(stream.id, None) is None:

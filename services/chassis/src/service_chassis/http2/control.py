@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from service_chassis.grpc_status import Status
 from service_chassis.http2 import frames
 from service_chassis.http2.frames import ErrorCode, PeerError, frame, rst_stream
-from service_chassis.http2.headers import Fields, HeaderDecoder, fault_of_request, fault_of_trailers
+from service_chassis.http2.headers import Fields, HeaderDecoder, fault_of_trailers
 from service_chassis.http2.limits import CHANGED_WINDOWS, EXPLAINED_MAX, RAPID_S
 
 if TYPE_CHECKING:
@@ -68,6 +68,9 @@ class ControlFrames:
         Raises:
             PeerError: it breaks the rules.
         """
+        if kind == frames.HEADERS and stream_id and self._block is None and self._settings_have_come:  # most of them
+            self._take_headers(flags, stream_id, payload)
+            return
         if self._block is not None and (kind != frames.CONTINUATION or stream_id != self._block.stream_id):
             raise PeerError(ErrorCode.PROTOCOL_ERROR, "a block of headers is interrupted")
         if not self._settings_have_come and (kind != frames.SETTINGS or flags & frames.ACK):
@@ -87,7 +90,8 @@ class ControlFrames:
     # -- headers -----------------------------------------------------------------------------------------------------
 
     def _take_headers(self, flags: int, stream_id: int, payload: memoryview) -> None:
-        payload = frames.without_padding(payload, flags)
+        if flags & frames.PADDED:
+            payload = frames.without_padding(payload, flags)
         if flags & frames.HAS_PRIORITY:
             if len(payload) < 5:
                 raise PeerError(ErrorCode.FRAME_SIZE_ERROR, "a frame of a wrong length")
@@ -154,7 +158,7 @@ class ControlFrames:
             code = ErrorCode.STREAM_CLOSED if stream_id in connection.ended else ErrorCode.PROTOCOL_ERROR
             raise PeerError(code, "HEADERS on a stream that has ended")
         connection.last_id = stream_id
-        if fault_of_request(fields) is not None:
+        if fields.fault_of_request is not None:
             self._refuse(stream_id, ErrorCode.PROTOCOL_ERROR)
         elif connection.is_leaving or len(connection.streams) >= connection.limits.streams:  # mutant: streams-bounded
             self._refuse(stream_id, ErrorCode.REFUSED_STREAM)

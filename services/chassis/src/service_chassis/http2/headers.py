@@ -8,7 +8,8 @@ and is kept. The library `hpack` decodes the others.
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable, Sequence
+import functools
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 from urllib.parse import quote, unquote
 
@@ -16,8 +17,6 @@ import hpack
 
 from service_chassis.http2.frames import ErrorCode, PeerError
 
-#: Header fields as they came.
-Fields = Sequence[tuple[str, str]]
 #: gRPC's metadata: the value of a name that ends with `-bin` is bytes.
 Metadata = Sequence[tuple[str, "str | bytes"]]
 
@@ -33,6 +32,23 @@ _FORBIDDEN: Final = frozenset(
 )
 _PSEUDO_FIELDS: Final = frozenset({":method", ":scheme", ":path", ":authority"})
 _NEEDED: Final = (":method", ":scheme", ":path")
+
+
+class Fields(tuple[tuple[str, str], ...]):
+    """Header fields as they came. What a call makes of them is kept with them: most calls have the same block."""
+
+    @functools.cached_property
+    def by_name(self) -> Mapping[str, str]:
+        """The last value of each name."""
+        return dict(self)
+
+    @functools.cached_property
+    def metadata(self) -> Metadata:
+        return tuple(metadata(self))
+
+    @functools.cached_property
+    def fault_of_request(self) -> str | None:
+        return fault_of_request(self)
 
 
 class HeaderDecoder:
@@ -54,7 +70,7 @@ class HeaderDecoder:
         if kept is not None:
             return kept
         try:
-            fields: Fields = [(str(name), str(value)) for name, value in self._decoder.decode(block)]
+            fields = Fields((str(name), str(value)) for name, value in self._decoder.decode(block))
         except hpack.OversizedHeaderListError as error:
             raise PeerError(ErrorCode.ENHANCE_YOUR_CALM, "too many header fields") from error
         except (hpack.HPACKError, UnicodeDecodeError, ValueError, IndexError) as error:
@@ -66,7 +82,7 @@ class HeaderDecoder:
         return fields
 
 
-def fault_of_request(fields: Fields) -> str | None:
+def fault_of_request(fields: Sequence[tuple[str, str]]) -> str | None:
     """Return how the header fields of a request break RFC 9113, 8.2 and 8.3; None if they do not."""
     seen: set[str] = set()
     regular = False
@@ -84,7 +100,7 @@ def fault_of_request(fields: Fields) -> str | None:
     return None
 
 
-def fault_of_trailers(fields: Fields) -> str | None:
+def fault_of_trailers(fields: Sequence[tuple[str, str]]) -> str | None:
     """Return how trailing fields break RFC 9113, 8.1; None if they do not."""
     return next(
         (f"the field {name[:40]!r}" for name, value in fields if name[:1] == ":" or _is_broken(name, value)), None
@@ -120,7 +136,7 @@ def _length(number: int) -> bytes:
     return bytes(out)
 
 
-def metadata(fields: Fields) -> Metadata:
+def metadata(fields: Sequence[tuple[str, str]]) -> Metadata:
     """Return the fields of a call's metadata: all without a colon in front. A `-bin` value that is not base 64 is
     left out."""
     found: list[tuple[str, str | bytes]] = []
@@ -141,4 +157,4 @@ def escaped(text: str) -> str:
 
 
 def unescaped(text: str) -> str:
-    return unquote(text, errors="replace")
+    return unquote(text, errors="replace") if "%" in text else text

@@ -355,10 +355,13 @@ class Stream:
         """Note that nothing can be sent or received any more. The connection calls it once."""
         self.is_open = False
         connection = self.connection
-        self.drop_unsent()
-        connection.held_bytes -= sum(map(len, self.waiting)) + MESSAGE_COST * len(self.waiting)
-        connection.held_bytes -= 0 if self._body is None else len(self._body)
-        self._body = None
+        if self._queue or self.trailers_due is not None:
+            self.drop_unsent()
+        if self.waiting:
+            connection.held_bytes -= sum(map(len, self.waiting)) + MESSAGE_COST * len(self.waiting)
+        if self._body is not None:
+            connection.held_bytes -= len(self._body)
+            self._body = None
         if self.deadline is not None:
             self.deadline.cancel()
         self._count_clogged()
