@@ -193,7 +193,7 @@ async def test_a_system_without_splice(rig: Rig, monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.parametrize("is_cut", [False, True])
 async def test_records_to_convert_come_over_a_lane(rig: Rig, monkeypatch: pytest.MonkeyPatch, is_cut: bool) -> None:
-    """And by value if the lane breaks in the middle: the old client has seen nothing of it."""
+    """They come by value if the lane breaks in the middle: the old client has seen nothing of it."""
     wire = await rig.broker.connect()
 
     async def fetched() -> bytes:
