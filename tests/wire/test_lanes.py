@@ -281,7 +281,7 @@ async def test_a_topic_that_is_deleted_between_a_read_and_its_records(
 
 
 async def test_a_storage_that_does_not_promise_the_records(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is asked by value after a second, and no lane is asked for a while."""
+    """It is asked by value after a while, and no lane is asked for a while."""
     monkeypatch.setattr(lanes_module, "HEAD_MAX_S", 0.1)
 
     async def silent(*_: Any) -> None:

@@ -41,7 +41,7 @@ from gateway_svc.metrics import GatewayMetrics
 LANE_BYTES_MIN: Final = 64 << 10
 SLICE_BYTES_MIN: Final = 16 << 10
 #: Seconds in which storage has to promise the records, and for which it may send none of them.
-HEAD_MAX_S: Final = 1.0
+HEAD_MAX_S: Final = 3.0
 SILENCE_MAX_S: Final = 25.0
 #: Seconds after which a lane that nobody uses is closed.
 UNUSED_MAX_S: Final = 15.0

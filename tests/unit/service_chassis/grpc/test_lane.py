@@ -324,6 +324,17 @@ async def by_hand() -> AsyncIterator[ByHand]:
     server.close()
 
 
+class FullPipe(MemoryPipe):
+    """A pipe to a client that has no room."""
+
+    is_full = True
+
+    def drain(self, to: int, count: int, *, more: bool) -> int:
+        if self.is_full:
+            raise BlockingIOError
+        return super().drain(to, count, more=more)
+
+
 WHOLE = message(b"01234") + message(b"") + message(b"56789")
 GOOD = {
     "one frame": BEGIN + frame(DATA, 0, 1, WHOLE) + END,
@@ -412,6 +423,19 @@ async def test_a_call_without_an_answer_is_refused_once(by_hand: ByHand, sent: b
     assert [(status, reason in text) for status, text in owner.refused] == [(None, True)]
     owner.lane.close("again")
     assert len(owner.refused) == len(owner.closed) == 1
+
+
+async def test_the_end_of_an_answer_waits_for_its_reader(by_hand: ByHand) -> None:
+    """All of the answer has come at once, and is in the pipe while its client has no room."""
+    owner, pipe = by_hand.owner, FullPipe()
+    owner.lane._pipe.close()
+    owner.lane._pipe = pipe
+    await by_hand.sends(BEGIN + frame(DATA, 0, 1, message(b"0123456789")) + END)
+    await asyncio.sleep(0.02)
+    assert (pipe.held, owner.closed, owner.lane.state) == (10, [], State.SENDING)
+    pipe.is_full = False
+    assert await owner.received(10) == b"0123456789"
+    await until_async(lambda: owner.lane.state is State.IDLE)
 
 
 async def test_a_lane_that_is_closed_tells_its_reader(by_hand: ByHand) -> None:

@@ -95,6 +95,7 @@ class Connection(asyncio.BufferedProtocol):
         self._reader = FrameReader(self)
         self._is_pumping = False
         self._room = room
+        self._has_pauses = True
         #: The sender of files, once one was sent.
         self.files: FileSender | None = None
 
@@ -237,7 +238,10 @@ class Connection(asyncio.BufferedProtocol):
         self.transport.set_write_buffer_limits(high=_FULL_BYTES)
 
     def send_without_pauses(self) -> None:
-        """Have the system send without pauses, which BBR would make: the peer is on this machine."""
+        """Have the system send without pauses, which BBR would make: the peer is on this machine. Idempotent."""
+        if not self._has_pauses:
+            return
+        self._has_pauses = False
         with contextlib.suppress(OSError, AttributeError):  # other sockets and systems, and kernels without it
             self.transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"reno")
 

@@ -2,7 +2,7 @@
 
 The socket is the connection's own, so nothing else may be written to it between the head of such a frame and its last
 byte. While a range is sent, the connection counts as full: streams wait in `Connection.waiting`, and frames that wait
-for no window are held here, at most HELD_BYTES_MAX of them.
+for no window are held here, at most Limits.queued_bytes of them.
 
 **Whoever is told to wait is woken.** A range ends in one of two ways, and both call `done` once: all of its bytes are
 in the socket, or the connection has ended (`close`). In the first case the held frames leave, and `pump_waiting` runs.
@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 STEP_BYTES: Final = 2 << 20
 #: Bytes that are read and written in one step of a file that cannot be sent by sendfile.
 _COPIED_BYTES: Final = 256 << 10
-#: Bytes of frames that wait for the end of a range. A peer that asks for more of them loses the connection.
-HELD_BYTES_MAX: Final = 64 << 10
 
 _sendfile: Final = os.sendfile
 
@@ -79,7 +77,7 @@ class FileSender:
         """Keep `count` frames until the end of the range; return False if there are too many."""
         self._held.append((data, count))
         self._held_bytes += len(data)
-        return self._held_bytes <= HELD_BYTES_MAX
+        return self._held_bytes <= self._connection.limits.queued_bytes
 
     def drained(self) -> None:
         """Begin the range: the transport has nothing left to write."""

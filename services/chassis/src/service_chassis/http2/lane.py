@@ -335,10 +335,11 @@ class Lane:
 
     # -- frames other than DATA --------------------------------------------------------------------------------------
 
-    def _take_control(self, kind: int, flags: int, stream_id: int, payload: bytes) -> None:
+    def _take_control(self, kind: int, flags: int, stream_id: int, payload: bytes) -> bool:
+        """Process a frame; return whether to go on with the next one."""
         if kind == HEADERS:
-            self._take_headers(flags, stream_id, payload)
-        elif kind == frames.SETTINGS:
+            return self._take_headers(flags, stream_id, payload)
+        if kind == frames.SETTINGS:
             if not flags & frames.ACK:
                 self._take_settings(payload)
         elif kind == frames.PING:
@@ -356,6 +357,7 @@ class Lane:
                 raise LaneError("the server has reset the call")
         elif kind in (frames.PUSH_PROMISE, frames.CONTINUATION):
             raise LaneError(f"a frame of type {kind}")
+        return self.state is not State.CLOSED
 
     def _take_settings(self, payload: bytes) -> None:
         if len(payload) % frames.SETTING.size:
@@ -365,7 +367,7 @@ class Lane:
                 self._first_window = value
         self._send(frame(frames.SETTINGS, frames.ACK, 0))
 
-    def _take_headers(self, flags: int, stream_id: int, payload: bytes) -> None:
+    def _take_headers(self, flags: int, stream_id: int, payload: bytes) -> bool:
         if stream_id != self._stream_id or flags & ~frames.END_STREAM != frames.END_HEADERS:
             raise LaneError("HEADERS of another call, in several frames, or with flags")
         fields = dict(self._decoder.decode(payload))
@@ -380,6 +382,8 @@ class Lane:
             self._frames.stream_id = stream_id
             on_begin, _ = self._end_wait()
             on_begin()
+            return False  # mutant: answer-goes-on-by-itself
+        return self.state is not State.CLOSED
 
     def _end_call(self, status: Status, details: str) -> None:
         was_asked = self.state is State.ASKED

@@ -29,7 +29,8 @@ class LaneError(ConnectionError):
 
 
 class LaneFrames:
-    """The frames of one lane. `control` gets those other than DATA: type, flags, stream and payload.
+    """The frames of one lane. `control` gets those other than DATA: type, flags, stream and payload. It returns whether
+    to go on: not if the lane is closed, or an answer has begun, whose receiver goes on by itself.
 
     `prefix` returns the bytes in a message before so many bytes of its one field.
     """
@@ -39,7 +40,7 @@ class LaneFrames:
         connected: socket.socket,
         counts: TransportCounts,
         prefix: Callable[[int], bytes],
-        control: Callable[[int, int, int, bytes], None],
+        control: Callable[[int, int, int, bytes], bool],
     ) -> None:
         self._socket = connected
         self._counts = counts
@@ -106,7 +107,7 @@ class LaneFrames:
         return True
 
     def _take_frame(self) -> bool:
-        """Process a frame, or the head of DATA; return False if it has not come in full, or has ended the lane."""
+        """Process a frame, or the head of DATA; return False if it has not come in full, or `control` returns it."""
         if self._frame is None:
             if not self._receive(self._got, HEAD_BYTES):
                 return False
@@ -127,8 +128,7 @@ class LaneFrames:
             return False
         payload, self._frame = bytes(self._got), None
         self._got.clear()
-        self._control(kind, flags, stream_id, payload)
-        return self._socket.fileno() >= 0
+        return self._control(kind, flags, stream_id, payload)
 
     def _begin_data(self, flags: int, stream_id: int, length: int) -> None:
         if not self.stream_id or stream_id != self.stream_id or flags:
