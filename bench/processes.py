@@ -50,7 +50,7 @@ def cpu_seconds(pids: Iterable[int]) -> float:
 def metered(root: int) -> Iterator[Callable[[], float]]:
     """Meter the processor time of the descendants of a process; yield a function that returns it in seconds.
 
-    They are looked at five times a second: the kernel forgets the time of children whose parent ignores their end, as
+    They are looked at five times a second. The kernel forgets the time of children whose parent ignores their end, as
     that of Spark's Python workers does.
     """
     before: dict[int, float] = {}

@@ -136,7 +136,7 @@ class SmallBatches(_OfSpark):
     name, title = "spark_batches", f"Spark, batches of {_BATCH_RECORDS} flights, checked, into Delta Lake"
     layouts = (Layout.COMBINED,)
     measures = (
-        Measure("steady batch, p50", "s", "less", musts={Layout.COMBINED: Must(1.5, "value")}),
+        Measure("steady batch, p50", "s", "less", musts={Layout.COMBINED: Must(1.2, "value")}),
         Measure("steady batch, greatest", "s", "less"),
         Measure("first batch", "s", "less"),
         Measure("start of the session", "s", "less"),
