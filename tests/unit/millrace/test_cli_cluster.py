@@ -187,6 +187,7 @@ def test_configs_of_brokers_are_set_and_returned_to_their_defaults(run):
         ("sed -i /^log/d", 0, ["altered: log.retention.ms"], None),
         ("true", 0, ["nothing is changed"], "7000"),
         ("false", 1, [], "7000"),
+        ("truncate -s 0", 1, [], "7000"),
         ("sed -i s/^log/nonsense/", 1, [], "7000"),
     ],
 )

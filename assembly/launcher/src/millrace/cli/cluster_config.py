@@ -25,7 +25,7 @@ Broker = Annotated[
     int | None, typer.Option("--broker", "-b", metavar="ID", min=0, help="Only this broker [default: all of them].")
 ]
 _EDIT_HEAD = """# Configs of {whom}. Save and quit to alter them. A removed line returns its config to the default.
-# Comments and empty lines are ignored.
+# Comments and empty lines are ignored. An empty text changes nothing.
 """
 
 
@@ -118,7 +118,7 @@ def _draft(text: str) -> Iterator[Path]:
     try:
         yield path
     except BaseException as error:
-        if not path.is_file() or path.read_bytes() == content:
+        if not path.is_file() or path.read_bytes().strip() in (b"", content.strip()):
             shutil.rmtree(folder, ignore_errors=True)
         elif isinstance(error, CliError):
             raise CliError(f"{error}; the edited text is in {path}", error.status) from error
@@ -140,6 +140,8 @@ def _edited(path: Path) -> dict[str, str]:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise CliError(f"the edited text cannot be read: {error}") from error
+    if not any(map(str.strip, lines)):  # an editor that failed, or a wish to stop
+        raise CliError("the edited text is empty; nothing is changed")
     kept = [line.strip() for line in lines if line.strip() and not line.startswith("#")]
     return pairs("edited line", kept)
 
