@@ -31,6 +31,8 @@ _ROOTS = frozenset(("value", "key", "headers", "partition", "offset", "timestamp
 _STEP = re.compile(r'\.([A-Za-z_][\w-]*)|\[(\d{1,9})\]|\["((?:[^"\\]|\\["\\])*)"\]')
 _ROOT = re.compile(r"[a-z]+")
 _OPERATOR = re.compile(r"\s*(!=|<=|>=|!~|=|<|>|~)\s*")
+#: Letters that JSON may write with a backslash and another letter than u.
+_SHORT_ESCAPES = re.compile(rb'["\\/\0-\x1f]')
 _MISSING = object()
 
 _ORDERS: dict[str, Callable[[Any, Any], bool]] = {
@@ -70,12 +72,13 @@ class Condition:
     def needs(self) -> list[tuple[bytes, ...]]:
         """The bytes of which a record has some in it if the condition holds, for each text that it asks for.
 
-        A text stands in JSON as it is, or with a backslash. In UTF-16 and UTF-32 a zero is next to each quotation mark.
+        A text stands in JSON as it is, or with a backslash. In UTF-16 and UTF-32 zeros are around a quotation mark that
+        is next to a bracket, a comma or a colon.
         """
         if needle := self.needle:
             return [(needle,)]
         if self.root in ("key", "value") and self.steps:
-            return [(part, b"\\", b'"\0', b'\0"') for part in self.parts]
+            return [(part, b"\\" if _SHORT_ESCAPES.search(part) else b"\\u", b'\0"\0') for part in self.parts]
         return []
 
     @property
