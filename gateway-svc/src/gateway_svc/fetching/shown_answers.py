@@ -2,7 +2,8 @@
 
 A fetch takes its turn before its records are read by value and converted. One turn is under way at a time. It may show
 as many bytes as the answers before it leave: those that are not complete yet, and those that their clients have not
-read. A fetch that still waits for room after WAIT_S has no records; its client asks again. While fetches wait for room,
+read. While others wait it may show no more than its share of them, so that small fetches do not wait long behind large
+ones. A fetch that still waits for room after WAIT_S has no records; its client asks again. While fetches wait for room,
 connections whose clients do not read are closed (clients/relief.py).
 """
 
@@ -20,6 +21,8 @@ from gateway_svc.fetching.value_reads import WAIT_S
 SHOWN_BYTES_MAX: Final = 64 * 1024 * 1024
 #: Bytes that must be left for a turn to begin.
 ROOM_MIN: Final = 8 * 1024 * 1024
+#: Bytes that a turn may show however many wait: an answer with fewer records costs more than it lets others gain.
+_SHARE_MIN: Final = 1024 * 1024
 #: Seconds between two looks for room while fetches wait.
 _LOOK_S: Final = 0.02
 
@@ -116,7 +119,7 @@ class ShownAnswers:
             if turn.timer is not None:
                 turn.timer.cancel()
             self._is_running = True
-            begin(room)
+            begin(max(_SHARE_MIN, room // (1 + len(self._waiting))))  # mutant: share-of-those-who-wait
 
     def _look_again(self) -> None:
         self._look = None

@@ -74,3 +74,17 @@ async def test_a_fetch_that_waits_for_others_only_is_served_however_long_they_ta
     turns.end()
     assert outcomes == [SHOWN_BYTES_MAX] * 2
     turns.close()
+
+
+async def test_a_turn_leaves_bytes_to_those_who_wait() -> None:
+    """Sixty fetches of 50 MB kept one of a kilobyte waiting for as long as all of them take."""
+    turns = ShownAnswers(asyncio.get_running_loop())
+    rooms: list[int] = []
+    for _ in range(100):
+        turns.take(rooms.append, lambda: None)
+    for _ in range(99):
+        turns.end()
+    assert rooms[0] == SHOWN_BYTES_MAX
+    assert rooms[1] == shown_answers._SHARE_MIN
+    assert rooms[-4:] == [SHOWN_BYTES_MAX // 4, SHOWN_BYTES_MAX // 3, SHOWN_BYTES_MAX // 2, SHOWN_BYTES_MAX]
+    turns.close()
