@@ -193,7 +193,7 @@ async def test_a_system_without_splice(rig: Rig, monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.parametrize("is_cut", [False, True])
 async def test_records_to_convert_come_over_a_lane(rig: Rig, monkeypatch: pytest.MonkeyPatch, is_cut: bool) -> None:
-    """They come by value if the lane breaks in the middle: the old client has seen nothing of it."""
+    """If the lane breaks in the middle, they are read by value: the old client has seen nothing of it."""
     wire = await rig.broker.connect()
 
     async def fetched() -> bytes:

@@ -26,7 +26,7 @@ class LaneRead:
     __slots__ = ("_answer", "_at", "_done", "_give_up", "_results", "_view")
 
     def __init__(self, results: Sequence[ReadResult], size: int, done: Callable[[ReadResponse | None], None]) -> None:
-        """Prepare for `size` bytes of all slices."""
+        """Prepare a read of slices with `size` bytes together."""
         self._results = results
         self._view = memoryview(bytearray(size))
         self._at = 0

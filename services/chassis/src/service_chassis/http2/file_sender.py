@@ -1,11 +1,11 @@
 """Ranges of files as DATA of a connection, which the system moves from the file to the socket (sendfile(2)).
 
 The socket is the connection's own, so nothing else may be written to it between the head of such a frame and its last
-byte. While a range is sent, the connection counts as full: streams wait in `Connection.waiting`, and frames that wait
-for no window are held here, at most Limits.queued_bytes of them.
+byte. While a range is sent, the connection counts as full. Streams wait in `Connection.waiting`. Frames that wait for
+no window are held here, at most Limits.queued_bytes of them.
 
-**Whoever is told to wait is woken.** A range ends in one of two ways, and both call `done` once: all of its bytes are
-in the socket, or the connection has ended (`close`). In the first case the held frames leave, and `pump_waiting` runs.
+**Whoever is told to wait is woken.** A range ends when all of its bytes are in the socket, or the connection has ended
+(`close`). Both call `done` once. In the first case the held frames leave, and `pump_waiting` runs.
 In between the sender waits in one of two places:
 
     what is missing                            what wakes it

@@ -148,7 +148,7 @@ class Lane:
             block: the header fields.
             size: the bytes of all messages of the answer together.
             on_begin: the server has promised the answer.
-            on_refused: the call has ended without one; with a status, or None if the lane is closed.
+            on_refused: the call has ended, with a status; None if the lane is closed.
 
         Raises:
             LaneError: the lane is closed.
