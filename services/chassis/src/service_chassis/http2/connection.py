@@ -161,7 +161,7 @@ class Connection(asyncio.BufferedProtocol):
         """Send `count` frames that wait for no window. A peer that reads none of them loses the connection."""
         if self.is_lost:
             return
-        if self.files is not None and self.files.is_busy:  # mutant: no-frame-inside-a-range
+        if self.files is not None and self.files.is_busy:
             if not self.files.hold(data, count):
                 self.abort("the peer does not read")
             return

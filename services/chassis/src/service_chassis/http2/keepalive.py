@@ -44,7 +44,7 @@ class Keepalive:
     def _check(self) -> None:
         connection = self._connection
         self._strange += not connection.settled.done()
-        if self.has_received or connection.is_unread():  # mutant: slow-reader-of-a-file-kept
+        if self.has_received or connection.is_unread():
             self.has_received = False
             self._silent = 0
         elif connection.loop.time() < self._due + CHECK_S:  # mutant: own-standstill-forgiven
