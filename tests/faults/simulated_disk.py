@@ -136,6 +136,9 @@ class SimulatedDisk(Files):
             self.fault("read", path)
         return bytes(file.content[position : position + length])
 
+    def warm(self, descriptor: int, length: int, position: int) -> None:
+        self.read(descriptor, length, position)
+
     def is_resident(self, descriptor: int, length: int, position: int) -> bool:
         self._powered()
         return True

@@ -215,6 +215,11 @@ def test_one_that_starts_last_and_hangs_ends_the_whole_and_disconnects_its_clien
     assert made.supervisor.pids() == {}
 
 
+def logged(capfd):
+    """Return our lines of the log so far. Clients of other tests in this process may write to standard error, too."""
+    return [json.loads(line) for line in capfd.readouterr().err.splitlines() if line.startswith("{")]
+
+
 def test_a_death_of_another_while_the_last_starts_is_like_any_other(ensemble, capfd):
     made = ensemble({"broker": [], "admin": ["slow", "60", "last"]}, stop_deadline_s=0)
     assert made.ready.wait(60)
@@ -252,7 +257,7 @@ def test_a_death_is_logged_and_the_service_comes_back_under_its_address(ensemble
     lines = []
 
     def back():
-        lines.extend(json.loads(line) for line in capfd.readouterr().err.splitlines())
+        lines.extend(logged(capfd))
         return len(lines) == 2
 
     until(back)
@@ -282,7 +287,7 @@ def test_restarts_back_off_until_the_service_has_recovered(ensemble, capfd, monk
     kill_when_ready()
     made.supervisor.stop()
     made.join()
-    log = [json.loads(line) for line in capfd.readouterr().err.splitlines()]
+    log = logged(capfd)
     delays = [line["restart_in_s"] for line in log if line["event"] == "service ended"]
     assert delays == [0.1, 0.2, 0.3, 0.3, 0.3, 0.1]
 
@@ -314,7 +319,7 @@ def test_what_does_not_stop_is_killed_at_the_deadline(ensemble, capfd, monkeypat
     made.join()
     assert made.supervisor.pids() == {}
     assert made.supervisor.killed == ["gateway"]
-    (line,) = [json.loads(line) for line in capfd.readouterr().err.splitlines()]
+    (line,) = logged(capfd)
     assert (line["event"], line["process"]) == ("killed, did not stop within 0.5 s", "gateway")
     assert made.trace()[2:] == ["storage stop"]
 
@@ -326,7 +331,7 @@ def test_asked_again_it_says_so_and_asked_to_kill_it_does(ensemble, capfd):
     made.supervisor.stop()
     made.supervisor.kill()
     made.join()
-    log = [json.loads(line) for line in capfd.readouterr().err.splitlines()]
+    log = logged(capfd)
     assert [(line["event"], line.get("process")) for line in log] == [
         ("still stopping; the next signal kills", None),
         ("killed, asked three times", "gateway"),
@@ -376,7 +381,7 @@ def test_a_service_that_cannot_be_started_again_is_tried_later(ensemble, capfd, 
     until(lambda: made.supervisor.pids().get("storage", first) != first)
     made.supervisor.stop()
     made.join()
-    log = [json.loads(line) for line in capfd.readouterr().err.splitlines()]
+    log = logged(capfd)
     assert [(line["event"], line.get("reason")) for line in log[:3]] == [
         ("service ended", None), ("service not started", "no descriptor"), ("service not started", "no thread"),
     ]  # fmt: skip
@@ -391,7 +396,7 @@ def test_a_service_that_hangs_after_it_was_ready_is_killed_and_comes_back(ensemb
     freeze(before["gateway"])
     until(lambda: made.supervisor.pids().get("gateway", before["gateway"]) != before["gateway"])
     monkeypatch.setattr(liveness, "INTERVAL_S", 600.0)
-    hangs, ended = [json.loads(line) for line in capfd.readouterr().err.splitlines()][:2]
+    hangs, ended = logged(capfd)[:2]
     assert (hangs["event"], hangs["process"]) == ("service hangs, killed", "gateway")
     assert "timed out" in hangs["reason"]
     assert (ended["event"], ended["how"]) == ("service ended", "signal SIGKILL")
@@ -426,7 +431,7 @@ def test_of_one_that_not_even_a_kill_ends_it_lets_go(ensemble, capfd, monkeypatc
         made.join()
     finally:
         os.kill(pid, signal.SIGKILL)
-    (line,) = [json.loads(line) for line in capfd.readouterr().err.splitlines()]
+    (line,) = logged(capfd)
     assert (line["event"], line["process"]) == ("killed, but it has not ended", "storage")
     assert made.supervisor.killed == ["storage"]
 
