@@ -1,6 +1,6 @@
 """Reads of records over a lane into this process's memory: for conversions, which need the bytes.
 
-Storage then copies nothing, and other answers do not wait behind the records on the stream that all share.
+Then storage copies no records, and other answers on the shared stream are not delayed by them.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class LaneRead:
         self._end(ReadResponse(self._with_records()))
 
     def fail(self, error: Exception) -> None:
-        """Note an error of whoever was called with the records."""
+        """Log an error that the caller raised when it received the records."""
         _log.error("records not used", reason=repr(error))
         self._release()
 

@@ -64,7 +64,8 @@ async def handle(call: Call, request: DeleteTopicsRequest, services: Services) -
 async def _denied(call: Call, services: Services, named: Sequence[DeleteTopicState]) -> dict[int, DeletableTopicResult]:
     """Return the rows of the topics that the client may not delete, by the identity of their entries.
 
-    One that it may describe is told to be missing if it is. Of an id, the name is told to who may describe the topic.
+    A missing topic that it may describe is answered as missing. For an id, the answer has the name only if the client
+    may describe the topic.
     """
     rights = call.rights
     if rights.are_total or rights.may(Operation.DELETE, ResourceType.CLUSTER, CLUSTER_NAME):

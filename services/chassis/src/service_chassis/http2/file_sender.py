@@ -160,7 +160,7 @@ class FileSender:
             self._end()()  # mutant: lost-range-wakes
 
     def is_unread(self) -> bool:
-        """Return whether the peer has bytes to read before it could answer a PING: TCP watches over it meanwhile."""
+        """Return whether the peer must read sent bytes before it can answer a PING. TCP detects a lost peer then."""
         if self.is_busy:
             return True
         return fcntl.ioctl(self._socket, termios.TIOCOUTQ, bytes(4)) != bytes(4)

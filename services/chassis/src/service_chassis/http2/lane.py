@@ -1,9 +1,9 @@
 """A lane: the client's end of a connection for one call at a time, whose messages' bytes go on to another socket.
 
 The bytes go from socket to socket through a pipe (pipes.py) and never enter Python. Nothing else travels on the
-connection, so TCP is its back-pressure, and no small answer waits behind it. The server sees an ordinary gRPC call.
-Padding, compression and CONTINUATION are refused, as no server of ours sends them. Whatever breaks the rules ends the
-lane.
+connection. So TCP slows the server down for a slow client, and no small answer waits behind the records. The server
+sees an ordinary gRPC call. Padding, compression and CONTINUATION are refused, as no server of ours sends them. Bytes
+that break the rules end the lane.
 
     state       what comes next                     who is called when it has come
     IDLE        PING, GOAWAY, the end               -
@@ -268,7 +268,7 @@ class Lane:
                 self._watch()
 
     def close(self, reason: str) -> None:
-        """End the lane, and call whoever waits for it. Idempotent."""
+        """End the lane, and call the reader that waits for it. Idempotent."""
         if self.state is State.CLOSED:
             return
         was_asked, self.state, self.end_reason = self.state is State.ASKED, State.CLOSED, reason
