@@ -109,7 +109,7 @@ class ColdReads:
         return give_up
 
     async def warm(self, segment: Segment, position: int, length: int) -> None:
-        """Read records of an open segment in a thread, so that they are in memory for whoever sends the file.
+        """Read records of an open segment in a thread, so that they are in memory when the file is sent.
 
         Raises:
             StorageFailure: the disk did not answer.

@@ -140,7 +140,7 @@ def _opened(
 
 
 def _fitting(rewritten: bytes | bytearray, rules: Rules) -> tuple[memoryview, RawHeader] | Refusal:
-    """Return a batch that was made anew, or its refusal if it has become too large."""
+    """Return a rewritten batch, or its refusal if it has become too large."""
     if len(rewritten) > rules.bytes_max:
         fault = f"batch of {len(rewritten)} bytes after it was rewritten, max.message.bytes is {rules.bytes_max}"
         return Refusal(ErrorCode.MESSAGE_TOO_LARGE, fault)
