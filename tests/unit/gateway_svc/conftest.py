@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 from gateway_svc.clients.pipeline import Pipeline
-from gateway_svc.clients.quiet_connections import QuietConnections
 from gateway_svc.fetching.sessions import FetchSessions
 from gateway_svc.memory_budget import MemoryBudget
 from gateway_svc.metrics import GatewayMetrics
@@ -45,14 +44,6 @@ def sessions() -> Iterator[FetchSessions]:
     made = FetchSessions()
     yield made
     made.check_invariants()
-
-
-@pytest.fixture
-async def quiet() -> AsyncIterator[QuietConnections]:
-    made = QuietConnections()
-    yield made
-    made.check_invariants()
-    made.close()
 
 
 @pytest.fixture

@@ -52,7 +52,6 @@ class FakeClient:
         self.answers: list[bytes] = []
         self.refused: list[RequestRefused] = []
         self.is_aborted = False
-        self.is_quiet = False
         self.has_left = False
         #: Starts the requests that the rig holds.
         self.start_held: Callable[[], None] = lambda: None
@@ -84,12 +83,6 @@ class FakeClient:
 
     def peer_is_open(self) -> bool:
         return not self.has_left
-
-    def quieten(self) -> None:
-        self.is_quiet = True
-
-    def rouse(self) -> None:
-        self.is_quiet = False
 
 
 class FakePolicy:

@@ -10,15 +10,13 @@ A complete frame starts when none of these holds it back:
     WINDOW     too many appends are on their way to storage (`append_window`)
     LONG       it is long, and other long requests have their turn (`shared_turns`)
 
-The connection is not read while a frame is held (`reading`). The socket of a group member that only repeats its
-heartbeat is read together with others (`quiet_connections`).
+The connection is not read while a frame is held (`reading`).
 """
 
 from __future__ import annotations
 
 import asyncio
 import itertools
-import os
 import secrets
 from collections.abc import Callable, Sequence
 from typing import Any, Final, cast
@@ -98,8 +96,6 @@ class Connection(asyncio.BufferedProtocol):
         self._held_since = 0.0
         #: Whether a held frame may have become free to start while others were being started.
         self._restart_due = False
-        #: The socket's descriptor while it is read with the quiet ones, not by the loop; -1 otherwise.
-        self._quiet = -1
         #: The event loop's time when the client last sent bytes, or was found to have read some (`check_time`).
         self.active_at = 0.0
         #: `AnswerWriter.moves` at the last check.
@@ -143,7 +139,6 @@ class Connection(asyncio.BufferedProtocol):
         if not self._reading.closed and self._frames.is_incomplete:
             self._log_refusal(RequestRefused("frame_cut", "the connection ended in the middle of a request"))
         self._reading.close()
-        self.rouse()
         for pending in self._pipeline.unanswered():
             self._resources.requests.give(self.share, pending.size)
         self._pipeline.close()
@@ -332,37 +327,6 @@ class Connection(asyncio.BufferedProtocol):
             self._writer.send(parts)
             self._resources.polling.expect_more()
 
-    # -- quiet connections -----------------------------------------------------------------------------------------
-
-    def quieten(self) -> None:
-        """Have `QuietConnections` read the socket: the client only repeats its heartbeat."""
-        if self._quiet < 0 and not self._reading.reasons and not self._reading.closed:
-            self._reading.pause(Pause.QUIET)
-            self._quiet = self._transport.get_extra_info("socket").fileno()
-            self._connections.quiet.add(self._quiet, self)
-
-    def rouse(self) -> None:
-        """Have the event loop read the socket again."""
-        if self._quiet >= 0:
-            self._connections.quiet.remove(self._quiet)
-            self._quiet = -1
-            self._reading.resume(Pause.QUIET)
-
-    def read_quiet(self) -> None:
-        if not self._reading.is_quiet:
-            self.rouse()
-            return
-        try:
-            count = os.readv(self._quiet, (self.get_buffer(-1),))
-        except BlockingIOError:
-            return
-        except OSError:
-            count = 0
-        if not count:
-            self.rouse()  # the transport finds out what has happened
-            return
-        self.buffer_updated(count)
-
     # -- for tests -------------------------------------------------------------------------------------------------
 
     @property
@@ -376,7 +340,6 @@ class Connection(asyncio.BufferedProtocol):
         self._pipeline.check_invariants()
         reasons = self._reading.reasons
         assert reasons & {Pause.ORDER, Pause.ANSWERS, Pause.WINDOW, Pause.LONG} == ({self._held_for} - {None})
-        assert (Pause.QUIET in reasons) == (self._quiet >= 0)
         assert self._reading.closed or self._frames.holds == (self._held_for is not None)
         assert not self._starting
 

@@ -10,7 +10,6 @@ from service_chassis import logs
 
 from gateway_svc.clients.departure import AFTERMATH_S, FIRST_S, STANDSTILL_S, TICK_S
 from gateway_svc.clients.entrance import Entrance
-from gateway_svc.clients.quiet_connections import QuietConnections
 from gateway_svc.clients.relief import Holder, Relief
 from gateway_svc.clients.slices import SliceFiles
 from gateway_svc.metrics import GatewayMetrics
@@ -74,7 +73,6 @@ class Connections:
         #: Filled and emptied within one callback of one connection.
         self.shared_buffer = bytearray(SHARED_BUFFER_BYTES)
         self.shared_view = memoryview(self.shared_buffer)
-        self.quiet = QuietConnections()
         #: The time in which bytes are read as they arrive. Outside it the event loop has stood still, and bytes may
         #: have waited in a socket.
         self.prompt_from = float("-inf")
@@ -98,7 +96,6 @@ class Connections:
 
     def check_invariants(self) -> None:
         """Assert that the counts are those of the open connections, and each connection's own invariants."""
-        self.quiet.check_invariants()
         opened = Counter(connection.address for connection in self._open)
         assert opened <= self.entrance.by_address
         assert len(self.entrance) == self.entrance.by_address.total()
@@ -199,5 +196,4 @@ class Connections:
         # Closing is a callback of the loop, which needs its turn.
         while self._open and loop.time() < until + 1:  # noqa: ASYNC110
             await asyncio.sleep(0)
-        self.quiet.close()
         return cut

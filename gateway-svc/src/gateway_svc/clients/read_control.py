@@ -30,8 +30,6 @@ class Pause(Enum):
     LONG = "long"
     #: One read has filled the buffer: until other connections had their turn.
     TURN = "turn"
-    #: The connection is read together with other quiet ones, outside the event loop (`quiet_connections`).
-    QUIET = "quiet"
     #: The gateway stops: for good.
     FINISHING = "finishing"
 
@@ -55,11 +53,6 @@ class ReadControl:
         self.reasons: set[Pause] = set()
         #: Whether the connection has been closed; its transport is not called any more.
         self.closed = False
-
-    @property
-    def is_quiet(self) -> bool:
-        """Whether QUIET is the only reason."""
-        return len(self.reasons) == 1 and Pause.QUIET in self.reasons
 
     def pause(self, reason: Pause) -> None:
         """Add a reason; no effect if it holds already."""

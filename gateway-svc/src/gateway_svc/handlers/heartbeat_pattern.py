@@ -46,7 +46,6 @@ class HeartbeatPattern:
         "_services",
         "_subject",
         "_template",
-        "is_quiet",
         "revision",
     )
 
@@ -67,7 +66,6 @@ class HeartbeatPattern:
         self._client = client
         self._services = services
         self.revision = -1
-        self.is_quiet = False
         self._template: RequestTemplate | None = None
         self._request: Any = None
         #: The offer of storage to repeat the answer to the call below.
@@ -88,14 +86,12 @@ class HeartbeatPattern:
     def serve(self, call: Call) -> None:
         repeat = self._repeat
         if repeat is None or not repeat():
-            self.is_quiet = False
             self._forget_repeat()
             self._first = call
             self._repeat = self._serve(call, self._request, self._services)
             return
         if self._first is not None:
             self._learn_answer(self._first)
-        self.is_quiet = True
         # mutant: throttle-of-heartbeat
         call.answer_bytes(self._fill(call.correlation_id, call.ring.throttle_ms(call)), self._error)
 
@@ -110,7 +106,6 @@ class HeartbeatPattern:
         self._first = None
 
     def refuse(self, call: Call, error: int) -> None:
-        self.is_quiet = False
         call.answer(self._refuse(call, self._request, error, self._services), error)
 
     def learn(self, call: Call, request: Any, frame: bytes | memoryview, kept: object) -> None:

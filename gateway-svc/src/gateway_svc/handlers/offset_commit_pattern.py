@@ -62,8 +62,6 @@ class OffsetCommitPattern:
 
     __slots__ = ("_client", "_learned", "_misses", "_services", "revision")
 
-    is_quiet = False
-
     def __init__(
         self,
         client: Client,

@@ -271,8 +271,6 @@ class ProducePattern:
 
     __slots__ = ("_by_head", "_client", "_latest", "_pipeline", "_services", "_shared", "_sizes", "revision")
 
-    is_quiet = False
-
     def __init__(self, client: Client, services: Services, pipeline: Pipeline, shared: bytearray) -> None:
         self._client = client
         self._services = services

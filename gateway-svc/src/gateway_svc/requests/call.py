@@ -75,14 +75,6 @@ class Client(Protocol):
         """Return whether the client still has its end of the connection open."""
         ...
 
-    def quieten(self) -> None:
-        """Read less often: the client only repeats itself (`quiet_connections`)."""
-        ...
-
-    def rouse(self) -> None:
-        """Read at once again."""
-        ...
-
 
 class Ring(Protocol):
     """The part of `Admission` that a call uses."""

@@ -28,9 +28,6 @@ from gateway_svc.requests.patterns import Patterns, Store
 from gateway_svc.requests.rights import Verdict
 from gateway_svc.requests.services import Services
 
-#: A connection is quiet after this number of repetitions with nothing else between them.
-QUIET_AFTER = 2
-
 _api_and_version_of: Final = Struct(">i").unpack_from
 
 
@@ -46,7 +43,6 @@ class RequestPath:
         "_memory",
         "_patterns",
         "_pipeline",
-        "_repeated",
         "_services",
         "_share",
         "_shared",
@@ -66,8 +62,6 @@ class RequestPath:
         self._shared = shared
         self._patterns = Patterns(client, services, pipeline, shared)
         self._by_api_and_version = self._patterns.by_api_and_version
-        #: Quiet repetitions (`Pattern.is_quiet`) since the last other request.
-        self._repeated = 0
         #: Whether requests that waited were found to have lost their client.
         self._client_has_left = False
 
@@ -111,27 +105,11 @@ class RequestPath:
                         pattern.serve(call)
                 except Exception as failure:
                     call.failed(failure)
-                if pattern.is_quiet:
-                    self._repeat()
-                elif self._repeated:
-                    self._rouse()
                 return begin + call.size
-        if self._repeated:
-            self._rouse()
         view = memoryview(store)[begin:frame_end]
         is_copied = store is self._shared or len(view) <= SMALL_FRAME_BYTES
         self._decode(view.tobytes() if is_copied else view)
         return frame_end
-
-    def _repeat(self) -> None:
-        self._repeated += 1
-        if self._repeated == QUIET_AFTER:
-            self._client.quieten()
-
-    def _rouse(self) -> None:
-        if self._repeated >= QUIET_AFTER:
-            self._client.rouse()
-        self._repeated = 0
 
     def _decode(self, frame: bytes | memoryview) -> None:
         call, request = self._dispatcher.open(self._client, self._admission, frame)

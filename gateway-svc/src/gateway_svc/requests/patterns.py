@@ -22,9 +22,6 @@ class Pattern(Protocol):
 
     #: `Admission.revision` when the requests it learned from were judged.
     revision: int
-    #: Whether the request that it served last was a repetition without effect. A connection with only such requests is
-    #: read less often (`quiet_connections`).
-    is_quiet: bool
 
     def open(self, store: Store, begin: int, frame_end: int, end: int) -> Call | None:
         """Return the call of the request between `begin` and `frame_end`, or None if it must be decoded.

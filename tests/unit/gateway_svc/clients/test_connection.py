@@ -165,7 +165,6 @@ async def gateway() -> AsyncIterator[Gateway]:
     await until(lambda: not len(made.connections))
     made.connections.check_invariants()
     assert made.resources.answers.used == 0
-    made.connections.quiet.close()
     made.resources.room.close()
 
 
@@ -258,22 +257,6 @@ async def test_a_connection_that_finishes_starts_no_more_requests(gateway: Gatew
     gateway.connection.finish()
     async with asyncio.timeout(60):
         assert await asyncio.get_running_loop().sock_recv(gateway.client, 1) == b""
-
-
-async def test_a_quiet_connection_is_read_until_it_is_paused_for_another_reason(gateway: Gateway) -> None:
-    await gateway.send(b"at once1")
-    gateway.connection.quieten()
-    gateway.connection.quieten()
-    assert (gateway.reasons, len(gateway.connections.quiet)) == ({Pause.QUIET}, 1)
-    await gateway.send(b"append 1", b"alone  1")
-    assert (gateway.requests.started[1:], gateway.reasons) == ([b"append 1"], {Pause.QUIET, Pause.ORDER})
-    gateway.client.send(struct.pack(">i", 8) + b"append 2")
-    await until(lambda: not len(gateway.connections.quiet))
-    assert gateway.reasons == {Pause.ORDER}
-    gateway.requests.answer(b"append 1")
-    gateway.requests.answer(b"alone  1")
-    await gateway.receive(b"at once1append 1alone  1")
-    await until(lambda: gateway.requests.started[-1] == b"append 2")
 
 
 async def test_requests_that_are_answered_at_once_are_not_nested(gateway: Gateway) -> None:

@@ -75,18 +75,12 @@ class Transport:
         return 0
 
 
-class QuietOnes(dict[int, Any]):
-    add = dict.__setitem__
-    remove = dict.__delitem__
-
-
 class Others:
     """The parts of `Connections` that one of them uses."""
 
     def __init__(self) -> None:
         self.shared_buffer = bytearray(SHARED_BUFFER_BYTES)
         self.shared_view = memoryview(self.shared_buffer)
-        self.quiet = QuietOnes()
         self.prompt_from, self.prompt_until = float("-inf"), float("inf")
 
     def add(self, _: Connection) -> None: ...
@@ -183,15 +177,11 @@ class ConnectionModel(RuleBasedStateMachine):
 
     @rule(most=st.sampled_from([3, 20, SMALL_FRAME_BYTES, SHARED_BUFFER_BYTES]))
     def bytes_arrive(self, most: int) -> None:
-        """Read by the transport, or with the quiet connections."""
-        if self.transport.is_closed:
+        if self.transport.is_closed or not self.transport.reads:
             return
         try:
-            if self.transport.reads:
-                room = self.connection.get_buffer(-1)
-                self.connection.buffer_updated(self.transport.socket.recv_into(room[:most]))
-            elif self.others.quiet:
-                self.connection.read_quiet()
+            room = self.connection.get_buffer(-1)
+            self.connection.buffer_updated(self.transport.socket.recv_into(room[:most]))
         except BlockingIOError:
             return
 
@@ -222,14 +212,6 @@ class ConnectionModel(RuleBasedStateMachine):
         self.writes = not self.writes
         (self.connection.resume_writing if self.writes else self.connection.pause_writing)()
 
-    @rule()
-    def client_repeats_itself(self) -> None:
-        self.connection.quieten()
-
-    @rule()
-    def client_stops_to_repeat_itself(self) -> None:
-        self.connection.rouse()
-
     # -- what holds ------------------------------------------------------------------------------------------------
 
     @invariant()
@@ -252,7 +234,6 @@ class ConnectionModel(RuleBasedStateMachine):
             self.window_changes()
         if not self.writes:
             self.socket_fills_or_drains()
-        self.client_stops_to_repeat_itself()
         for _ in range(4 * len(self.sent) + 8):
             while self.requests.pending:
                 self.request_is_answered(0)

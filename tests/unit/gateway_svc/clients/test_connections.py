@@ -74,7 +74,6 @@ async def test_the_sweep_goes_on_after_an_exception(tmp_path: Path, monkeypatch:
     assert not sweeping.done()
     sweeping.cancel()
     await asyncio.wait({sweeping})
-    connections.quiet.close()
     files.close()
 
 
@@ -104,7 +103,6 @@ async def test_the_sweep_rests_while_nobody_is_connected() -> None:
             await asyncio.sleep(0)
     sweeping.cancel()
     await asyncio.wait({sweeping})
-    connections.quiet.close()
 
 
 class Slow(Swept):
@@ -132,4 +130,3 @@ async def test_others_have_their_turns_while_a_sweep_closes_many() -> None:
     assert turns >= 8
     sweeping.cancel()
     await asyncio.wait({sweeping})
-    connections.quiet.close()

@@ -53,7 +53,6 @@ class ReadingModel(RuleBasedStateMachine):
     @invariant()
     def reads_if_and_only_if_there_is_no_reason(self) -> None:
         assert self.reading.reasons == self.reasons
-        assert self.reading.is_quiet == (self.reasons == {Pause.QUIET})
         if self.calls_at_close is None:
             assert self.transport.reads == (not self.reasons)
 

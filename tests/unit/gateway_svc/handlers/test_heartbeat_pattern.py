@@ -176,20 +176,3 @@ def test_another_heartbeat_and_the_end_of_the_connection_forget_it() -> None:
     assert [each.forgotten for each in groups.repeats] == [1, 1, 0]
     rig.path.close()
     assert groups.repeats[2].forgotten == 1
-
-
-def test_a_connection_is_quiet_after_two_repetitions_until_anything_else() -> None:
-    groups = Groups()
-    rig = Rig(groups=groups)
-    states = []
-    for number in range(4):
-        rig.receive(beat(number))
-        states.append(rig.client.is_quiet)
-    assert states == [False, False, True, True]
-    groups.repeats[0].holds = False
-    rig.receive(beat(5))
-    assert not rig.client.is_quiet
-    rig.receive(beat(6), beat(7))
-    assert rig.client.is_quiet
-    rig.receive(beat(8, 3))
-    assert not rig.client.is_quiet
