@@ -5,7 +5,8 @@ INVALID_REQUEST, as KRaft's controller does.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 
 from broker_contract import topics_pb2
 from protocol_lib.api import ApiKey
@@ -22,11 +23,12 @@ from gateway_svc.handlers.partitions import partition_counts
 from gateway_svc.requests.call import Call
 from gateway_svc.requests.error_codes import first_error
 from gateway_svc.requests.handler import STEP_ELEMENTS_MAX, Handler
-from gateway_svc.requests.resources import CLUSTER_NAME, Operation, Resource, ResourceType, topics
+from gateway_svc.requests.resources import Operation, Resource, ResourceType, cluster, topic_of
 from gateway_svc.requests.services import Services
 from gateway_svc.requests.time_limit import TimeLimit
 
 _BY_ID_VERSION = 6
+_topic = topic_of(Operation.DELETE)
 
 
 async def handle(call: Call, request: DeleteTopicsRequest, services: Services) -> tuple[DeleteTopicsResponse, int]:
@@ -68,13 +70,14 @@ async def _denied(call: Call, services: Services, named: Sequence[DeleteTopicSta
     may describe the topic.
     """
     rights = call.rights
-    if rights.are_total or rights.may(Operation.DELETE, ResourceType.CLUSTER, CLUSTER_NAME):
+    if rights.are_total:
         return {}
     denied: dict[int, DeletableTopicResult] = {}
     described: dict[str, DeleteTopicState] = {}
     for each in named:
-        name = each.name if each.name is not None else services.names.name_of(bytes(each.topic_id))
-        if _fault(each) is not None or name is None or rights.may(Operation.DELETE, ResourceType.TOPIC, name):
+        resource = _resource(each, services.names.name_of)
+        name = resource.name
+        if _fault(each) is not None or name is None or rights.allow(resource):
             continue
         is_shown = rights.may(Operation.DESCRIBE, ResourceType.TOPIC, name)
         if is_shown and each.name is not None:
@@ -124,9 +127,12 @@ def _named(call: Call, request: DeleteTopicsRequest) -> Sequence[DeleteTopicStat
 
 
 def resources(call: Call, request: DeleteTopicsRequest, services: Services) -> Iterable[Resource]:
-    """Return the topics; the right to delete any topic of the cluster suffices."""
-    named = ((topic.name, bytes(topic.topic_id)) for topic in _named(call, request))
-    return topics(Operation.DELETE, named, services.names)
+    return dict.fromkeys(_resource(each, services.names.name_of) for each in _named(call, request))
+
+
+def _resource(asked: DeleteTopicState, name_of: Callable[[bytes], str | None]) -> Resource:
+    """Return the topic; the right to delete any topic of the cluster suffices."""
+    return replace(_topic(asked, name_of), alternative=cluster(Operation.DELETE))
 
 
 def refuse(call: Call, request: DeleteTopicsRequest, error: int, _services: Services) -> DeleteTopicsResponse:
