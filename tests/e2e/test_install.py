@@ -62,6 +62,17 @@ def test_only_ours_is_named_after_us(environment: Path, tmp_path: Path) -> None:
     assert not re.search("^(pyspark|pandas|matplotlib)=", listed, flags=re.M)
 
 
+def test_the_wheel_has_every_page_of_the_rest_api(environment: Path, tmp_path: Path) -> None:
+    code = (
+        "import pathlib, admin_api; static = pathlib.Path(admin_api.__file__).parent / 'static';"
+        "print(*sorted(str(each.relative_to(static)) for each in static.rglob('*') if each.is_file()), sep='\\n')"
+    )
+    static = ROOT / "admin-api" / "src" / "admin_api" / "static"
+    expected = sorted(str(each.relative_to(static)) for each in static.rglob("*") if each.is_file())
+    assert "console/index.html" in expected
+    assert run(environment / "python", "-c", code, folder=tmp_path).splitlines() == expected
+
+
 def test_the_wheel_says_whether_its_walker_is_compiled(environment: Path, tmp_path: Path) -> None:
     said = run(environment / "millrace", "version", folder=tmp_path)
     form = "compiled" if shutil.which("gcc") else "interpreted"

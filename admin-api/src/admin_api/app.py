@@ -14,6 +14,7 @@ from service_chassis.http.ring import HttpMetrics, RequestRing
 from service_chassis.version import VERSION
 
 from admin_api import errors
+from admin_api.console_files import ConsoleFiles
 from admin_api.exporter import Exporter
 from admin_api.kafka_clients import KafkaClients
 from admin_api.record_metrics import RecordMetrics
@@ -22,6 +23,7 @@ from admin_api.routers import (
     broker_configs,
     brokers,
     clusters,
+    console,
     consumer_groups,
     group_offsets,
     health,
@@ -54,7 +56,7 @@ These paths are not listed below:
 
 - `/healthz`: the process answers. `/readyz`: storage answers, too. Neither needs a token.
 - `/metrics`: Prometheus text of this process, of its requests, and of topics and consumer groups.
-- `/openapi.json`: this description. `/docs`: this description as a page. `/`: links.
+- `/openapi.json`: this description. `/docs`: this description as a page. `/`: the console.
 """
 
 
@@ -86,10 +88,11 @@ def create_app(settings: AdminSettings, storage: Storage, clients: KafkaClients)
     app.state.record_metrics = RecordMetrics(registry)
     app.state.exporter = Exporter(storage, settings.admin_listener)
     app.state.samples = Samples(storage)
+    app.state.console_files = ConsoleFiles()
     # Order matters where a path with "-" and one with a parameter both match: the first added wins.
     for noun in (
         *(clusters, acls, broker_configs, brokers, topic_configs, topics, partitions, produce),
-        *(consumer_groups, lags, group_offsets, insight, health, records, record_streams, service),
+        *(consumer_groups, lags, group_offsets, insight, health, records, record_streams, service, console),
     ):
         noun.add_operations(app)
     add_error_handlers(app, errors.rendered, errors.no_such_path)

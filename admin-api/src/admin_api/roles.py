@@ -24,7 +24,7 @@ class Role(IntEnum):
 
 
 _READS = frozenset(("GET", "HEAD", "OPTIONS"))
-_PUBLIC = re.compile(r"/|/docs(/[^/]*)?|/healthz|/readyz|/version|/openapi\.json")
+_PUBLIC = re.compile(r"/|/console(/.*)?|/docs(/[^/]*)?|/healthz|/readyz|/version|/openapi\.json")
 #: Configurations and ACLs, each also as the parent of names, and `:alter` and `:batch` of them; deletions by POST.
 _ADMIN = re.compile(r".*/((broker-)?configs|acls)([:/].*)?|.*:(truncate|delete)")
 

@@ -71,7 +71,10 @@ def routes() -> list[tuple[str, APIRoute]]:
 
 ROUTES = [(method, route.path) for method, route in routes()]
 #: The routes that everyone may use.
-PUBLIC = {"/", "/docs", "/docs/", "/docs/{asset}", "/healthz", "/readyz", "/version", "/openapi.json"}
+PUBLIC = {
+    *("/", "/console", "/console/", "/console/{path:path}", "/docs", "/docs/", "/docs/{asset}"),
+    *("/healthz", "/readyz", "/version", "/openapi.json"),
+}
 
 
 def filled(path: str) -> str:
@@ -100,6 +103,9 @@ def test_every_route_requires_its_role(guarded: httpx.Client) -> None:
         ("HEAD", "/docs", Role.PUBLIC),
         ("GET", "/docs/docs.js", Role.PUBLIC),
         ("GET", "/docs/a/b", Role.READ),
+        ("GET", "/console/vendor/uplot.js", Role.PUBLIC),
+        ("GET", "/consoles", Role.READ),
+        ("POST", "/console/index.html", Role.WRITE),
         ("POST", "/docs", Role.WRITE),
         ("GET", "/metrics", Role.READ),
         ("GET", "/v3/clusters/{cluster_id}/topics/{topic_name}/configs", Role.READ),

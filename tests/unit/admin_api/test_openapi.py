@@ -132,7 +132,8 @@ def test_the_description_lists_the_other_paths(stack: Stack) -> None:
     description = json.loads(FILE.read_text())
     listed = set(re.findall(r"`(/[a-z.]*)`", description["info"]["description"])) - {"/v3"}
     assert listed == {"/healthz", "/readyz", "/metrics", "/openapi.json", "/docs", "/"}
-    assert {path: stack.http.get(path).status_code for path in listed} == dict.fromkeys(listed, 200)
+    found = {path: stack.http.get(path, follow_redirects=True).status_code for path in listed}
+    assert found == dict.fromkeys(listed, 200)
 
 
 def test_the_cluster_has_an_example_that_works(stack: Stack) -> None:

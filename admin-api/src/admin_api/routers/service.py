@@ -1,6 +1,5 @@
-"""The service's endpoints without a cluster id: health, metrics and the pages for people, made of local files only.
+"""The service's endpoints without a cluster id: health, metrics and the page of the API, made of local files only.
 
-    /               a page of links
     /healthz        the event loop turns
     /readyz         the same, and storage answers
     /metrics        Prometheus text: this process, HTTP, and kafka_exporter's set
@@ -31,14 +30,10 @@ _STATIC = Path(__file__).parent.parent / "static"
 _SWAGGER_UI = _STATIC / "vendor" / "swagger-ui"
 #: Everything /docs is made of, by the last part of its URL.
 _ASSETS = {
-    "index.css": (_STATIC / "index.css", "text/css; charset=utf-8"),
     "docs.js": (_STATIC / "docs.js", "text/javascript; charset=utf-8"),
     "swagger-ui-bundle.js": (_SWAGGER_UI / "swagger-ui-bundle.js", "text/javascript; charset=utf-8"),
     "swagger-ui.css": (_SWAGGER_UI / "swagger-ui.css", "text/css; charset=utf-8"),
 }
-_INDEX_POLICY = (
-    "default-src 'none'; style-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-)
 #: No inline script, nothing from elsewhere; swagger-ui sets style attributes and draws with data: images.
 _DOCS_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; connect-src 'self';"
@@ -52,7 +47,6 @@ def add_operations(app: FastAPI) -> None:
         ("/readyz", readyz),
         ("/metrics", metrics),
         ("/openapi.json", openapi),
-        ("/", index),
         ("/docs", docs),
         ("/docs/", docs_folder),
         ("/docs/{asset}", docs_asset),
@@ -87,12 +81,9 @@ async def openapi(request: Request) -> Response:
     return JSONResponse(await asyncio.to_thread(app.openapi))
 
 
-async def index() -> Response:
-    return _page("index.html", _INDEX_POLICY)
-
-
 async def docs() -> Response:
-    return _page("docs.html", _DOCS_POLICY)
+    headers = {"content-security-policy": _DOCS_POLICY, "cache-control": "no-cache"}
+    return FileResponse(_STATIC / "docs.html", media_type="text/html; charset=utf-8", headers=headers)
 
 
 async def docs_folder() -> Response:
@@ -105,8 +96,3 @@ async def docs_asset(asset: str) -> Response:
         raise errors.no_such_path()
     path, media_type = _ASSETS[asset]
     return FileResponse(path, media_type=media_type, headers={"cache-control": "no-cache"})
-
-
-def _page(name: str, policy: str) -> Response:
-    headers = {"content-security-policy": policy, "cache-control": "no-cache"}
-    return FileResponse(_STATIC / name, media_type="text/html; charset=utf-8", headers=headers)

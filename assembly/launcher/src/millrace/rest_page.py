@@ -81,7 +81,7 @@ them. `MILLRACE_ADMIN_ALLOWED_HOSTS` names the host that the proxy passes on.
 - An `Accept` header that admits neither JSON nor the answer's other type is refused (406).
 """
 _PATHS = {
-    "/": "a page of links",
+    "/": "the console",
     "/docs": "every operation as a page",
     "/openapi.json": "the same for programs (OpenAPI 3.1)",
     "/healthz": "the process answers",
