@@ -34,6 +34,7 @@ from admin_api.routers import (
     record_streams,
     records,
     service,
+    session,
     topic_configs,
     topics,
 )
@@ -82,6 +83,7 @@ def create_app(settings: AdminSettings, storage: Storage, clients: KafkaClients)
     app.state.read_bodies = []
     registry = metrics.Registry("admin-api")
     app.state.settings = settings
+    app.state.access = access
     app.state.storage = storage
     app.state.clients = clients
     app.state.registry = registry
@@ -92,7 +94,8 @@ def create_app(settings: AdminSettings, storage: Storage, clients: KafkaClients)
     # Order matters where a path with "-" and one with a parameter both match: the first added wins.
     for noun in (
         *(clusters, acls, broker_configs, brokers, topic_configs, topics, partitions, produce),
-        *(consumer_groups, lags, group_offsets, insight, health, records, record_streams, service, console),
+        *(consumer_groups, lags, group_offsets, insight, health, records, record_streams),
+        *(session, service, console),
     ):
         noun.add_operations(app)
     add_error_handlers(app, errors.rendered, errors.no_such_path)

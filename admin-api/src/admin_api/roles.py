@@ -1,6 +1,6 @@
 """The role that each operation requires: one table, by method and path.
 
-    PUBLIC   everyone: probes, the pages for people, the description of the API
+    PUBLIC   everyone: probes, the pages for people, the description of the API, logging in and out
     READ     reads of the cluster, of its records and of its metrics
     WRITE    topics and records that are added, offsets that move
     ADMIN    deletions, configurations, access rules
@@ -24,6 +24,7 @@ class Role(IntEnum):
 
 
 _READS = frozenset(("GET", "HEAD", "OPTIONS"))
+_LOGIN = "/api/v1/session"
 _PUBLIC = re.compile(r"/|/console(/.*)?|/docs(/[^/]*)?|/healthz|/readyz|/version|/openapi\.json")
 #: Configurations and ACLs, each also as the parent of names, and `:alter` and `:batch` of them; deletions by POST.
 _ADMIN = re.compile(r".*/((broker-)?configs|acls)([:/].*)?|.*:(truncate|delete)")
@@ -31,6 +32,8 @@ _ADMIN = re.compile(r".*/((broker-)?configs|acls)([:/].*)?|.*:(truncate|delete)"
 
 def required(method: str, path: str) -> Role:
     """Return the lowest role that may make a request."""
+    if path == _LOGIN:
+        return Role.PUBLIC
     if method in _READS:
         return Role.PUBLIC if _PUBLIC.fullmatch(path) else Role.READ
     if method == "DELETE" or _ADMIN.fullmatch(path):

@@ -32,6 +32,7 @@ RULES = Rules(
     required=required,
     render=rendered,
     audit="admin_api.audit",
+    cookie="millrace_token",
     codes={401: 40101, 403: 40301, 429: 42901, 500: 50002, 503: 50003},
     reads_in_parts=reads_in_parts,
     places=_PLACES,

@@ -15,5 +15,6 @@ TAGS = {
     "Topics (api/v1)": "Topics with their sizes and rates; topics to create or delete together.",
     "Records (api/v1)": "Records to browse, search, download, follow and delete.",
     "Consumer groups (api/v1)": "Offsets of groups to reset, copy and delete.",
+    "Login (api/v1)": "The login of a person in a browser. Programs send `Authorization: Bearer …` instead.",
     "Cluster (api/v1)": "Health with reasons, ranges of metrics, segments, the version.",
 }

@@ -73,7 +73,7 @@ ROUTES = [(method, route.path) for method, route in routes()]
 #: The routes that everyone may use.
 PUBLIC = {
     *("/", "/console", "/console/", "/console/{path:path}", "/docs", "/docs/", "/docs/{asset}"),
-    *("/healthz", "/readyz", "/version", "/openapi.json"),
+    *("/healthz", "/readyz", "/version", "/openapi.json", "/api/v1/session"),
 }
 
 

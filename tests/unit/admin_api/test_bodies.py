@@ -258,7 +258,7 @@ STEPS = {"createKafkaTopic": 1}
 def test_shapes() -> None:
     assert sorted(SHAPES.values()) == [
         *("batchCreateKafkaAcls", "copyConsumerGroupOffsets", "createKafkaAcls", "createKafkaTopic", "createTopics"),
-        *("deleteRecords", "deleteTopics", "resetConsumerGroupOffsets", "truncateRecords"),
+        *("deleteRecords", "deleteTopics", "logIn", "resetConsumerGroupOffsets", "truncateRecords"),
         *("updateKafkaClusterConfig", "updateKafkaClusterConfigs", "updatePartitionCountKafkaTopic"),
     ]
 

@@ -64,8 +64,18 @@ tokens a client is the name of a token. Without them it is an address, or an IPv
 machine are one address, and so is everything behind one proxy or a port that Docker publishes. Give programs tokens of
 their own, or set 0 for no limit.
 
+Pages in a browser have limits of their own: a rate for each client, and 4 of the 16 requests at once. Programs keep the
+console waiting only where storage does.
+
 A client above its limit gets 429, with the seconds to wait in `Retry-After`. 503 has `Retry-After` too, where waiting
 helps. A program that produces many records needs one request: a stream.
+
+## Login in a browser
+
+`POST /api/v1/session` keeps a token in a cookie, which no script can read and no other site can send (`HttpOnly`,
+`SameSite=Strict`, and `Secure` behind TLS). A change that comes with the cookie needs the header `X-Requested-By` as
+well. Requests with `Authorization: Bearer …` do not. The cookie lasts until the browser ends or `DELETE
+/api/v1/session`, and the token in it is worth as much as before.
 
 ## Behind a proxy
 

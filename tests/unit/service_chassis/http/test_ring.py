@@ -40,8 +40,8 @@ async def test_a_slow_receiver_of_an_answer_holds_up_no_other_request(monkeypatc
     slow = [asyncio.create_task(_status(ring, "/docs")) for _ in range(5)]
     await asyncio.sleep(0)
     await asyncio.sleep(0)
-    assert not ring._running.locked()
-    assert ring._waiting == 0
+    assert not ring._programs.running.locked()
+    assert ring._programs.waiting == 0
     received.set()
     assert await asyncio.gather(*slow) == [200] * 5
 
@@ -60,6 +60,31 @@ async def test_a_request_takes_no_place_before_its_body_is_there(monkeypatch: py
     assert await _status(ring, "/images") == 200
     assert not sending.done()
     sending.cancel()
+
+
+async def test_pages_have_places_while_programs_keep_theirs_busy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ring_module, "RUNNING_MAX", 1)
+    monkeypatch.setattr(ring_module, "PAGES_RUNNING_MAX", 1)
+    monkeypatch.setattr(ring_module, "WAITING_MAX", 1)
+    may_end = asyncio.Event()
+
+    async def app(scope: Scope, _receive: Receive, send: Send) -> None:
+        if scope["path"] == "/images":
+            await may_end.wait()
+        await _answer(send)
+
+    ring = _ring(app)
+    page = [(b"x-requested-by", b"console")]
+    asked = [asyncio.create_task(_status(ring, "/images")) for _ in range(3)]
+    await asyncio.wait(asked, return_when=asyncio.FIRST_COMPLETED)
+    assert [task.result() for task in asked if task.done()] == [503]
+    assert await _status(ring, "/layers", headers=page) == 200
+    assert await _status(ring, "/layers", headers=[(b"sec-fetch-site", b"same-origin")]) == 200
+    busy = [asyncio.create_task(_status(ring, "/images", headers=page)) for _ in range(3)]
+    await asyncio.wait(busy, return_when=asyncio.FIRST_COMPLETED)
+    assert [task.result() for task in busy if task.done()] == [503]
+    may_end.set()
+    assert sorted(await asyncio.gather(*asked, *busy)) == [200] * 4 + [503] * 2
 
 
 async def test_requests_above_the_limit_wait_for_their_turn_and_not_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,8 @@
 """Admission of requests: bearer tokens, their roles, the rate of each client, and the read-only server.
 
     none     every request may do everything
-    token    `Authorization: Bearer …` of the tokens file; 401 without one, 403 if its role does not suffice
+    token    `Authorization: Bearer …` of the tokens file; 401 without one, 403 if its role does not suffice.
+             A page may have the token in a cookie (see `pages`)
 
 Each line of the tokens file is `NAME ROLE TOKEN`, with the roles of the service but its lowest, in lower case; `#`
 begins a comment line. Only digests of the tokens stay in memory. The file is read once, at the start.
@@ -26,6 +27,7 @@ from starlette.datastructures import Headers
 from starlette.types import Scope
 
 from service_chassis import address
+from service_chassis.http import pages
 from service_chassis.http.errors import ApiError
 from service_chassis.http.origins import PROBES
 from service_chassis.http.rules import PUBLIC, READ, Rules
@@ -36,6 +38,8 @@ from service_chassis.rates import Rates
 _PRINCIPAL = "service_chassis.http.principal"
 _CLIENT = "service_chassis.http.client"
 _ACCESS = "service_chassis.http.access"
+#: The key, in the ASGI scope, of whether a page of ours makes the request.
+PAGE_KEY = "service_chassis.http.page"
 FILE_BYTES_MAX = 65_536
 TOKENS_MAX = 256
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
@@ -132,15 +136,20 @@ class Access:
         self._read_only = f"{settings.prefix}READ_ONLY" if settings.read_only else ""
 
     def admit(self, scope: Scope, headers: Headers) -> None:
-        """Note the sender of a request in its scope. Raises ApiError 429 or 401."""
+        """Note the sender of a request in its scope. Raises ApiError 429, 401 or 403."""
         scope[_ACCESS] = self
+        scope[PAGE_KEY] = pages.is_page(headers)
         if scope["path"] in PROBES:
             scope[_PRINCIPAL] = _STRANGER
             return
         offered = headers.getlist("authorization")
-        principal = self._holder(offered)
+        cookie = "" if offered else pages.token_of(headers, self.rules.cookie)
+        # A page whose cookie is old logs in again.
+        principal = (self.holder(cookie) or _STRANGER) if cookie else self._holder(offered)
         has_token = self._tokens is not None and principal not in (None, _STRANGER)
         client = f"name {principal.name}" if principal and has_token else f"at {_address(scope)}"
+        if scope[PAGE_KEY]:  # mutant: pages-have-a-rate
+            client = f"page {client}"
         scope[_CLIENT] = client
         if self._rates is not None:
             wait_s = self._rates.wait_s(client)
@@ -151,7 +160,23 @@ class Access:
             raise self._unauthorized("The token is not one that this server accepts.")
         if principal.role == PUBLIC and self.rules.required(scope["method"], scope["path"]) != PUBLIC:
             raise self._unauthorized()
+        # mutant: cookie-needs-header
+        if cookie and has_token and scope["method"] not in pages.SAFE_METHODS and pages.HEADER not in headers:
+            raise self.rules.refusal(403, "A change with the cookie of a login needs the header X-Requested-By.")
         scope[_PRINCIPAL] = principal
+
+    @property
+    def needs_token(self) -> bool:
+        """Whether senders without a token may only use what is public."""
+        return self._tokens is not None
+
+    @property
+    def is_read_only(self) -> bool:
+        return bool(self._read_only)
+
+    def holder(self, token: str) -> Principal | None:
+        """Return the holder of a token; anyone where none is needed."""
+        return self._anyone if self._tokens is None else self._tokens.holder(token)
 
     def _holder(self, offered: list[str]) -> Principal | None:
         """Return the sender, _STRANGER without a token, None with a wrong one."""

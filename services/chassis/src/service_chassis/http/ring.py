@@ -7,9 +7,9 @@
 4. A request of a page of another site is refused: see `origins`.
 5. The sender of each request is known before its body is read: see `access`. A change leaves an audit line.
 6. Limits: a request counts from the moment at which its body is there (see `bodies`) to the beginning of its answer.
-   RUNNING_MAX run at once. More wait for at most WAIT_TIMEOUT_S, if they are no more than WAITING_MAX. Probes do not
-   wait. Requests whose endpoint reads the body have places of their kind, from their head to the end of their answer;
-   one client has half of them at most.
+   RUNNING_MAX run at once, and PAGES_RUNNING_MAX of pages in a browser. More wait for at most WAIT_TIMEOUT_S, if they
+   are no more than WAITING_MAX of their kind. Probes do not wait. Requests whose endpoint reads the body have places of
+   their kind, from their head to the end of their answer; one client has half of them at most.
 7. Requests are counted and timed by route template, never by raw path.
 8. An unhandled exception is logged whole and answered with a 500 that does not mention it.
 9. HEAD is a GET whose answer ends with its head. An endpoint of a stream finds HEAD_KEY and opens none.
@@ -33,7 +33,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service_chassis import logs
 from service_chassis.http import errors
-from service_chassis.http.access import Access, client_of
+from service_chassis.http.access import PAGE_KEY, Access, client_of
 from service_chassis.http.audit import NO_ANSWER, Audit
 from service_chassis.http.bodies import BODY_KEY, Body
 from service_chassis.http.connections import FIELDS_MAX
@@ -48,9 +48,12 @@ REQUEST_KEY = "service_chassis.http.request"
 HEAD_KEY = "service_chassis.http.head"
 #: The key, in the first message of an answer, of whether it goes on for as long as its client receives.
 LASTING_KEY = "service_chassis.http.lasting"
-#: Requests that run at once: they share one thread, and each may hold a large answer of another service.
-RUNNING_MAX = 16
-#: Requests that wait for their turn; more are refused with 503, as those that waited for too long.
+#: Requests that run at once: they share one thread, and each may hold a large answer of another service. Those of pages
+#: have places of their own, so that a person gets an answer while programs keep theirs busy.
+RUNNING_MAX = 12
+PAGES_RUNNING_MAX = 4
+#: Requests of programs, and as many of pages, that wait for their turn; more are refused with 503, as those that waited
+#: for too long.
 WAITING_MAX = 256
 WAIT_TIMEOUT_S = 5.0
 #: Seconds a request may take in all, from the moment at which its body is there. Lasting answers need only begin.
@@ -104,8 +107,8 @@ class RequestRing:
         self._rules: Rules = access.rules
         self._audit = Audit(access.rules)
         self._correlation_ids = itertools.count(1)
-        self._waiting = 0
-        self._running = asyncio.Semaphore(RUNNING_MAX)
+        self._programs = _Queue(RUNNING_MAX)
+        self._pages = _Queue(PAGES_RUNNING_MAX)
         self._in_parts = {kind: Places(places) for kind, places in self._rules.places.items()}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -141,8 +144,9 @@ class RequestRing:
             if scope["path"] in PROBES:
                 await self._app(scope, body.receive, answer.send)
                 return
-            turns = self._in_parts[in_parts].of(client_of(scope)) if in_parts else self._running
-            await self._take_turn(turns)
+            queue = self._pages if scope[PAGE_KEY] else self._programs  # mutant: pages-have-places
+            turns = self._in_parts[in_parts].of(client_of(scope)) if in_parts else queue.running
+            await self._take_turn(turns, queue)
             answer.turn = None if isinstance(turns, Share) else turns
             try:
                 async with asyncio.timeout(REQUEST_TIMEOUT_S) as answer.time_limit:
@@ -160,21 +164,21 @@ class RequestRing:
             log.exception("request failed", request_id=context.request_id, correlation_id=context.correlation_id)
             await self._give(scope, body, answer, self._rules.refusal(500, "The server met an unexpected error."))
 
-    async def _take_turn(self, turns: asyncio.Semaphore | Share) -> None:
+    async def _take_turn(self, turns: asyncio.Semaphore | Share, queue: _Queue) -> None:
         """Acquire a place among running requests. Raises ApiError if there are too many requests."""
         if not turns.locked():
             await turns.acquire()
             return
-        if self._waiting >= WAITING_MAX:
+        if queue.waiting >= WAITING_MAX:
             raise self._too_many()
-        self._waiting += 1
+        queue.waiting += 1
         try:
             async with asyncio.timeout(WAIT_TIMEOUT_S):
                 await turns.acquire()
         except TimeoutError:
             raise self._too_many() from None
         finally:
-            self._waiting -= 1
+            queue.waiting -= 1
 
     async def _give(self, scope: Scope, body: Body, answer: _Answer, error: errors.ApiError) -> None:
         """Answer with the error. If another answer has begun, do nothing: the server cuts that one off."""
@@ -207,6 +211,16 @@ class RequestRing:
                 status=status,
                 duration_ms=round(seconds * 1000, 3),
             )
+
+
+class _Queue:
+    """The places of one kind of requests, and the number of those that wait for one."""
+
+    __slots__ = ("running", "waiting")
+
+    def __init__(self, places: int) -> None:
+        self.running = asyncio.Semaphore(places)
+        self.waiting = 0
 
 
 class _Answer:

@@ -25,6 +25,8 @@ class Rules:
     required: Callable[[str, str], IntEnum]
     #: The answer to an error. Its body has the service's shape.
     render: Callable[[ApiError], Response]
+    #: The cookie in which pages keep a token; empty: they cannot.
+    cookie: str = ""
     #: The logger of changes. Its child `refused` gets those of senders without a token.
     audit: str
     #: Status -> the service's error code for a refusal of the ring; without one, the status is the code.
