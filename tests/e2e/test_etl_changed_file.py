@@ -13,7 +13,7 @@ from spark_etl.commands import recover  # noqa: E402
 from spark_etl.errors import ConfigError, OutputError, RunError  # noqa: E402
 from spark_etl.judgement import Judged  # noqa: E402
 from spark_etl.lake import LakeTable  # noqa: E402
-from spark_etl.run.pipeline_run import Totals  # noqa: E402
+from spark_etl.run.accounts import Totals  # noqa: E402
 from spark_etl.sinks.kafka_rows import KafkaRows  # noqa: E402
 from support.etl_runs import Etl, broker, etl  # noqa: E402
 

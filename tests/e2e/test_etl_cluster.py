@@ -22,6 +22,7 @@ from confluent_kafka import Producer
 from millrace import Broker
 from millrace_demo import flights, topics
 from pyspark.sql import SparkSession
+from support.etl_accounts import noted
 
 pytestmark = [pytest.mark.etl, pytest.mark.slow, pytest.mark.timeout(1200)]
 
@@ -127,6 +128,7 @@ def test_the_same_results_although_an_executor_is_killed(
         assert len(killed) == 1
         totals = json.loads(ran.stdout.splitlines()[-1])
         assert (totals["rows_out"], totals["rows_total"]) == (FLIGHTS, FLIGHTS)
+        noted(tmp_path / "checkpoints")
         assert topics.check_delays(broker.bootstrap_servers, flights.delays(table)).keys()
     rows = spark.read.format("delta").load(str(tmp_path / "lake" / "flights")).select("_key").collect()
     assert Counter(row["_key"] for row in rows) == Counter(key.decode() for key, _ in flights.records(table))

@@ -12,7 +12,7 @@ from spark_etl.commands import backfill, recover, replay_dlq, schema, status  # 
 from spark_etl.errors import RunError  # noqa: E402
 from spark_etl.lake import LakeTable, maintenance  # noqa: E402
 from spark_etl.run import batches  # noqa: E402
-from spark_etl.run.pipeline_run import Totals  # noqa: E402
+from spark_etl.run.accounts import Totals  # noqa: E402
 from support.etl_runs import Etl, broker, etl  # noqa: E402
 from support.hdfs import Hdfs, hdfs  # noqa: E402
 

@@ -132,6 +132,7 @@ def test_a_range_is_exchanged_and_a_lost_checkpoint_recovered(orders: Orders) ->
         "rows_in": 7,
         "rows_out": 6,
         "rows_dlq": 1,
+        "rows_dropped": 0,
         "version": 3,
     }
     exchanged = {2, 4, 6, 7, 9, 11}  # offsets 1 to 3 of partition 0, 2 to 5 of partition 1 without 5

@@ -10,7 +10,7 @@ pytestmark = [pytest.mark.etl, pytest.mark.timeout(600)]
 from confluent_kafka.admin import NewPartitions, NewTopic  # noqa: E402
 from spark_etl import batch_writer  # noqa: E402
 from spark_etl.errors import IdentityError, RunError  # noqa: E402
-from spark_etl.run.pipeline_run import Totals  # noqa: E402
+from spark_etl.run.accounts import Totals  # noqa: E402
 from support.etl_runs import Etl, broker, etl  # noqa: E402
 
 __all__ = ["broker", "etl"]

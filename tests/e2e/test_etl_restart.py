@@ -18,6 +18,7 @@ from millrace import Broker
 from millrace_demo import flights, topics
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
+from support.etl_accounts import noted
 from support.etl_kills import ended
 
 pytestmark = [pytest.mark.etl, pytest.mark.timeout(1200)]
@@ -48,13 +49,14 @@ def broker() -> Iterator[Broker]:
 
 class Etl:
     def __init__(self, folder: Path, bootstrap_servers: str, jars: Path) -> None:
+        self.checkpoints = folder / "checkpoints"
         self.output = folder / "lake" / "flights"
         temporary = folder / "tmp"
         temporary.mkdir()
         self._environment = {
             **os.environ,
             "MILLRACE_BOOTSTRAP_SERVERS": bootstrap_servers,
-            "MILLRACE_ETL_CHECKPOINT_DIR": str(folder / "checkpoints"),
+            "MILLRACE_ETL_CHECKPOINT_DIR": str(self.checkpoints),
             "MILLRACE_ETL_OUTPUT_DIR": str(folder / "lake"),
             "MILLRACE_ETL_TEMP_DIR": str(temporary),
             "MILLRACE_ETL_JARS_DIR": str(jars),
@@ -71,6 +73,7 @@ class Etl:
     def totals(self) -> dict:
         done = self.run()
         assert done.returncode == 0, done.stderr
+        noted(self.checkpoints)
         return json.loads(done.stdout.splitlines()[-1])
 
     def killed(self, die_at: str) -> None:
@@ -121,7 +124,7 @@ def test_killed_anywhere_nothing_is_lost_and_nothing_doubled(tmp_path, broker, j
     assert topics.read_all(servers, flights.DEAD_LETTERS) == []
     etl.killed("run.batches.Batches.finished")  # the dead letters are out, and not marked so
     assert len(topics.read_all(servers, flights.DEAD_LETTERS)) == len(broken)
-    etl.killed("run.pipeline_run.Run._account")  # every output has the batch, Spark does not know
+    etl.killed("run.accounts.Accounts.batch")  # every output has the batch, Spark does not know
     assert versions(etl.output) == 2
     assert summaries(servers) == []
     etl.killed("summaries.Summaries._shown")  # all batches are done, the summary is out and not marked so

@@ -17,13 +17,14 @@ from pyspark.sql import DataFrame  # noqa: E402
 from spark_etl import batch_writer, server, sinks, stream_plans, summaries  # noqa: E402
 from spark_etl.checkpoint import Checkpoint  # noqa: E402
 from spark_etl.cluster import Cluster  # noqa: E402
-from spark_etl.commands import status  # noqa: E402
+from spark_etl.commands import backfill, status  # noqa: E402
+from spark_etl.counts import OUTCOMES  # noqa: E402
 from spark_etl.errors import EtlError, IdentityError, OutputError, RuleError, RunError  # noqa: E402
 from spark_etl.kafka_admin import UnknownTopicError  # noqa: E402
 from spark_etl.lake import maintenance  # noqa: E402
 from spark_etl.letters import refusals  # noqa: E402
-from spark_etl.run import batches, pipeline_run  # noqa: E402
-from spark_etl.run.pipeline_run import Totals  # noqa: E402
+from spark_etl.run import accounts, batches  # noqa: E402
+from spark_etl.run.accounts import Totals  # noqa: E402
 from support.etl_runs import Continuous, Etl, broker, etl, until  # noqa: E402
 
 __all__ = ["broker", "etl"]
@@ -36,7 +37,7 @@ PLACES: list[tuple[Any, str]] = [
     (batch_writer.BatchWriter, "_metadata"),  # the files are in place, and do not count
     (sinks.DeadLetters, "write"),  # the batch counts, no dead letter is out
     (batches.Batches, "finished"),  # the dead letters are out, and not marked so
-    (pipeline_run.Run, "_account"),  # every output has the batch, Spark does not know
+    (accounts.Accounts, "batch"),  # every output has the batch, Spark does not know
     (sinks.SummaryTopic, "publish"),  # all batches are done, no summary is out
     (summaries.Summaries, "_shown"),  # the summary is out, and not marked so
 ]
@@ -90,6 +91,7 @@ def test_the_status_of_a_pipeline(etl: Etl) -> None:
         "pipeline": etl.name,
         "query": etl.metadata()["query"],
         "batch": 0,
+        "rows": {f"delta:{etl.folder}/table": dict(zip(OUTCOMES, (3, 3, 0, 0, 0, 0), strict=True))},
         "lag": 3,
         "partitions": [
             {**place, "partition": 0, "position": 2, "end": 4, "lag": 2},
@@ -232,11 +234,25 @@ def test_a_broken_rule_that_fails_and_a_share_of_refused_records(etl: Etl, caplo
 
 
 def test_a_record_becomes_several_rows(etl: Etl) -> None:
-    sections = 'derive: {parts: "sequence(1, id)"}\nexplode: {column: parts, select: {part: item}}'
-    etl.produce(1, 2, 3)
-    assert etl.run(sections=sections) == Totals(batches=1, rows_in=3, rows_out=3)
+    """Records are counted once. The rows of each sink are a number apart, with those that one of them refuses."""
+    topic = f"{etl.name}.rows"
+    etl.admin.create_topics([NewTopic(topic, 1, 1, config={"max.message.bytes": "8192"})])[topic].result(30)
+    select = "{part: \"repeat('x', if(item > 2, 9000, 1))\"}"
+    sections = f'derive: {{parts: "sequence(1, id)"}}\nexplode: {{column: parts, select: {select}}}'
+    etl.produce(1, 2, 3, "broken")
+    totals = etl.run(sections=sections, sink=f"- {{type: kafka, topic: {topic}}}")
+    assert totals == Totals(batches=1, rows_in=4, rows_out=3, rows_dlq=2)
     assert etl.ids() == [1, 2, 2, 3, 3, 3]
     assert etl.metadata()["exploded"] == 6
+    part = {etl.topic: {0: 0}}, {etl.topic: {0: 2}}  # the records 1 and 3
+    assert backfill.backfill(etl.spark, etl.servers, etl.pipeline, *part)["rows_out"] == 2
+    assert etl.ids() == [1, 2, 2, 3, 3, 3]
+    assert (etl.metadata()["operation"], etl.metadata()["exploded"]) == ("backfill", 4)
+    records = dict(zip(OUTCOMES, (4, 3, 1, 0, 0, 0), strict=True))
+    assert etl.accounted() == {
+        f"delta:{etl.folder}/table": {**records, "exploded": 6},
+        f"kafka:{topic}": {**records, "exploded": 5, "exploded_dlq": 1},
+    }
 
 
 def test_a_run_compacts_its_table(etl: Etl, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -266,7 +282,7 @@ def test_a_run_compacts_its_table(etl: Etl, caplog: pytest.LogCaptureFixture, mo
 
 
 def test_a_refused_record_that_is_late_is_a_letter(etl: Etl) -> None:
-    """dedupe drops late records; a refused one has no event time."""
+    """A refused record has no event time, and is late for no dedupe."""
     given = {
         "decode": ", timestamp: {field: _timestamp, watermark: 1 minute}",
         "sections": "dedupe: {keys: [id], within: 1 minute}",
@@ -278,13 +294,14 @@ def test_a_refused_record_that_is_late_is_a_letter(etl: Etl) -> None:
     for value in ('{"id": 2}', "broken"):
         producer.produce(etl.topic, value, value[0], partition=0, timestamp=long_ago)
     assert producer.flush(60) == 0
-    assert etl.run(**given).rows_dlq == 1
-    assert etl.read(etl.letters) == [("b", "broken")]
+    totals = etl.run(**given)
+    assert (totals.rows_dlq, totals.rows_late) == (1, 1)
+    assert sorted(etl.read(etl.letters)) == [("b", "broken"), ("{", '{"id": 2}')]
     options = {"kafka.bootstrap.servers": etl.servers, "subscribe": etl.letters, "includeHeaders": "true"}
     letters = etl.spark.read.format("kafka").options(**options).load()
-    (letter,) = letters.collect()
-    headers = {header["key"]: bytes(header["value"]).decode() for header in letter["headers"]}
-    assert headers["__etl.errors.timestamp"] == "2026-01-01T00:00:00.123Z"
+    for letter in letters.collect():
+        headers = {header["key"]: bytes(header["value"]).decode() for header in letter["headers"]}
+        assert headers["__etl.errors.timestamp"] == "2026-01-01T00:00:00.123Z"
     assert etl.ids() == [1]
 
 
@@ -325,6 +342,11 @@ def test_offsets_that_expired_are_refused_or_skipped(etl: Etl) -> None:
     assert etl.ids() == [1, 2]
     assert etl.run(source=", on_data_loss: continue").rows_in == 4
     assert etl.ids() == [1, 2, 4, 6, 7, 8]
+    assert etl.metadata()["skipped"] == {etl.topic: {"0": [1, 3]}}
+    assert etl.metrics.registry.get_sample_value("millrace_etl_skipped_offsets_total", {"pipeline": etl.name}) == 2
+    etl.produce(9)
+    etl.run(source=", on_data_loss: continue")
+    assert etl.metadata()["skipped"] == {}
 
 
 def test_a_timestamp_that_spark_cannot_read_is_named(etl: Etl) -> None:

@@ -14,7 +14,7 @@ from spark_etl.checkpoint import Checkpoint  # noqa: E402
 from spark_etl.commands import recover  # noqa: E402
 from spark_etl.errors import EtlError  # noqa: E402
 from spark_etl.run import batches  # noqa: E402
-from spark_etl.run.pipeline_run import Totals  # noqa: E402
+from spark_etl.run.accounts import Totals  # noqa: E402
 from spark_etl.sinks.kafka_rows import KafkaRows  # noqa: E402
 from spark_etl.stream_plans import StreamPlans  # noqa: E402
 from support.etl_runs import Etl, broker, etl  # noqa: E402

@@ -7,6 +7,7 @@ import json
 import shutil
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -20,6 +21,7 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from millrace import Broker  # noqa: E402
 from pyspark.sql import DataFrame, SparkSession  # noqa: E402
 from spark_etl import logs, sources  # noqa: E402
+from spark_etl.checkpoint import Checkpoint  # noqa: E402
 from spark_etl.cluster import Cluster  # noqa: E402
 from spark_etl.commands.replay_dlq import Command  # noqa: E402
 from spark_etl.config import Pipeline  # noqa: E402
@@ -27,9 +29,11 @@ from spark_etl.errors import ConfigError, OutputError  # noqa: E402
 from spark_etl.judgement import plan  # noqa: E402
 from spark_etl.lake import LakeTable  # noqa: E402
 from spark_etl.run.batches import Batches, BatchPlace  # noqa: E402
+from spark_etl.run.late_records import LateRecords  # noqa: E402
 from spark_etl.run.notes import LocalNotes  # noqa: E402
-from spark_etl.sinks import Outputs, opened, windows  # noqa: E402
+from spark_etl.sinks import Outputs, opened  # noqa: E402
 from spark_etl.sinks.topics import TopicWriter  # noqa: E402
+from support.etl_accounts import balanced  # noqa: E402
 from support.pipelines import json_decode, pipeline  # noqa: E402
 from support.postgres import PASSWORD, USER, postgres  # noqa: E402
 
@@ -216,8 +220,11 @@ class Windows:
         self.etl = Etl(spark, broker, folder, sinks=[{"type": "kafka", "topic": self.topic, **sink}], decode=decode)
         self._batches = Batches(LocalNotes(folder / "notes"))
 
-    def run(self, *records: tuple[int, str, int]) -> int:
-        """Write records (id, name, minute) and run the query over them; return the number of late ones."""
+    def run(self, *records: tuple[int, str, int]) -> tuple[int, ...]:
+        """Write records (id, name, minute) and run the query over them.
+
+        Return the numbers of records, of folded and of late ones.
+        """
         etl = self.etl
         etl.produce(
             *(
@@ -229,14 +236,22 @@ class Windows:
         options = sources.options(etl.cluster.bootstrap_servers, config.source, config.kafka)
         stream = etl.spark.readStream.format("kafka").options(**options).load()
         judged = plan(etl.spark, stream, etl.pipeline)
-        good = judged.good(judged.rows)
-        (window,) = opened(etl.spark, etl.pipeline.config, etl.cluster, good.schema).windows
+        (window,) = opened(etl.spark, config, etl.cluster, judged.good(judged.rows).schema).windows
         window.check()
+        late = LateRecords(etl.spark, etl.pipeline, etl.cluster, Checkpoint(str(etl.folder / "windows"), etl.spark))
+        found: list[dict[str, int]] = []
         query = window.start(
-            good, str(etl.folder / "windows"), {"availableNow": True}, self._batches, judged.check_tables
+            judged,
+            late.checkpoint.location,
+            {"availableNow": True},
+            self._batches,
+            partial(late.of_windows, config=window.config, name=window.name),
+            lambda _, rows: found.append(rows),
         )
         assert query.awaitTermination(200)
-        return sum(windows.late(json.loads(progress.json)) for progress in query.recentProgress)
+        for rows in found:
+            balanced(rows)
+        return tuple(sum(rows[name] for rows in found) for name in ("in", "out", "late"))
 
     def shown(self) -> list[tuple[str, str, int, str]]:
         """Return name, start and end, count and version of each record."""
@@ -251,13 +266,18 @@ class Windows:
 def test_windows_count_late_records_and_continue_after_a_stop(spark, broker, tmp_path):
     aggregate = {"window": "1 minute", "group_by": ["name"], "select": {"n": "count(*)"}}
     minutes = Windows(spark, broker, tmp_path, aggregate=aggregate)
-    assert minutes.run((1, "a", 0), (2, "a", 0), (3, "b", 5)) == 0
+    assert minutes.run((1, "a", 0), (2, "a", 0), (3, "b", 5)) == (3, 3, 0)
     assert sorted(minutes.shown()) == [("a", "12:00-12:01", 2, "0"), ("b", "12:05-12:06", 1, "0")]
-    assert minutes.run((4, "a", 0), (5, "b", 5)) == 1
+    assert minutes.run((4, "a", 0), (5, "b", 5), (6, "a", 0)) == (3, 1, 2)
     assert [each[:3] for each in minutes.shown()[2:]] == [("b", "12:05-12:06", 2)]
     assert int(minutes.shown()[2][3]) > 0
     (key,) = {each.key() for each in minutes.etl.read(minutes.topic) if json.loads(each.value())["name"] == "b"}
     assert json.loads(key) == {"window_start": "2026-01-31T12:05:00.000Z", "name": "b"}
+    letters = minutes.etl.read(minutes.etl.letters)
+    assert [json.loads(letter.value())["id"] for letter in letters] == [4, 6]
+    for letter in letters:
+        error = {name.removeprefix("__etl.errors."): text for name, text in headers(letter).items()}
+        assert (error["stage"], error["rule"], error["sink"]) == ("sink", "late", f"kafka:{minutes.topic}")
 
 
 def test_windows_that_are_written_once(spark, broker, tmp_path):
@@ -279,7 +299,8 @@ def test_days_of_a_time_zone_are_ended_by_the_watermark(spark, broker, tmp_path)
     (record,) = days.etl.read(days.topic)
     assert headers(record)["__etl.window"] == "2026-01-30T18:15:00.000Z/2026-01-31T18:15:00.000Z"
     assert json.loads(record.value())["n"] == 1
-    assert days.run((4, "a", 374)) == 1
+    assert days.run((4, "a", 374), (5, "a", 374), (6, "a", 375), (7, "a", 378)) == (4, 2, 2)
+    assert [json.loads(letter.value())["id"] for letter in days.etl.read(days.etl.letters)] == [4, 5]
 
 
 def test_letters_come_back_into_the_sinks_once(spark, broker, tmp_path):
@@ -297,7 +318,7 @@ def test_letters_come_back_into_the_sinks_once(spark, broker, tmp_path):
         with pytest.raises(pytest.fail.Exception):
             etl.replay(rule="cheap")
     assert [json.loads(each.value())["id"] for each in etl.read(topic)] == [1, 2]
-    outcome = {"pipeline": "orders", "to": "sinks", "rows_dropped": 0}
+    outcome = {"pipeline": "orders", "to": "sinks", "rows_dropped": 0, "rows_duplicates": 0}
     again = etl.replay(stage="decode")  # finishes the interrupted one, with its own choice
     assert again == {**outcome, "replay": 0, "letters": 3, "rows_out": 2, "rows_dlq": 1}
     assert len(etl.read(topic)) == 2

@@ -20,6 +20,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from deltalake import DeltaTable
 from millrace_demo.topics import read_all
 from support.dying_driver import HALF
+from support.etl_accounts import noted
 from support.postgres import PASSWORD, USER, PostgresServer
 from support.spark_session import QUICK_JAVA
 
@@ -143,6 +144,7 @@ class Drivers:
         """Run a command to its end, and return the document that it prints."""
         done = self.call({}, *arguments)
         assert done.returncode == 0, done.stderr[-3000:]
+        noted(self.checkpoint)
         return dict(json.loads(done.stdout.splitlines()[-1]))
 
     def listed(self) -> set[str]:

@@ -15,10 +15,14 @@ from millrace import Broker
 from millrace_demo.topics import read_all
 from pyspark.sql import SparkSession
 from spark_etl import logs
+from spark_etl.checkpoint import Checkpoint
 from spark_etl.cluster import Cluster
+from spark_etl.commands.status import rows_of
 from spark_etl.config import load
 from spark_etl.metrics import Metrics
-from spark_etl.run.pipeline_run import Run, Totals
+from spark_etl.run.accounts import Totals
+from spark_etl.run.pipeline_run import Run
+from support.etl_accounts import all_balanced, committed, measured
 
 SCHEMA = {"type": "object", "required": ["id"], "properties": {"id": {"type": "integer"}, "kind": {"type": "string"}}}
 
@@ -86,7 +90,16 @@ dead_letter: {{topic: {self.letters}}}
         )
         self.pipeline = load(path, {})
         self.work = Run(self.pipeline, Cluster(self.servers), self.spark, self.metrics, logs.get(), once=once)
-        return self.work.run(stop or threading.Event())
+        totals = self.work.run(stop or threading.Event())
+        self.accounted()
+        return totals
+
+    def accounted(self) -> dict[str, dict[str, int]]:
+        """Check that every record of every batch has one outcome; return their numbers for each sink."""
+        measured(self.metrics.registry, self.name)
+        found = rows_of(Checkpoint(self.pipeline.config.checkpoint, self.spark), self.pipeline)
+        all_balanced(found.values())
+        return found
 
     def ids(self) -> list[int]:
         """Return the ids in the table, sorted."""
@@ -119,6 +132,7 @@ dead_letter: {{topic: {self.letters}}}
         newest = sorted((self.folder / "table" / "_delta_log").glob("*.json"))[-1]
         info = next(json.loads(line) for line in newest.read_text().splitlines() if "commitInfo" in line)
         found: dict[str, Any] = json.loads(info["commitInfo"]["userMetadata"])
+        committed(found)
         return found
 
 

@@ -6,12 +6,17 @@ The steps of a batch. A driver may die after any of them, and the next try of th
 2. the table: the good rows' files are written by the one job that also counts every outcome. `accept` compares the
    counts, applies `on_violation: fail` and `max_refused`, and checks that no topic was created again. Then the files
    are committed with the batch's number;
-3. dead letters, if there are any (letters/refusals.py), then the other outputs in the order of the pipeline file;
+3. dead letters, if there are any (letters/refusals.py), then the other outputs in the order of the pipeline file.
+   What each of them read is compared, too;
 4. the batch is marked as finished; Spark commits the source offsets in its checkpoint.
 
 A step that an earlier try has done is found and left out: the table knows the numbers of its batches, topics are read
 from the begun mark on, PostgreSQL keeps the number of its last batch. The begun mark has a digest of the pipeline file:
 judged by another one, records could be in the table and among the dead letters, or in neither.
+
+Invariant, for each sink, in input records, before a batch is finished (counts.py):
+
+    read = written + dead letters + dropped + late + duplicates
 """
 
 import time
@@ -20,18 +25,32 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pyspark.sql import DataFrame, Observation
+from pyspark.storagelevel import StorageLevel
 
 from spark_etl.checkpoint import Checkpoint, Offsets
 from spark_etl.config import PipelineConfig
-from spark_etl.errors import AccountingError, OutputError, RuleError
-from spark_etl.judgement import Check, Counts, Judged
+from spark_etl.counts import LATE, Check, Counts, Taken, labelled, of_commit, of_sink
+from spark_etl.errors import AccountingError, EtlError, OutputError, RuleError, RunError
+from spark_etl.judgement import Judged
 from spark_etl.lake import LakeTable
 from spark_etl.letters import refusals
 from spark_etl.letters.refusals import Refusals
 from spark_etl.ranges import Ranges
 from spark_etl.run.batches import Batches, BatchPlace
 from spark_etl.run.identity import Identity
+from spark_etl.run.skipped import Skipped, shown, skipped_offsets
 from spark_etl.sinks import Outputs
+from spark_etl.sinks.rows import MISFIT_STAGE, Sink
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """The questions of a writer about a batch, besides its rows. An entry that is None is not asked."""
+
+    check: Callable[[Iterable[str]], Identity]  # raises IdentityError
+    taken: Callable[[], Taken] | None = None  # after the first job of a batch, if a step takes records away
+    late: Callable[[int], DataFrame | None] | None = None  # the late records of a batch, as refused rows
+    oldest: Callable[[Iterable[str]], Offsets] | None = None  # first offsets of topics, if expired ones are skipped
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +62,8 @@ class Written:
     end: Offsets
     seconds: float
     misfits: Mapping[Check, int] = field(default_factory=dict)  # good rows that an output other than the table refused
+    rows: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # records by outcome, for each sink
+    skipped: Skipped = field(default_factory=dict)
 
     @property
     def refused(self) -> dict[Check, int]:
@@ -57,11 +78,11 @@ class BatchWriter:
         table: LakeTable | None,
         outputs: Outputs,
         checkpoint: Checkpoint,
-        check: Callable[[Iterable[str]], Identity],
+        source: Source,
         found_again: Refusals | None = None,
         unfinished: MutableMapping[BatchPlace, Counts] | None = None,
     ) -> None:
-        """Write batches of `judged`. `check` returns the identity of the source's topics, or raises IdentityError.
+        """Write batches of `judged`.
 
         `unfinished` keeps the counts of a batch that the table has and another output lacks, for its next try by
         another writer of this run.
@@ -71,11 +92,13 @@ class BatchWriter:
         self._table = table
         self._outputs = outputs
         self._checkpoint = checkpoint
-        self._check = check
+        self._source = source
         self._refusals = found_again
         self._unfinished = {} if unfinished is None else unfinished
         self._noted = ""  # blocks with refused rows, by the job that wrote the batch
         self._batches = Batches(checkpoint.notes)
+        self._late: DataFrame | None = None  # of the batch at work, if they become letters
+        self._skipped: Skipped = {}  # of the batch at work
 
     def write(self, batch: DataFrame, place: BatchPlace, rows: DataFrame | None = None) -> Written:
         """Write one batch. Raises an EtlError if the batch may not be committed.
@@ -88,6 +111,16 @@ class BatchWriter:
             raise OutputError(f"{self._checkpoint.location}: no offsets of batch {place.batch_id}")
         if self._batches.is_finished(place):
             return Written(place, None, end, time.monotonic() - began)
+        try:
+            return self._written(batch, place, rows, end, began)
+        finally:
+            if self._late is not None:
+                self._late.unpersist()
+            self._late, self._skipped = None, {}
+
+    def _written(
+        self, batch: DataFrame, place: BatchPlace, rows: DataFrame | None, end: Offsets, began: float
+    ) -> Written:
         counts = self._committed(batch, place, end) if self._table is None else None
         self._check_file(place)
         begun_before = self._batches.begun(place, self._judged.file)
@@ -95,18 +128,51 @@ class BatchWriter:
             counts = self._committed(batch, place, end)
         if counts is not None:
             self._unfinished[place] = counts
-        if counts is None or counts.refused:
+        if counts is None or counts.refused or (counts.late and LATE in self._judged.checks):
             self._outputs.letters.write(self._refused(batch, place, counts, end), begun_before)
+        late = self._late_letters(place) if counts is None else self._late
+        if late is not None:
+            self._outputs.letters.write(late, begun_before)
+        base = self._numbers(counts, place)
+        rows_of = {} if self._table is None else {f"delta:{self._table.location}": base}
         misfits: dict[Check, int] = {}
-        kept = replace(place, commit=self._position(place, end, self._check(end)))
+        kept = replace(place, commit=self._position(place, end, self._source.check(end)))
         for sink in self._outputs.rows:
             good = rows if rows is not None else self._judged.good(batch, raw=self._config.keeps_raw)
             number = sink.write(good, kept, begun_before)
+            if counts is not None and rows is None:
+                self._compare(counts, sink, place)
             if number:
-                check = ("sink", type(sink).__name__.lower())
+                check = (MISFIT_STAGE, type(sink).__name__.lower())
                 misfits[check] = misfits.get(check, 0) + number
-        self._batches.finished(place, self._outputs.numbered)
-        return Written(place, self._unfinished.pop(place, None), end, time.monotonic() - began, misfits)
+            rows_of[sink.name] = of_sink(base, sink.rows_read, sink.rows_written)
+        self._batches.finished(place, self._outputs.numbered, rows_of)
+        known = self._unfinished.pop(place, None)
+        return Written(place, known, end, time.monotonic() - began, misfits, rows_of, self._skipped)
+
+    def _compare(self, counts: Counts, sink: Sink, place: BatchPlace) -> None:
+        """Raise AccountingError unless a sink has read the good rows of a batch. Some may have expired since."""
+        lost = counts.written - (counts.written if sink.rows_read is None else sink.rows_read)
+        if lost and not (lost > 0 and self._config.source.on_data_loss == "continue"):
+            found = f"{counts.written} good rows, {sink.rows_read} for {sink.name}"
+            raise AccountingError(f"batch {place.batch_id}: {found}")
+
+    def _numbers(self, counts: Counts | None, place: BatchPlace) -> dict[str, int]:
+        """Return the records of a batch by outcome; none if only an earlier run knew them, and they are gone."""
+        known = counts or self._unfinished.get(place)
+        if known is not None:
+            return {**known.numbers, **known.made}
+        last = (self._table.last_metadata() if self._table is not None else None) or {}
+        if (last.get("query"), last.get("batch")) != (place.query_id, place.batch_id):
+            return {}
+        return of_commit(last)
+
+    def _late_letters(self, place: BatchPlace) -> DataFrame | None:
+        """Return the late records of a batch as refused rows; None if they become no letters."""
+        timed = self._config.decode.timestamp
+        if self._source.late is None or timed is None or timed.late == "drop":
+            return None
+        return self._source.late(place.batch_id)
 
     def _check_file(self, place: BatchPlace) -> None:
         """Refuse a batch that outputs may have as another file judged it. Nothing is written before the table."""
@@ -133,7 +199,8 @@ class BatchWriter:
     def _committed(self, batch: DataFrame, place: BatchPlace, end: Offsets) -> Counts | None:
         """Commit the batch to the table, if there is one; return its counts, None if the table holds it already."""
         if self._table is None:  # counts before any output gets a row
-            return self._counted(batch.agg(*self._judged.counters).collect()[0].asDict(), place, end)[0]
+            outcomes = batch.agg(*self._judged.counters).collect()[0].asDict()
+            return self._counted(batch, outcomes, place, end)[0]
         if self._table.holds(place.app_id, place.batch_id):
             return None
         if place.batch_id > 0 and not self._table.holds(place.app_id, place.batch_id - 1):
@@ -146,7 +213,7 @@ class BatchWriter:
         found: list[Counts] = []
 
         def accept(rows: int) -> Mapping[str, Any]:
-            counts, identity = self._counted(outcome.get, place, end)
+            counts, identity = self._counted(batch, outcome.get, place, end)
             if rows != counts.written:
                 raise AccountingError(f"batch {place.batch_id}: {counts.written} good rows, {rows} written")
             found.append(counts)
@@ -166,32 +233,56 @@ class BatchWriter:
                 return found
         return self._judged.refused(batch)
 
-    def _counted(self, outcome: Mapping[str, Any], place: BatchPlace, end: Offsets) -> tuple[Counts, Identity]:
+    def _counted(
+        self, batch: DataFrame, outcome: Mapping[str, Any], place: BatchPlace, end: Offsets
+    ) -> tuple[Counts, Identity]:
         """Return the counts of a batch that may be committed, and the identity of its source."""
         self._judged.check_tables()
         counts = self._judged.counts(outcome)
+        if self._source.taken is not None:
+            counts = counts.after(self._source.taken())
         if not counts.balanced:
-            raise AccountingError(f"batch {place.batch_id}: the outcomes do not add up to the records: {counts}")
+            raise self._unbalanced(f"batch {place.batch_id}: the outcomes do not add up to the records: {counts}")
+        letters = sum(counts.refused.values())
+        if counts.late:
+            self._late = self._late_letters(place)
+        if self._late is not None:
+            letters += counts.late
+            found = self._late.persist(StorageLevel.MEMORY_AND_DISK).count()
+            if found != counts.late:
+                raise AccountingError(
+                    f"batch {place.batch_id}: {counts.late} late records, {found} found again. Does an expression"
+                    " depend on the time? With decode.timestamp.late: drop, late records are only counted"
+                )
         for rule in self._config.rules:
             number = counts.refused.get(("rules", rule.name), 0)
             if rule.on_violation == "fail" and number:
                 raise RuleError(f"{number} records break the rule {rule.name}: {rule.expr}")
         allowed = self._config.max_refused
-        if allowed is not None and counts.refused_share > allowed:
+        if allowed is not None and letters > allowed * counts.rows:
             raise RuleError(
-                f"batch {place.batch_id}: {sum(counts.refused.values())} of {counts.rows} records are refused,"
-                f" more than max_refused ({allowed:.6g} of all): {labelled(counts.refused)}"
+                f"batch {place.batch_id}: {letters} of {counts.rows} records are refused,"
+                f" more than max_refused ({allowed:.6g} of all):"
+                f" {labelled({**counts.refused, **({LATE: counts.late} if self._late is not None else {})})}"
             )
-        return counts, self._check(end)
+        if self._source.oldest is not None:
+            start = self._checkpoint.start_offsets(place.batch_id) or {}
+            self._skipped = skipped_offsets(batch, start, end, self._source.oldest(end))
+        return counts, self._source.check(end)
+
+    def _unbalanced(self, text: str) -> EtlError:
+        """Return the failure of counts. Those of Spark's plan count a stage twice that a lost executor had run."""
+        if self._source.taken is None:
+            return AccountingError(text)
+        failure = RunError(text)
+        failure.transient = True
+        return failure
 
     def _metadata(self, place: BatchPlace, counts: Counts, end: Offsets, identity: Identity) -> Mapping[str, Any]:
         return {
             **self._position(place, end, identity),
-            "rows_in": counts.rows,
-            "rows_out": counts.good,
-            "refused": labelled(counts.refused),
-            "dropped": labelled(counts.dropped),
-            **({} if counts.exploded is None else {"exploded": counts.exploded}),
+            **counts.commit,
+            "skipped": shown(self._skipped),
         }
 
     def _position(self, place: BatchPlace, end: Offsets, identity: Identity) -> Mapping[str, Any]:
@@ -210,9 +301,7 @@ class BatchWriter:
             "topic_ids": {topic: identity.topics[topic] for topic in end if topic in identity.topics},
             "created_again": list(identity.again),
             "left": {topic: identity.topics[topic] for topic in identity.left},
+            **(
+                {"late_before": self._checkpoint.late_before(place.batch_id)} if self._config.dedupe is not None else {}
+            ),
         }
-
-
-def labelled(counts: Mapping[Check, int]) -> dict[str, int]:
-    """Return counts by `stage.rule`, as log lines and commits show them."""
-    return {f"{stage}.{rule}": count for (stage, rule), count in counts.items()}

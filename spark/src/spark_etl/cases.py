@@ -12,8 +12,9 @@
 
 A record's value is a text, or any other YAML value as JSON; `value_base64` and `key_base64` are bytes. Its offset is
 its number in the case, its partition 0, its topic the first of the source, its time 2026-01-01T00:00:00Z, unless the
-record says otherwise. An expected row, letter or topic record names only the fields that must be equal. `rows` and
-`topics` are compared if the case has them. A dead letter that no case expects is a fault.
+record says otherwise. With decode.timestamp, which compares it with the time of the event, it is that of the test. An
+expected row, letter or topic record names only the fields that must be equal. `rows` and `topics` are compared if the
+case has them. A dead letter that no case expects is a fault.
 """
 
 import json
@@ -44,12 +45,12 @@ class Record(_Strict):
     topic: str | None = None
     partition: int = Field(default=0, ge=0, le=999_999)
     offset: int | None = Field(default=None, ge=0)
-    timestamp: datetime = datetime(2026, 1, 1, tzinfo=UTC)
+    timestamp: datetime | None = None
 
     @field_validator("timestamp")
     @classmethod
-    def _in_utc(cls, value: datetime) -> datetime:
-        return value if value.tzinfo is not None else value.replace(tzinfo=UTC)
+    def _in_utc(cls, value: datetime | None) -> datetime | None:
+        return value if value is None or value.tzinfo is not None else value.replace(tzinfo=UTC)
 
     @field_validator("key_base64", "value_base64")
     @classmethod

@@ -37,6 +37,12 @@ class Checkpoint:
         """Return the offsets that a batch began at; partitions that are new in it are missing."""
         return self._offsets("sources/0/0", 1) if batch_id == 0 else self.end_offsets(batch_id - 1)
 
+    def late_before(self, batch_id: int) -> int:
+        """Return the watermark in milliseconds up to which records of a batch are late: that of the batch before it."""
+        name = f"offsets/{batch_id - 1}"
+        lines = self._lines(name, 1) if batch_id else None
+        return 0 if lines is None else int(_object(lines[1], name).get("batchWatermarkMs", 0))
+
     def last_planned(self) -> int | None:
         return self._last("offsets")
 
@@ -88,17 +94,24 @@ class Checkpoint:
         return max((int(name) for name in names if name.isdigit()), default=None)
 
     def _offsets(self, name: str, line: int) -> Offsets | None:
-        text = self._text(name)
-        if text is None:
+        lines = self._lines(name, line)
+        if lines is None:
             return None
-        lines = text.lstrip("\0").splitlines()
-        if len(lines) <= line or lines[0] != "v1":
-            raise OutputError(f"{self.location}/{name}: not the offsets of a batch")
         document = _object(lines[line], f"{self.location}/{name}")
         return {
             topic: {int(number): int(offset) for number, offset in partitions.items()}
             for topic, partitions in document.items()
         }
+
+    def _lines(self, name: str, last: int) -> list[str] | None:
+        """Return the lines of a file of offsets, at least up to number `last`; None if there is no such file."""
+        text = self._text(name)
+        if text is None:
+            return None
+        lines = text.lstrip("\0").splitlines()
+        if len(lines) <= last or lines[0] != "v1":
+            raise OutputError(f"{self.location}/{name}: not the offsets of a batch")
+        return lines
 
     def _text(self, name: str) -> str | None:
         path = self._path(f"{self.location}/{name}")

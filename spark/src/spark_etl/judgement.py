@@ -17,6 +17,7 @@ backfill all use `plan`.
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 from py4j.protocol import Py4JJavaError
@@ -29,6 +30,7 @@ from spark_etl import replayed
 from spark_etl.config import Explode, Pipeline, Rule
 from spark_etl.config.model import seconds
 from spark_etl.config.pipeline_file import Place
+from spark_etl.counts import DUPLICATE, LATE, Check, Counts
 from spark_etl.decode import RAW, SOURCE_COLUMNS, Decoded, decode
 from spark_etl.decode.avro import has_text, not_text
 from spark_etl.decode.faults import barrier, fault
@@ -38,37 +40,10 @@ from spark_etl.letters.reasons import reason
 from spark_etl.transform import dedupe, explode, folders, joins, statements
 from spark_etl.transform.table_files import TableFiles
 
-Check = tuple[str, str]  # stage and rule
+STATED = "millrace_stated"  # name of the observation of the rows that come to the statements
 NOT_UTF8 = ("transform", "text")  # the check of texts that expressions, statements and joins made
 MARKS = ("_deleted", replayed.COLUMN)  # of good rows, which no statement sees
 REFUSED_AT = "_refused_at"  # a refused row's `_timestamp`, which is null itself where it is the event time of dedupe
-
-
-@dataclass(frozen=True, slots=True)
-class Counts:
-    """Outcomes of one batch: rows = good + all of refused + all of dropped. Kept rows are good ones."""
-
-    rows: int
-    good: int
-    refused: Mapping[Check, int]  # dead letters
-    dropped: Mapping[Check, int]
-    kept: Mapping[Check, int]  # good rows that break a rule with `on_violation: keep`
-    exploded: int | None = None  # rows that `explode` makes of the good ones
-
-    @property
-    def written(self) -> int:
-        """The number of rows that a sink gets."""
-        return self.good if self.exploded is None else self.exploded
-
-    @property
-    def balanced(self) -> bool:
-        """Whether every row has exactly one outcome."""
-        return self.rows == self.good + sum(self.refused.values()) + sum(self.dropped.values())
-
-    @property
-    def refused_share(self) -> float:
-        """The refused rows' share of all rows, 0 to 1."""
-        return sum(self.refused.values()) / self.rows if self.rows else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,12 +82,14 @@ class Judged:
         """Return the counts that an observation of `counters` found; a check that found nothing is left out."""
 
         def of(checks: Sequence[Check]) -> dict[Check, int]:
-            found = {check: int(observed[".".join(check)] or 0) for check in checks}
+            found = {check: int(observed.get(".".join(check)) or 0) for check in checks}
             return {check: count for check, count in found.items() if count}
 
-        rows, good = int(observed["rows"]), int(observed["good"])
-        exploded = int(observed[explode.ROWS] or 0) if self.exploded else None
-        return Counts(rows, good, of(self.checks), of(self.drops), of(self.notes), exploded)
+        rows, good = int(observed.get("rows") or 0), int(observed.get("good") or 0)
+        exploded = int(observed.get(explode.ROWS) or 0) if self.exploded else None
+        refused, dropped = of(self.checks), of(self.drops)
+        late, duplicates = refused.pop(LATE, 0) + dropped.pop(LATE, 0), dropped.pop(DUPLICATE, 0)
+        return Counts(rows, good, refused, dropped, of(self.notes), late, duplicates, exploded)
 
     def good(self, batch: DataFrame, *, raw: bool = False) -> DataFrame:
         """Return the good rows of the frame or a batch of it; `raw`: with the raw columns."""
@@ -123,29 +100,39 @@ class Judged:
     def refused(self, batch: DataFrame) -> DataFrame:
         """Return the rows of the frame or a batch that become dead letters."""
         place = F.concat_ws(".", "_error.stage", "_error.rule")
-        dropped = [".".join(check) for check in self.drops]
-        refused = batch.where(F.col("_error").isNotNull() & ~place.isin(dropped))
+        return self.aside(batch).where(~place.isin([".".join(check) for check in self.drops]))
+
+    def aside(self, batch: DataFrame) -> DataFrame:
+        """Return the rows of the frame or a batch that are no good ones."""
+        aside = batch.where("_error IS NOT NULL")
         if REFUSED_AT not in batch.columns:
-            return refused
-        return refused.withColumn("_timestamp", F.coalesce("_timestamp", REFUSED_AT))
+            return aside
+        return aside.withColumn("_timestamp", F.coalesce("_timestamp", REFUSED_AT))
 
 
-def plan(session: SparkSession, records: DataFrame, pipeline: Pipeline) -> Judged:
-    """Return the judged frame of Kafka records (`sources.COLUMNS`). ConfigError: an expression or table is wrong."""
-    return _Planner(session, pipeline).judged(records)
+def plan(
+    session: SparkSession, records: DataFrame, pipeline: Pipeline, late_before: int = 0, *, raw: bool = False
+) -> Judged:
+    """Return the judged frame of Kafka records (`sources.COLUMNS`). ConfigError: an expression or table is wrong.
+
+    With `late_before`, a watermark in milliseconds, the check LATE is for records that the `dedupe` of a stream would
+    leave out as late. Only Spark knows this of a stream. With `raw` all rows keep the record itself.
+    """
+    return _Planner(session, pipeline, raw=raw).judged(records, late_before)
 
 
 class _Planner:
-    def __init__(self, session: SparkSession, pipeline: Pipeline) -> None:
+    def __init__(self, session: SparkSession, pipeline: Pipeline, *, raw: bool) -> None:
         self._session = session
         self._pipeline = pipeline
+        self._raw = raw or pipeline.config.keeps_raw
         self._config = pipeline.config
         deleting = pipeline.config.decode.null_value == "delete"
         self._aside = "(_error IS NOT NULL OR _deleted)" if deleting else "(_error IS NOT NULL)"
         self._notes = [rule for rule in self._config.rules if rule.on_violation == "keep"]
         self._tables: list[TableFiles] = []
 
-    def judged(self, records: DataFrame) -> Judged:
+    def judged(self, records: DataFrame, late_before: int) -> Judged:
         config = self._config
         decoded = self._decoded(records)
         frame = self._derived(decoded.rows)
@@ -155,10 +142,13 @@ class _Planner:
         frame = self._ruled(frame, known)
         frame = self._timed(frame)
         if config.dedupe is not None:
+            frame = self._late(frame, late_before) if late_before > 0 else frame
             frame = dedupe.deduplicated(frame, config.dedupe, F.expr(self._aside))
         made = [column for join in config.join for column in join.select]
         data = [*decoded.columns, *made, *config.derive, *(["_rescued"] if "_rescued" in decoded.marks else [])]
         if config.transform:
+            if records.isStreaming:
+                frame = frame.observe(STATED, F.count(F.lit(1)).alias("rows"))
             frame, data = self._stated(frame, decoded)
             unknown = [name for name in self._partition_by() if name not in known]
             frame = frame.withColumn("_error", barrier(F.coalesce("_error", *self._partition_faults(unknown, frame))))
@@ -175,8 +165,9 @@ class _Planner:
         of_items = {*config.explode.select, explode.INDEX} if config.explode is not None else set()
         judged = [name for name in columns if name not in of_items]
         frame = self._without_raw(frame).select(*judged, *RAW, "_error", *own)
+        outcomes = self._outcomes(decoded, own_dedupe=config.dedupe is not None and not records.isStreaming)
         files, exploded = tuple(self._tables), config.explode is not None
-        return Judged(frame, columns, *self._outcomes(decoded), digest(self._pipeline), files, exploded)
+        return Judged(frame, columns, *outcomes, digest(self._pipeline), files, exploded)
 
     def _joined(self, frame: DataFrame) -> DataFrame:
         for number, join in enumerate(self._config.join):
@@ -326,6 +317,14 @@ class _Planner:
             frame = frame.withColumn(REFUSED_AT, F.when(F.col("_error").isNotNull(), F.col(name)))
         return frame.withColumn(name, F.when(F.col("_error").isNull(), F.col(name))).withWatermark(name, delay)
 
+    def _late(self, frame: DataFrame, before: int) -> DataFrame:
+        """Refuse the rows that are late for a watermark in milliseconds, as Spark's `dedupe` judges it."""
+        assert self._config.decode.timestamp is not None  # as `dedupe` needs
+        field = self._config.decode.timestamp.field
+        late = F.col("_error").isNull() & (F.unix_micros(field) <= before * 1000)  # mutant: late-as-spark
+        reason = fault(*LATE, F.lit(f"{field} is not after the watermark {datetime.fromtimestamp(before / 1000, UTC)}"))
+        return frame.withColumn("_error", barrier(F.coalesce("_error", F.when(late, reason))))
+
     def _stated(self, frame: DataFrame, decoded: Decoded) -> tuple[DataFrame, list[str]]:
         """Apply the statements; return their frame and data columns."""
         deleted = [name for name in decoded.marks if name in MARKS]
@@ -356,12 +355,14 @@ class _Planner:
         return frame, [*(name for name in data if name != config.column), *config.select]
 
     def _without_raw(self, frame: DataFrame) -> DataFrame:
-        if self._config.keeps_raw:
+        if self._raw:
             return frame
         raw = {name: F.when(F.col("_error").isNotNull(), F.col(name)) for name in RAW}
         return frame.withColumns(raw)
 
-    def _outcomes(self, decoded: Decoded) -> tuple[tuple[Check, ...], tuple[Check, ...], tuple[Check, ...]]:
+    def _outcomes(
+        self, decoded: Decoded, *, own_dedupe: bool
+    ) -> tuple[tuple[Check, ...], tuple[Check, ...], tuple[Check, ...]]:
         """Return the checks that refuse a row, those that drop it, and those that only note it."""
         config = self._config
         outcome = dict.fromkeys(decoded.checks, "dlq")
@@ -369,6 +370,8 @@ class _Planner:
             outcome["decode", "null_value"] = "drop"
         outcome |= {("join", join.name): join.unmatched for join in config.join if join.unmatched != "keep"}
         outcome |= {("rules", rule.name): rule.on_violation for rule in config.rules}
+        if own_dedupe and config.decode.timestamp is not None:
+            outcome |= {LATE: config.decode.timestamp.late, DUPLICATE: "drop"}
         if config.transform or config.derive or config.join or config.explode is not None:
             outcome[NOT_UTF8] = "dlq"
         if config.explode is not None and config.explode.empty != "keep":

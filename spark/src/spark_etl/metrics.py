@@ -1,7 +1,7 @@
 """Metrics and health of a driver, which server.py serves.
 
-One registry per run, no module state. Rows are counted when a batch is committed, so in = out + dlq + dropped at any
-scrape.
+One registry per run, no module state. Rows are counted when a batch is committed, so in = out + dlq + dropped + late +
+duplicates at any scrape.
 """
 
 import time
@@ -10,7 +10,7 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
-STAGES = ("in", "out", "dlq", "dropped")
+from spark_etl.counts import OUTCOMES, Check
 
 
 class Metrics:
@@ -18,7 +18,9 @@ class Metrics:
         self.registry = CollectorRegistry()
         self._pipeline = pipeline
         own = self.registry
-        self._rows = Counter("millrace_etl_rows", "records of committed batches", ["pipeline", "stage"], registry=own)
+        self._rows = Counter(
+            "millrace_etl_rows", "records of committed batches, by outcome", ["pipeline", "stage"], registry=own
+        )
         self._refused = Counter(
             "millrace_etl_refused",
             "dead letters by the check that failed",
@@ -47,28 +49,39 @@ class Metrics:
         self._restarts = Counter(
             "millrace_etl_restarts", "restarts of the query after a failure", ["pipeline"], registry=own
         )
-        self._late = Counter(
-            "millrace_etl_late_rows",
-            "sums of late records by task, window and group",
-            ["pipeline", "topic"],
+        self._window_rows = Counter(
+            "millrace_etl_window_rows",
+            "records of committed batches of windows, by topic and outcome",
+            ["pipeline", "topic", "stage"],
+            registry=own,
+        )
+        self._skipped = Counter(
+            "millrace_etl_skipped_offsets",
+            "offsets that had expired before they were read",
+            ["pipeline"],
             registry=own,
         )
         self._state = "starting"
         self._batches = 0
         self._last_batch = time.monotonic()
         self._restarts.labels(pipeline)
-        for stage in STAGES:
+        self._skipped.labels(pipeline)
+        for stage in OUTCOMES:
             self._rows.labels(pipeline, stage)
         self._active.labels(pipeline).set(0)
 
-    def committed(self, rows: Mapping[str, int], refused: Mapping[tuple[str, str], int]) -> None:
+    def committed(self, rows: Mapping[str, int], letters: Mapping[Check, int]) -> None:
+        """Count the records of a batch by outcome, and its dead letters by check."""
         for stage, count in rows.items():
             self._rows.labels(self._pipeline, stage).inc(count)
-        for (check_stage, rule), count in refused.items():
-            self._refused.labels(self._pipeline, check_stage, rule).inc(count)
+        self._letters(letters)
         self._progress.labels(self._pipeline).set_to_current_time()
         self._batches += 1
         self._last_batch = time.monotonic()
+
+    def _letters(self, letters: Mapping[Check, int]) -> None:
+        for (stage, rule), count in letters.items():
+            self._refused.labels(self._pipeline, stage, rule).inc(count)
 
     def active(self, active: bool) -> None:
         self._active.labels(self._pipeline).set(active)
@@ -78,9 +91,15 @@ class Metrics:
         self._restarts.labels(self._pipeline).inc()
         self._state = "restarting"
 
-    def late(self, topic: str, rows: int) -> None:
-        """Count rows that came after the watermark had passed the end of their window."""
-        self._late.labels(self._pipeline, topic).inc(rows)
+    def windows(self, topic: str, rows: Mapping[str, int], letters: Mapping[Check, int]) -> None:
+        """Count the records of a batch of windows by outcome; those of `out` were folded into a window."""
+        self._letters(letters)
+        for stage, count in rows.items():
+            self._window_rows.labels(self._pipeline, topic, stage).inc(count)
+
+    def skipped(self, offsets: int) -> None:
+        """Count offsets that `on_data_loss: continue` went past."""
+        self._skipped.labels(self._pipeline).inc(offsets)
 
     def health(self) -> dict[str, Any]:
         """Return the document of /healthz. `state` is starting, running, restarting or stopped."""

@@ -59,7 +59,9 @@ class StreamPlans:
 
     def _plan(self, options: dict[str, str]) -> Judged:
         records = self._session.readStream.format("kafka").options(**options).load()
-        return judgement.plan(self._session, records if self._limit is None else observed(records), self._pipeline)
+        if self._limit is not None or self._config.takes_away:
+            records = observed(records, sizes=self._limit is not None)
+        return judgement.plan(self._session, records, self._pipeline)
 
     def _options(self, start: Offsets | None) -> dict[str, str]:
         """Return the options of the source, which hold secrets."""

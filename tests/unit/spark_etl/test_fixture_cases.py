@@ -48,14 +48,14 @@ def case(name: str, *records: dict[str, Any], **expected: Any) -> Case:
 
 def test_every_output_of_a_case(spark, tmp_path):
     records = [
-        {"key": "k", "value": GOOD, "headers": {"trace": "t"}},
+        {"key": "k", "value": GOOD, "headers": {"trace": "t"}, "timestamp": "2026-01-31T12:00:30Z"},
         {"value": {**GOOD, "id": 2, "name": None}},
         {"value": "{", "offset": 7, "partition": 2, "timestamp": "2026-01-31T12:00:00"},
         {"value": {**GOOD, "id": 3, "price": 10}},
-        {"value": {**GOOD, "id": 4, "at": "2026-01-31T12:01:00.123456Z"}},
+        {"value": {**GOOD, "id": 4, "at": "2026-01-31T12:01:00.123456Z"}, "timestamp": "2026-01-31T12:00:30Z"},
     ]
     (outcome,) = outcomes_of(spark, pipeline(tmp_path, **SECTIONS), [case("all", *records)])
-    place = {"_topic": "orders", "_partition": 0, "_timestamp": "2026-01-01T00:00:00.000000Z"}
+    place = {"_topic": "orders", "_partition": 0, "_timestamp": "2026-01-31T12:00:30.000000Z"}
     assert outcome.rows == [
         {**GOOD, "at": "2026-01-31T12:00:30.000000Z", "double": 5.0, "_key": "k", "_offset": 0, **place},
         {**GOOD, "at": "2026-01-31T12:01:00.123456Z", "id": 4, "double": 5.0, "_key": None, "_offset": 4, **place},
@@ -65,7 +65,7 @@ def test_every_output_of_a_case(spark, tmp_path):
         (2, 7, "decode", "json"),
     ]
     source = {"__etl.pipeline": "orders", "__etl.source.topic": "orders", "__etl.source.partition": "0"}
-    source["__etl.source.timestamp"] = "2026-01-01T00:00:00.000Z"
+    source["__etl.source.timestamp"] = "2026-01-31T12:00:30.000Z"
     assert outcome.topics["clean"] == [
         {"key": "1", "value": {"id": 1, "name": "a"}, "headers": {**source, "__etl.source.offset": "0"}},
         {"key": "4", "value": {"id": 4, "name": "a"}, "headers": {**source, "__etl.source.offset": "4"}},

@@ -10,6 +10,7 @@ import pytest
 
 pytestmark = pytest.mark.etl
 
+from pyspark.sql import functions as F  # noqa: E402, N812
 from spark_etl.config import Pipeline  # noqa: E402
 from spark_etl.errors import ConfigError  # noqa: E402
 from spark_etl.judgement import plan  # noqa: E402
@@ -122,6 +123,38 @@ def test_a_record_needs_its_event_time(spark, tmp_path):
     rows = judge(spark, pipe, [VALUE, b'{"id": 1, "at": "2026-01-31T10:00:00Z"}'])
     assert errors(rows) == [("decode", "event_time", "at is null"), None]
     assert rows[1]["at"] == datetime(2026, 1, 31, 10)
+
+
+def test_an_event_time_has_a_bound(spark, tmp_path):
+    """It would move the watermark of a stream for good, and all later records would be late."""
+    times = [
+        ("2026-01-31T17:00:00Z", "2026-02-01T17:00:00Z", False),
+        ("2026-01-31T17:00:00Z", "2026-02-01T17:00:00.001Z", True),
+        ("1969-12-31T23:59:59.999Z", "2026-02-01T17:00:00Z", False),  # none: it counts as of now
+        ("1969-12-31T23:59:59.999Z", "2199-02-01T17:00:00Z", True),
+        ("2199-01-31T17:00:00Z", "2199-01-31T17:00:00Z", True),  # both clocks are wrong
+        ("2026-01-31T17:00:00Z", "9999-12-31T23:59:59.999999Z", True),
+    ]
+    given = frame(spark, [json.dumps({"id": 1, "at": at}).encode() for _, at, _ in times])
+    own = F.element_at(F.array(*(F.lit(text) for text, _, _ in times)), (F.col("offset") + 1).cast("int"))
+    records = given.withColumn("timestamp", own.cast("timestamp"))
+    for field, of in (("at", "record"), ("_timestamp", "batch")):
+        pipe = pipeline(tmp_path, decode=json_decode(timestamp={"field": field, "watermark": "1 minute"}))
+        rows = sorted(plan(spark, records, pipe).rows.collect(), key=lambda row: row["_offset"])
+        fault = ("decode", "event_time", f"{field} is more than 1 day after the time of its {of}")
+        expected = [refused if field == "at" else text > "2199" for text, _, refused in times]
+        assert errors(rows) == [fault if refused else None for refused in expected]
+
+
+def test_the_event_time_of_a_deletion_has_a_bound(spark, tmp_path):
+    timed = {"field": "_timestamp", "watermark": "1 minute", "ahead_max": "2 hours"}
+    pipe = pipeline(tmp_path, decode=json_decode(null_value="delete", timestamp=timed), sinks=UPSERT)
+    ahead = F.when(F.col("offset") == 0, F.expr("now() + INTERVAL 3 HOURS")).otherwise(
+        F.expr("now() + INTERVAL 1 HOUR")
+    )
+    judged = plan(spark, frame(spark, [None, None]).withColumn("timestamp", ahead), pipe)
+    rows = sorted(judged.rows.collect(), key=lambda row: row["_offset"])
+    assert [error and error[1] for error in errors(rows)] == ["event_time", None]
 
 
 def test_fields_may_have_the_names_of_kafka_columns(spark, tmp_path):

@@ -8,7 +8,7 @@ exchanged by (_topic, _partition, _offset). Records that the file refuses now be
 already. Refused are: offsets that the broker no longer has or the pipeline has not read yet, a topic that was created
 again since, a table of `mode: upsert`.
 
-Prints one JSON object: the ranges, the rows in, out and to dead letters, and the table's version.
+Prints one JSON object: the ranges, the records in, out, to dead letters and dropped, and the table's version.
 """
 
 import argparse
@@ -23,8 +23,9 @@ from pyspark.storagelevel import StorageLevel
 
 from spark_etl.cluster import Cluster
 from spark_etl.config import Pipeline
+from spark_etl.counts import Counts, Taken
 from spark_etl.errors import AccountingError, ConfigError, OutputError, RuleError
-from spark_etl.judgement import Counts, Judged, plan
+from spark_etl.judgement import Judged, plan
 from spark_etl.kafka_admin import KafkaAdmin
 from spark_etl.lake import LakeTable, maintenance
 from spark_etl.lake.locks import checkpoint_lock
@@ -39,6 +40,7 @@ from spark_etl.sinks.topics import LookBack
 
 Offsets = dict[str, dict[int, int]]
 Point = datetime | int | Offsets
+_OUTCOMES = ("in", "out", "dlq", "dropped")  # `dedupe`, which finds the others, is refused
 _DEAD_LETTERS_SINCE = datetime(1970, 1, 2, tzinfo=UTC)  # every letter is compared with those of earlier runs
 
 
@@ -79,17 +81,20 @@ def backfill(
         check_topics(last, admin)
         letters_id = admin.topic_ids([config.dead_letter.topic])[config.dead_letter.topic] or ""
         ranges = resolved(admin, _offsets(last["end"]), first, end)
-    document: dict[str, Any] = {"table": table.location, "ranges": ranges, "rows_in": 0, "rows_out": 0, "rows_dlq": 0}
+    nothing = {f"rows_{name}": 0 for name in _OUTCOMES}
+    document: dict[str, Any] = {"table": table.location, "ranges": ranges, **nothing}
     if not ranges:
         return {**document, "version": table.delta.version()}
     replays = Replays(notes.at(notes.absolute(config.checkpoint), session), letters_id)
     if replays.interrupted is not None:
         raise OutputError("backfill: an interrupted replay-dlq must be finished first, with its pipeline file")
     with checkpoint_lock(session, config.checkpoint, "replay"), table.folder.commanded(as_driver=False):
-        judged = plan(session, records(session, bootstrap_servers, config, ranges), pipeline)
+        read = records(session, bootstrap_servers, config, ranges)
+        judged = plan(session, read, pipeline)
         rows = judged.rows.persist(StorageLevel.MEMORY_AND_DISK)
         try:
             counts = _counted(judged, rows)
+            counts = counts.after(Taken.by_statements(read.count())) if config.transform else counts
             _check(pipeline, counts)
             if counts.refused:
                 letters = DeadLetters(
@@ -98,17 +103,12 @@ def backfill(
                 letters.check()
                 letters.compare_with(LookBack(others=replays.to_sinks))
                 letters.write(judged.refused(rows), _DEAD_LETTERS_SINCE)
-            numbers = {
-                "rows_in": counts.rows,
-                "rows_out": counts.good,
-                "refused": {".".join(check): count for check, count in counts.refused.items()},
-            }
-            metadata = {"operation": "backfill", "pipeline": config.name, "ranges": ranges, **numbers}
+            metadata = {"operation": "backfill", "pipeline": config.name, "ranges": ranges, **counts.commit}
             version = maintenance.replace(table, judged.good(rows), condition(ranges), metadata)
         finally:
             rows.unpersist()
-    refused = sum(counts.refused.values())
-    return {**document, "rows_in": counts.rows, "rows_out": counts.good, "rows_dlq": refused, "version": version}
+    outcomes = {f"rows_{name}": counts.numbers[name] for name in _OUTCOMES}
+    return {**document, **outcomes, "version": version}
 
 
 def point(option: str, text: str) -> Point:

@@ -26,6 +26,7 @@ from pyspark.storagelevel import StorageLevel
 from spark_etl import replayed, sources
 from spark_etl.cluster import Cluster
 from spark_etl.config import Pipeline, PostgresSinkConfig
+from spark_etl.counts import Taken
 from spark_etl.errors import AccountingError, ConfigError, OutputError
 from spark_etl.judgement import REFUSED_AT, Judged, digest, plan
 from spark_etl.lake import LakeTable
@@ -248,6 +249,7 @@ class Command:
             counted = Observation()
             rows.observe(counted, *judged.counters).write.format("noop").mode("overwrite").save()
             counts = judged.counts(counted.get)
+            counts = counts.after(Taken.by_statements(letters.count())) if self._config.transform else counts
             if not counts.balanced:
                 raise AccountingError(f"{counts.rows} letters in, {counts.good} good, refused: {counts.refused}")
             self._replays.begun(dataclasses.replace(replay, file=digest(self._pipeline)))
@@ -257,7 +259,8 @@ class Command:
         finally:
             rows.unpersist()
         refused = sum(counts.refused.values()) + misfits
-        return {"rows_out": counts.good, "rows_dlq": refused, "rows_dropped": sum(counts.dropped.values())}
+        taken = {"rows_dropped": counts.numbers["dropped"], "rows_duplicates": counts.duplicates}
+        return {"rows_out": counts.good, "rows_dlq": refused, **taken}
 
     def _write(
         self,

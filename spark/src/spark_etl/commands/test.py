@@ -9,6 +9,7 @@ import argparse
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ from spark_etl.sinks.windows import window_records, windowed
 
 #: Cases share a frame. The partitions of a case begin at its number times this.
 _PARTITIONS = 1_000_000
+TIME = datetime(2026, 1, 1, tzinfo=UTC)  # of a record without one
 _PLACE = ("_topic", "_partition", "_offset")
 
 
@@ -131,6 +133,8 @@ def _add_topic(
 
 def _records(session: SparkSession, pipeline: Pipeline, cases: Sequence[Case]) -> DataFrame:
     topics = pipeline.config.source.topics
+    now = datetime.now(UTC)  # wall clock: when the records are produced
+    default = TIME if pipeline.config.decode.timestamp is None else now
     rows: list[tuple[Any, ...]] = []
     for number, case in enumerate(cases):
         for offset, record in enumerate(case.records):
@@ -142,7 +146,8 @@ def _records(session: SparkSession, pipeline: Pipeline, cases: Sequence[Case]) -
                 number * _PARTITIONS + record.partition,
                 offset if record.offset is None else record.offset,
             )
-            rows.append((record.key_bytes, record.value_bytes, *place, record.timestamp, 0, headers))
+            at = record.timestamp or default
+            rows.append((record.key_bytes, record.value_bytes, *place, at, 0, headers))
     columns = ", ".join(f"{name} {kind}" for name, kind in sources.COLUMNS.items())
     return session.createDataFrame(rows, columns)
 

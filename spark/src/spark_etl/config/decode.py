@@ -8,7 +8,7 @@ decode:
   key: utf8                         # binary, or json with key_schema
   null_value: dlq                   # drop, delete
   headers: {trace: trace-id}        # column: name of the header
-  timestamp: {field: placed, watermark: 10 minutes}
+  timestamp: {field: placed, watermark: 10 minutes, ahead_max: 1 day, late: dlq}
 """
 
 from typing import Literal, Self
@@ -19,10 +19,12 @@ from spark_etl.config.model import AnyColumn, Column, Duration, Location, Sectio
 
 
 class EventTime(Section):
-    """The column with the time of an event, and the delay after which a record is late."""
+    """The column with the time of an event, the delay after which a record is late, and what a wrong time does."""
 
     field: AnyColumn
     watermark: Duration
+    ahead_max: Duration = "1 day"
+    late: Literal["dlq", "drop"] = "dlq"
 
 
 class Decode(Section):

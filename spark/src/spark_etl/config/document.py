@@ -62,6 +62,11 @@ class PipelineConfig(Section):
         return any(getattr(sink, "mode", None) == "upsert" for sink in self.sinks)
 
     @property
+    def takes_away(self) -> bool:
+        """Whether a step of Spark's removes records before they are judged."""
+        return self.dedupe is not None or bool(self.transform)
+
+    @property
     def delta(self) -> DeltaSinkConfig:
         """The Delta sink. ConfigError: the pipeline has none."""
         for sink in self.sinks:

@@ -9,11 +9,12 @@ from dataclasses import dataclass
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StructType, TimestampType
 
 from spark_etl import replayed
 from spark_etl.avro_schema import AvroSchema
 from spark_etl.config import Decode, Pipeline
+from spark_etl.config.model import seconds
 from spark_etl.decode import avro, delimited, json_rows, json_values
 from spark_etl.decode.avro import Avro
 from spark_etl.decode.delimited import Delimited
@@ -52,7 +53,7 @@ def decode(records: DataFrame, pipeline: Pipeline) -> Decoded:
     frame, fault = _with_value(frame, pipeline, nonce)
     frame, key_fault = _with_key(frame, pipeline)
     frame = frame.select("*", *(_header(name).alias(column) for column, name in config.headers.items()))
-    frame = frame.withColumn("_error", barrier(_error(config, key_fault, fault)))
+    frame = frame.withColumn("_error", barrier(_error(config, key_fault, fault, _ahead(config, frame))))
     columns = tuple(pipeline.names)
     marks = []
     if config.unknown_fields == "rescue":
@@ -137,13 +138,31 @@ def _header(name: str) -> Column:
     return F.when(F.is_valid_utf8(value), value.cast("string"))
 
 
-def _error(config: Decode, key: Column, value: Column) -> Column:
+def _ahead(config: Decode, frame: DataFrame) -> Column:
+    """Return the fault of an event time too far in the future: it would move the watermark for good.
+
+    It is compared with the record's own time, or with that of the batch if this is earlier, or the record has none.
+    Spark gives each try of a batch the same time.
+    """
+    timed = config.timestamp
+    if timed is None or not isinstance(frame.schema[timed.field].dataType, TimestampType):
+        return F.lit(None)
+    own, batch = F.col("_timestamp"), F.current_timestamp()
+    known = F.when(own >= F.timestamp_seconds(F.lit(0)), F.least(own, batch)).otherwise(batch)
+    bound = F.unix_millis(known) + seconds(timed.ahead_max) * 1000  # milliseconds have room for every sum
+    ahead = F.unix_millis(timed.field) > bound  # mutant: clocks-bounded
+    of = "batch" if timed.field == "_timestamp" else "record"
+    message = F.lit(f"{timed.field} is more than {timed.ahead_max} after the time of its {of}")
+    return first("decode", [(ahead, "event_time", message)])
+
+
+def _error(config: Decode, key: Column, value: Column, ahead: Column) -> Column:
     null = F.col("_raw_value").isNull()
     faults = [key, value]
     if config.timestamp is not None:
         name = config.timestamp.field
-        faults.append(first("decode", [(F.col(name).isNull(), "event_time", F.lit(f"{name} is null"))]))
+        faults += [first("decode", [(F.col(name).isNull(), "event_time", F.lit(f"{name} is null"))]), ahead]
     if config.null_value != "delete":
         return F.coalesce(first("decode", [(null, "null_value", F.lit("the value is null"))]), *faults)
     no_key = first("decode", [(F.col("_raw_key").isNull(), "null_value", F.lit("the value and the key are null"))])
-    return F.when(null, F.coalesce(no_key, key)).otherwise(F.coalesce(*faults))
+    return F.when(null, F.coalesce(no_key, key, ahead)).otherwise(F.coalesce(*faults))

@@ -73,20 +73,34 @@ class Batches:
         """Mark a batch as begun at a time, for a recovered checkpoint."""
         self._notes.write(_note(place), {"at": begun.isoformat()})
 
-    def finished(self, place: BatchPlace, outputs: Iterable[str] = ()) -> None:
+    def finished(
+        self, place: BatchPlace, outputs: Iterable[str] = (), rows: Mapping[str, Mapping[str, int]] | None = None
+    ) -> None:
         """Keep that every sink holds the batch, and remove its mark. Spark runs the batches of a query in order.
 
-        `outputs` are the names of those that must have it at the next start.
+        `outputs` are the names of those that must have it at the next start. `rows` are the batch's records by outcome
+        for each sink. The mark keeps the sums of all batches.
         """
-        self._notes.write(
-            _finished(place), {"batch": place.batch_id, "outputs": sorted(outputs)}
-        )  # mutant: batch-noted
+        before = self._notes.read(_finished(place)) or {}
+        sums = self.rows(place.query_id)
+        if int(before.get("batch", -1)) < place.batch_id:
+            for sink, numbers in (rows or {}).items():
+                own = sums.setdefault(sink, {})
+                for outcome, number in numbers.items():
+                    own[outcome] = own.get(outcome, 0) + number
+        document = {"batch": place.batch_id, "outputs": sorted(outputs), "rows": sums}
+        self._notes.write(_finished(place), document)  # mutant: batch-noted
         self._notes.remove(_note(place))
 
     def last_finished(self, query_id: str) -> tuple[int, list[str]]:
         """Return the last batch of a query that every sink held, -1 without one, and the names of these."""
         document = self._notes.read(f"finished/{query_id}") or {}
         return int(document.get("batch", -1)), list(document.get("outputs", []))
+
+    def rows(self, query_id: str) -> dict[str, dict[str, int]]:
+        """Return the records of all finished batches of a query, for each sink by outcome."""
+        document = self._notes.read(f"finished/{query_id}") or {}
+        return {str(sink): dict(numbers) for sink, numbers in document.get("rows", {}).items()}
 
     def is_finished(self, place: BatchPlace) -> bool:
         document = self._notes.read(_finished(place))

@@ -10,16 +10,18 @@ run may have died between the table and another output. That output then gets th
 Each output finds its rows of an earlier try, as in any other batch (batch_writer.py).
 """
 
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
 from pyspark.sql import DataFrame, SparkSession
 
 from spark_etl import judgement, ranges, replayed, sources
-from spark_etl.batch_writer import BatchWriter
+from spark_etl.batch_writer import BatchWriter, Source
 from spark_etl.checkpoint import Checkpoint, Offsets
 from spark_etl.cluster import Cluster
 from spark_etl.config import Pipeline
+from spark_etl.counts import Taken
+from spark_etl.errors import OutputError
 from spark_etl.judgement import Judged
 from spark_etl.lake import LakeTable
 from spark_etl.logs import Log
@@ -62,13 +64,13 @@ class LastBatch:
             return start
         gone = self.gone()
         stored = self._from_table(place)
-        plan, rows = self._planned(stored, start, {topic: each for topic, each in end.items() if topic not in gone})
+        left = {topic: each for topic, each in end.items() if topic not in gone}
+        plan, rows = self._planned(stored, start, left, self.checkpoint.late_before(batch))
         if gone:
             lost = "dead letters" if stored is not None else "rows and dead letters"
             self.log.warning("lost to outputs next to the table", batch=batch, deleted_topics=gone, lost=lost)
-        writer = BatchWriter(
-            self.pipeline.config, plan, self.table, self.outputs, self.checkpoint, self._identity_of_batch
-        )
+        source = Source(self._identity_of_batch, self._taken(start, left) if self.pipeline.config.transform else None)
+        writer = BatchWriter(self.pipeline.config, plan, self.table, self.outputs, self.checkpoint, source)
         writer.write(plan.rows, place, rows)
         return end
 
@@ -78,27 +80,59 @@ class LastBatch:
             return None
         return self.table.rows_of(place.query_id, place.batch_id)
 
-    def _planned(self, stored: DataFrame | None, start: Offsets, end: Offsets) -> tuple[Judged, DataFrame | None]:
+    def _planned(
+        self, stored: DataFrame | None, start: Offsets, end: Offsets, late_before: int
+    ) -> tuple[Judged, DataFrame | None]:
         """Judge the records that are left; return the plan, and the good rows if they are not those of the plan.
 
         Only Spark knew the keys of `dedupe`. But a row that the table has is no duplicate.
         """
         config = self.pipeline.config
         records = sources.batch(self.session, self.cluster.bootstrap_servers, config, start, end)
-        if stored is not None or config.dedupe is None or self.table is None or config.delta.mode != "append":
-            plan = judgement.plan(self.session, records, self.pipeline)
-            return plan, replayed.with_column(stored, plan.columns).select(
-                *plan.columns
-            ) if stored is not None else None
+        plan = judgement.plan(self.session, records, self.pipeline, late_before)
+        if stored is not None:
+            return plan, replayed.with_column(stored, plan.columns).select(*plan.columns)
+        if config.dedupe is None or self.table is None or config.delta.mode != "append":
+            return plan, None
         without = self.pipeline.model_copy(update={"config": config.model_copy(update={"dedupe": None})})
-        plan = replace(judgement.plan(self.session, records, without), file=judgement.digest(self.pipeline))
+        whole = judgement.plan(self.session, records, without)
         spans = {
             topic: {number: (start.get(topic, {}).get(number, 0), last) for number, last in partitions.items()}
             for topic, partitions in end.items()
         }
-        good = plan.good(plan.rows, raw=config.keeps_raw)
+        good = whole.good(whole.rows, raw=config.keeps_raw)
         return plan, self.table.among(good, ranges.condition(spans) or "false", "left_semi")
+
+    def _taken(self, start: Offsets, end: Offsets) -> Callable[[], Taken]:
+        records = sources.batch(self.session, self.cluster.bootstrap_servers, self.pipeline.config, start, end)
+        return lambda: Taken.by_statements(records.count())
 
     def _identity_of_batch(self, _topics: Iterable[str]) -> Identity:
         """Return the identity that the batch was read with: the source has another one now."""
         return self.identity.kept()
+
+
+def check_belongs(name: str, table: LakeTable | None, checkpoint: Checkpoint, identity: SourceIdentity) -> None:
+    """Refuse a checkpoint that does not belong to a pipeline's table: its records would be written twice.
+
+    OutputError: the table's last batch is another pipeline's, of another checkpoint, or newer than this one.
+    """
+    last = table.last_metadata() if table is not None else None
+    if table is None or last is None:
+        return
+    query = checkpoint.query_id()
+    if last.get("pipeline") != name:
+        raise OutputError(
+            f"{table.location} is the table of the pipeline {last.get('pipeline')}, and `name` may not change"
+        )
+    if last["query"] not in (query, *identity.queries_before()):
+        raise OutputError(
+            f"{table.location} was written with another checkpoint (query {last['query']}, now {query}); use"
+            " that one again, rebuild it with `recover`, or write to an empty table"
+        )
+    planned = checkpoint.last_planned()
+    if last["query"] == query and last["batch"] > (-1 if planned is None else planned):
+        raise OutputError(
+            f"{table.location} has batch {last['batch']}, and the checkpoint is older: batch {planned} is its"
+            " last one. Use the newer checkpoint, or move this one away and rebuild it with `recover`"
+        )

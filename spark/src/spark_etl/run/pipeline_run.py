@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -21,11 +21,12 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
 from spark_etl import sinks, sources
-from spark_etl.batch_writer import BatchWriter, Written, labelled
-from spark_etl.checkpoint import Checkpoint, Offsets
+from spark_etl.batch_writer import BatchWriter, Source
+from spark_etl.checkpoint import Checkpoint
 from spark_etl.cluster import Cluster
 from spark_etl.config import DeltaSinkConfig, Pipeline, ProcessingTime
 from spark_etl.config.model import seconds
+from spark_etl.counts import Counts
 from spark_etl.errors import (
     AccountingError,
     ClusterError,
@@ -39,7 +40,7 @@ from spark_etl.errors import (
     StatementError,
     TableError,
 )
-from spark_etl.judgement import Counts, Judged
+from spark_etl.judgement import Judged
 from spark_etl.lake import LakeTable
 from spark_etl.lake.compaction import Compaction
 from spark_etl.lake.locks import checkpoint_lock
@@ -48,10 +49,12 @@ from spark_etl.letters.reasons import reason
 from spark_etl.letters.refusals import Refusals
 from spark_etl.logs import Log
 from spark_etl.metrics import Metrics
-from spark_etl.run import identity, queries, state_steps, unfinished_batch
+from spark_etl.run import batch_source, identity, last_batch, queries, state_steps, unfinished_batch
+from spark_etl.run.accounts import Accounts, Totals
 from spark_etl.run.batches import Batches, BatchPlace
 from spark_etl.run.byte_limit import ByteLimit
 from spark_etl.run.last_batch import LastBatch
+from spark_etl.run.late_records import LateRecords
 from spark_etl.sinks import windows
 from spark_etl.sinks.postgres_batches import Position
 from spark_etl.stream_plans import StreamPlans
@@ -60,19 +63,6 @@ from spark_etl.summaries import Summaries
 POLL_SECONDS = 0.2
 SUMMARY_SECONDS = 60.0  # between two summaries of a run without end
 _FINAL = (ConfigError, OutputError, AccountingError, RuleError, IdentityError, DataLossError, StatementError)
-
-
-@dataclass(slots=True)
-class Totals:
-    """Totals of one run."""
-
-    batches: int = 0
-    rows_in: int = 0
-    rows_out: int = 0
-    rows_dlq: int = 0
-    rows_dropped: int = 0
-    summaries: int = 0
-    restarts: int = 0
 
 
 class Run:
@@ -101,6 +91,7 @@ class Run:
         self._query_id = ""
         self._query_known = threading.Event()
         self._pace_changed = False
+        self._given_up = False  # whether the query is stopped within a batch, since another one failed
         self._asks: list[Callable[[], object]] = []  # questions to the broker and the databases
         self._started = False  # whether the first query may start
         self._repeats = False  # whether the next query repeats the batch that Spark has planned, and ends
@@ -110,6 +101,7 @@ class Run:
         self._plan: Judged | None = None  # of the query
         self._plans = StreamPlans(session, pipeline, cluster, self._limit)
         self.totals = Totals()
+        self._accounts = Accounts(self._config, self.totals, metrics, log)
         self._unfinished: dict[BatchPlace, Counts] = {}
         self._compaction: Compaction | None = None
         self.version: int | None = None  # of the table
@@ -157,7 +149,7 @@ class Run:
             self._lake = table
             self._compaction = Compaction(self._session, table, self._checkpoint.notes, self._log) if table else None
             self._summaries = Summaries(self._session, table, self._outputs.summaries, self._checkpoint.notes)
-            self._check_belongs()
+            last_batch.check_belongs(self._config.name, table, self._checkpoint, self._identity)
             if table is not None:
                 places = (table, self._outputs, self._checkpoint.notes, self._identity.unchanged)
                 unfinished_batch.finish(self._session, self._cluster, self._pipeline, *places)
@@ -184,26 +176,6 @@ class Run:
         before = self._identity.queries_before()
         lake = self._config.delta.path if self._config.table is not None else ""
         return Position(self._config.name, query, before, -1 if planned is None else planned, finished, outputs, lake)
-
-    def _check_belongs(self) -> None:
-        """Refuse a checkpoint that does not belong to the table: its records would be written twice."""
-        last = self._lake.last_metadata() if self._lake is not None else None
-        if self._lake is None or last is None:
-            return
-        query, name = self._checkpoint.query_id(), last.get("pipeline")
-        if name != self._config.name:
-            raise OutputError(f"{self._lake.location} is the table of the pipeline {name}, and `name` may not change")
-        if last["query"] not in (query, *self._identity.queries_before()):
-            raise OutputError(
-                f"{self._lake.location} was written with another checkpoint (query {last['query']}, now {query}); use"
-                " that one again, rebuild it with `recover`, or write to an empty table"
-            )
-        planned = self._checkpoint.last_planned()
-        if last["query"] == query and last["batch"] > (-1 if planned is None else planned):
-            raise OutputError(
-                f"{self._lake.location} has batch {last['batch']}, and the checkpoint is older: batch {planned} is its"
-                " last one. Use the newer checkpoint, or move this one away and rebuild it with `recover`"
-            )
 
     # --- queries and their restarts
 
@@ -300,7 +272,7 @@ class Run:
             last.complete()
 
     def _query(self, stop: threading.Event) -> None:
-        self._failure = None
+        self._failure, self._given_up = None, False
         self._gate = queries.Gate()
         self._query_known.clear()
         if self.totals.restarts:  # a topic or a table may have gone, or take less than before
@@ -313,7 +285,7 @@ class Run:
             self._lake,
             self._outputs,
             self._checkpoint,
-            self._identity.check,
+            self._source(),
             refusals,
             self._unfinished,
         )
@@ -324,6 +296,7 @@ class Run:
             .foreachBatch(self._batch)
             .start()
         )
+        self._main = query
         self._query_id = str(query.id)
         self._query_known.set()
         running = [query, *self._windows(plan)]
@@ -332,19 +305,26 @@ class Run:
             self._follow(running, stop)
         finally:
             self._metrics.active(False)
+            self._given_up = True
             for each in running:
                 queries.stop(each, 0 if stop.is_set() else None)  # those of a stop have had their time
 
+    def _source(self) -> Source:
+        places = (self._session, self._pipeline, self._cluster, self._checkpoint, self._identity, self._admin)
+        return batch_source.of_query(*places, lambda: self._main)
+
     def _windows(self, plan: Judged) -> list[StreamingQuery]:
         """Start the query of each windowed aggregate."""
-        good = plan.good(plan.rows)
         started = []
         first = int((self._checkpoint.notes.read(windows.NOTE) or {"first": 0})["first"])
         for window in self._outputs.windows:
             checkpoint = self._checkpoint.beside(state_steps.window_location(self._checkpoint, window.topic))
             trigger = self._trigger(checkpoint)
-            batches = Batches(checkpoint.notes)
-            started.append(window.start(good, checkpoint.location, trigger, batches, plan.check_tables, first))
+            late = LateRecords(self._session, self._pipeline, self._cluster, checkpoint)
+            found = partial(late.of_windows, config=window.config, name=window.name)
+            account = partial(self._accounts.windows, window.topic)
+            places = (plan, checkpoint.location, trigger, Batches(checkpoint.notes))
+            started.append(window.start(*places, found, account, first))
         return started
 
     def _trigger(self, checkpoint: Checkpoint) -> dict[str, Any]:
@@ -381,7 +361,6 @@ class Run:
             for progress in queries.progress_since(query, seen.get(number, "")):
                 seen[number] = progress["timestamp"]
                 if number:
-                    self._metrics.late(self._outputs.windows[number - 1].topic, windows.late(progress))
                     continue
                 self._metrics.progress(progress)
                 if self._limit is not None and self._limit.learned(progress):
@@ -395,14 +374,14 @@ class Run:
         with self._gate.passed():
             try:
                 place = BatchPlace.of(self._config.name, self._query_id, batch_id)
-                self._account(self._writer.write(batch, place))
+                self._accounts.batch(self._writer.write(batch, place), self._admin)
                 if self._compaction is not None:
                     self._compaction.after_batch()
             except EtlError as error:
                 self._failure = error  # Spark's report of it would be a wall of text
                 raise
             except Exception as error:
-                self._failure = self._failed(error, batch_id)
+                self._failure = run_error(error) if self._given_up else self._failed(error, batch_id)
                 raise
 
     def _failed(self, error: Exception, batch_id: int) -> EtlError:
@@ -412,48 +391,6 @@ class Run:
             return run_error(error)
         records = sources.batch(self._session, self._cluster.bootstrap_servers, self._config, start or {}, end)
         return blamed(self._session, self._pipeline, records) or run_error(error)
-
-    def _account(self, written: Written) -> None:
-        batch, counts = written.place.batch_id, written.counts
-        self._publish(written.end)
-        if counts is None:
-            self._log.info("batch was committed by an earlier run", batch=batch)
-            return
-        refused = written.refused
-        rows = {
-            "in": counts.rows,
-            "out": counts.good,
-            "dlq": sum(counts.refused.values()),
-            "dropped": sum(counts.dropped.values()),
-        }
-        self.totals.batches += 1
-        self.totals.rows_in += rows["in"]
-        self.totals.rows_out += rows["out"]
-        self.totals.rows_dlq += sum(refused.values())
-        self.totals.rows_dropped += rows["dropped"]
-        self._metrics.committed(rows, refused)
-        self._log.info(
-            "batch committed",
-            batch=batch,
-            query=self._query_id,
-            rows_in=rows["in"],
-            rows_out=rows["out"],
-            rows_dlq=sum(refused.values()),
-            rows_dropped=rows["dropped"],
-            refused=labelled(refused),
-            seconds=round(written.seconds, 3),
-        )
-        allowed, share = self._config.warn_refused, sum(refused.values()) / max(counts.rows, 1)
-        if allowed is not None and share > allowed:
-            self._log.warning("many records refused", batch=batch, share=round(share, 6), refused=labelled(refused))
-
-    def _publish(self, end: Offsets) -> None:
-        """Commit a batch's end offsets to the group, for tools that show lag. The checkpoint remains the truth."""
-        group = self._config.offsets.publish_group or f"etl.{self._config.name}"
-        try:
-            self._admin.commit(group, end)
-        except EtlError as error:
-            self._log.warning("offsets not published", group=group, reason=str(error))
 
     # --- the table's summaries and totals
 

@@ -4,7 +4,7 @@ A pipeline with `dedupe` loses its memory of keys with the checkpoint, so Spark 
 has that batch, and its rows name the records that were no duplicates. The batch's records are read and judged once more
 without `dedupe`; the rows that the table has, and the refused ones, go to each output unless it has them.
 
-    CHECKPOINT/_etl/unfinished.json    {"query": "8f2c…", "batch": 7, "start": {…}, "end": {…}, "at": …}
+    CHECKPOINT/_etl/unfinished.json    {"query": "8f2c…", "batch": 7, "start": {…}, "end": {…}, "at": …, …}
 
 A table of `mode: upsert` has the last rows only. There `dedupe` judges the batch without its memory.
 """
@@ -30,7 +30,8 @@ NOTE = "unfinished"
 def note(last: Mapping[str, Any]) -> dict[str, Any]:
     """Return the document of a batch, given its commit's metadata."""
     at = datetime.fromtimestamp(int(last["committed_ms"]) / 1000, UTC)
-    return {**{name: last[name] for name in ("query", "batch", "start", "end")}, "at": at.isoformat()}
+    kept = {name: last[name] for name in ("query", "batch", "start", "end")}
+    return {**kept, "late_before": last.get("late_before", 0), "at": at.isoformat()}
 
 
 def finish(
@@ -55,11 +56,10 @@ def finish(
     if found and not Batches(notes).is_finished(place):
         at = datetime.fromisoformat(document["at"])
         append = config.delta.mode == "append"
-        whole = config.model_copy(update={"dedupe": None}) if append else config
         same = unchanged()
         found = {topic: partitions for topic, partitions in found.items() if topic in same}
         records = ranges.records(session, cluster.bootstrap_servers, config, found)
-        plan = judgement.plan(session, records, pipeline.model_copy(update={"config": whole}))
+        plan = judgement.plan(session, records, pipeline, int(document.get("late_before", 0)))
         rows = plan.rows.persist(StorageLevel.MEMORY_AND_DISK)
         try:
             outputs.letters.write(plan.refused(rows), at)
@@ -68,6 +68,10 @@ def finish(
             if stored is not None:
                 good = replayed.with_column(stored, plan.columns).select(*plan.columns)
             elif append:
+                if config.dedupe is not None:
+                    without = config.model_copy(update={"dedupe": None})
+                    whole = judgement.plan(session, records, pipeline.model_copy(update={"config": without}))
+                    good = whole.good(whole.rows, raw=config.keeps_raw)
                 good = table.among(good, ranges.condition(found) or "false", "left_semi")
             for sink in outputs.rows:
                 sink.write(good, place, at)

@@ -88,7 +88,10 @@ def opened(session: SparkSession, config: PipelineConfig, cluster: Cluster, sche
                 summaries.append(SummaryTopic(session, cluster, sink, config.name))
             case KafkaSinkConfig():
                 assert config.decode.timestamp is not None  # checked with the file
-                windows.append(WindowTopic(session, cluster, sink, config.name, config.decode.timestamp))
+                steps = {"dedupe": config.dedupe is not None, "statements": bool(config.transform)}
+                windows.append(
+                    WindowTopic(session, cluster, sink, config.name, config.decode.timestamp, letters, **steps)
+                )
             case PostgresSinkConfig():
                 rows.append(Postgres(session, sink, schema, config.name, letters))
             case ConsoleSinkConfig():

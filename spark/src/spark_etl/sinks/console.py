@@ -21,6 +21,8 @@ class Console:
     def __init__(self, config: ConsoleSinkConfig, stream: TextIO | None = None) -> None:
         self._config = config
         self._stream = stream
+        self.rows_read: int | None = None
+        self.rows_written: int | None = None
 
     @property
     def name(self) -> str:

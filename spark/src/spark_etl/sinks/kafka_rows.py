@@ -40,6 +40,8 @@ class KafkaRows:
         self._config = config
         self._pipeline = pipeline
         self._letters = letters
+        self.rows_read: int | None = None
+        self.rows_written: int | None = None
 
     @property
     def name(self) -> str:
@@ -58,9 +60,10 @@ class KafkaRows:
         made = row_records(rows, self._config, self._pipeline)
         judged = made.withColumn("_fault", self._fault())
         counted = Observation()
-        observed = judged.observe(counted, F.count("_fault").alias("misfits"))
+        observed = judged.observe(counted, F.count(F.lit(1)).alias("rows"), F.count("_fault").alias("misfits"))
         self._writer.write(observed.where("_fault IS NULL").select("_made.*"), begun_before)
-        count = int(counted.get["misfits"])
+        read, count = int(counted.get["rows"]), int(counted.get["misfits"])
+        self.rows_read, self.rows_written = read, read - count
         if count:
             refused = misfits(
                 judged.where("_fault IS NOT NULL"), self.name, F.col("_fault.rule"), F.col("_fault.message")

@@ -25,6 +25,7 @@ their values (postgres_moves.py), with its reason; the others are found before:
     replayed            mode: upsert; a record that came back, in a table that cannot tell whether its row is later
 """
 
+from dataclasses import dataclass
 from datetime import datetime
 from hashlib import sha256
 from secrets import token_hex
@@ -62,6 +63,15 @@ class StagingError(RunError):
     transient = True
 
 
+@dataclass(frozen=True, slots=True)
+class _Staged:
+    """A staging table: its name, its rows, and the good rows that they are of, with messages of a change stream."""
+
+    name: str
+    rows: int
+    read: int
+
+
 class Postgres:
     """One table of a PostgreSQL database as a sink. `schema` is that of the good rows."""
 
@@ -84,6 +94,8 @@ class Postgres:
         self._known = ""  # the application of the last batch that this run wrote or found
         self._lock: batches.RunLock | None = None  # of a run
         self._lake = ""  # the place of the pipeline's Delta table
+        self.rows_read: int | None = None
+        self.rows_written: int | None = None
 
     @property
     def name(self) -> str:
@@ -138,6 +150,8 @@ class Postgres:
         """Return whether the table has a batch. OutputError: it lacks one before, or has it with other records."""
         with self._database.connected() as connection:
             last = batches.held(connection, batch.pipeline, batch.query_id, self._target)
+        self.rows_read = None
+        self.rows_written = last.rows if last is not None and last.batch == batch.batch_id else None
         return batches.check_follows(last, batch, self.name, self._known == batch.app_id, self._lake)
 
     def has(self, batch: BatchPlace, begun: datetime, spans: Ranges) -> bool:  # noqa: ARG002
@@ -154,6 +168,8 @@ class Postgres:
             self._known = batch.app_id
             return 0
         staging = self._new_staging(table, batch)
+        given = Observation()  # with messages, which change_rows leaves out
+        rows = rows.observe(given, F.count(F.lit(1)).alias("rows"))
         rows = change_rows.opened(rows, self._config) if self._events else rows
         judged = rows.withColumn("_unfit", unfit(table, DELETED in rows.columns))
         counted = Observation()
@@ -166,12 +182,14 @@ class Postgres:
         self._database.append(staged(observed.where("_unfit IS NULL"), table), staging)
         if counted.get["unknown"]:
             raise OutputError(changes.unknown_events(counted.get["unknown"]))
-        unfit_rows = int(counted.get["unfit"])
+        unfit_rows, read = int(counted.get["unfit"]), int(given.get["rows"])
         if unfit_rows:
             self._refuse(judged.where("_unfit IS NOT NULL"), begun_before)
         fitting = judged.where("_unfit IS NULL")
-        refused = self._commit(table, staging, batch, int(counted.get["rows"]) - unfit_rows, fitting, begun_before)
+        staged_rows = _Staged(staging, int(counted.get["rows"]) - unfit_rows, read - unfit_rows)
+        refused = self._commit(table, staged_rows, batch, fitting, begun_before)
         self._known = batch.app_id
+        self.rows_read, self.rows_written = read, read - unfit_rows - refused
         return unfit_rows + refused
 
     def _columns(self) -> list[str]:
@@ -210,9 +228,8 @@ class Postgres:
     def _commit(
         self,
         table: Table,
-        staging: str,
+        staging: _Staged,
         batch: BatchPlace,
-        expected: int,
         rows: DataFrame,
         begun_before: datetime | None,
     ) -> int:
@@ -222,21 +239,21 @@ class Postgres:
         """
         again = list((batch.commit or {}).get("created_again", ()))
         with self._database.connected() as connection:
-            found = int(connection.value(f"SELECT count(*) FROM {staging}") or 0)
-            if found != expected:
-                raise StagingError(f"{self._config.table}: {expected} rows to write, {found} staged")
+            found = int(connection.value(f"SELECT count(*) FROM {staging.name}") or 0)
+            if found != staging.rows:
+                raise StagingError(f"{self._config.table}: {staging.rows} rows to write, {found} staged")
             try:
-                if self._taken(connection, batch, expected):
-                    moves.moved(connection, table, staging, again)
-                connection.execute(f"DROP TABLE {staging}")
+                if self._taken(connection, batch, staging.read):
+                    moves.moved(connection, table, staging.name, again)
+                connection.execute(f"DROP TABLE {staging.name}")
                 connection.commit()
                 return 0
             except RowRefusedError:
                 connection.rollback()
             refused: list[moves.Refused] = []
-            if self._taken(connection, batch, expected):
-                refused = moves.moved_in_parts(connection, table, staging, again)
-            connection.execute(f"DROP TABLE {staging}")
+            if self._taken(connection, batch, staging.read):
+                refused = moves.moved_in_parts(connection, table, staging.name, again)
+            connection.execute(f"DROP TABLE {staging.name}")
             if refused:
                 batches.count_refused(connection, batch, self._target, len(refused))
                 self._refuse_broken(rows, refused, begun_before)

@@ -38,7 +38,8 @@ INSERT INTO {BATCHES} AS held (app_id, target, batch, rows, place) VALUES (?, ?,
 ON CONFLICT (app_id, target) DO UPDATE
 SET batch = EXCLUDED.batch, rows = EXCLUDED.rows, committed = now(), place = EXCLUDED.place
 WHERE held.batch < EXCLUDED.batch"""
-_HELD = f"SELECT batch, place, extract(epoch FROM committed) * 1000 FROM {BATCHES} WHERE app_id = ? AND target = ?"
+_HELD = f"""
+SELECT batch, place, extract(epoch FROM committed) * 1000, rows FROM {BATCHES} WHERE app_id = ? AND target = ?"""
 #: Queries have a UUID of Spark's, replays have another form.
 _QUERIES = f"""
 SELECT app_id FROM {BATCHES} WHERE target = ? AND app_id LIKE ? AND length(app_id) = ?
@@ -55,6 +56,7 @@ class Held:
     batch: int
     place: Mapping[str, Any]
     committed_ms: int
+    rows: int = 0  # good ones of the batch, without those that became dead letters
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +86,8 @@ def held(connection: Connection, pipeline: str, query: str, target: str) -> Held
     found = connection.rows(_HELD, application(pipeline, query), target)
     if not found:
         return None
-    batch, place, committed = found[0]
-    return Held(query, int(batch or 0), json.loads(place or "{}"), int(float(committed or 0)))
+    batch, place, committed, rows = found[0]
+    return Held(query, int(batch or 0), json.loads(place or "{}"), int(float(committed or 0)), int(rows or 0))
 
 
 def newest_query(connection: Connection, pipeline: str, target: str) -> str | None:

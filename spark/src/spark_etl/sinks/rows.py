@@ -22,6 +22,9 @@ _RAW = {"_raw_key": "binary", "_raw_value": "binary", "_raw_headers": HEADERS}
 class Sink(Protocol):
     """An output of good rows next to the table."""
 
+    rows_read: int | None  # rows of the last `write`; None: an earlier try had written them, or it does not count
+    rows_written: int | None  # those of them that the target has; None: it does not count
+
     @property
     def name(self) -> str:
         """The name in letters of the stage `sink`: `TYPE:TARGET`."""

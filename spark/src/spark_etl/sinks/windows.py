@@ -6,11 +6,16 @@ of `window_start` and the group's columns; the value has `window_end` and the se
 the highest version is the answer.
 
 - `mode: update` writes a window each time that it changed, `append` once, after the watermark passed its end.
-- A record that is older than the watermark changes no window that has ended; `late` counts such records.
+- A record all of whose windows have ended for the watermark is late. It changes nothing, and becomes a dead letter of
+  the stage `sink`, unless `decode.timestamp.late` is `drop`.
+
+Invariant, in input records, before a batch is finished: read = folded into windows + dead letters + dropped + late +
+duplicates (counts.py). A record without an event time is dropped.
 """
 
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
+from datetime import datetime
 from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -19,14 +24,20 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from spark_etl.cluster import Cluster
 from spark_etl.config import EventTime, KafkaSinkConfig
+from spark_etl.errors import RunError
+from spark_etl.judgement import Judged
+from spark_etl.run.batch_plan import LATE, BatchPlan
 from spark_etl.run.batches import Batches, BatchPlace
 from spark_etl.sinks import local_days
 from spark_etl.sinks.aggregates import KEEP_NULLS, PIPELINE_HEADER, VERSION_HEADER, records, selected
+from spark_etl.sinks.dead_letters import DeadLetters
 from spark_etl.sinks.topics import Identity, TopicWriter
 
 NOTE = "windows"  # {"first": version} of a query that replaces another one
 WINDOW_HEADER = "__etl.window"
 _IDENTITY = Identity((PIPELINE_HEADER, WINDOW_HEADER, VERSION_HEADER), with_key=True)
+_JUDGED, _TIMELESS = "millrace_judged", "millrace_timeless"  # names of observations
+LateRows = Callable[[int], DataFrame | None]  # of a batch's number
 _TIME = "yyyy-MM-dd'T'HH:mm:ss.SSS'Z'"
 
 
@@ -34,12 +45,24 @@ class WindowTopic:
     """The topic of one windowed aggregate of a pipeline."""
 
     def __init__(
-        self, session: SparkSession, cluster: Cluster, config: KafkaSinkConfig, pipeline: str, event_time: EventTime
+        self,
+        session: SparkSession,
+        cluster: Cluster,
+        config: KafkaSinkConfig,
+        pipeline: str,
+        event_time: EventTime,
+        letters: DeadLetters,
+        *,
+        dedupe: bool,
+        statements: bool,
     ) -> None:
         self._writer = TopicWriter(session, cluster, config.topic, _IDENTITY, config.client)
         self._config = config
         self._pipeline = pipeline
         self._event_time = event_time
+        self._letters = letters
+        self._dedupe = dedupe  # whether this step takes records away before the windows, as `statements` do
+        self._statements = statements
 
     @property
     def topic(self) -> str:
@@ -49,36 +72,52 @@ class WindowTopic:
         """Create the topic unless it exists. Raises OutputError in one line."""
         self._writer.check()
 
+    @property
+    def config(self) -> KafkaSinkConfig:
+        return self._config
+
+    @property
+    def name(self) -> str:
+        """The name in letters of the stage `sink`."""
+        return f"kafka:{self.topic}"
+
     def start(
         self,
-        good: DataFrame,
+        plan: Judged,
         checkpoint: str,
         trigger: Mapping[str, Any],
         batches: Batches,
-        check: Callable[[], None],
+        late: LateRows,
+        account: Callable[[int, dict[str, int]], None],
         first: int = 0,
     ) -> StreamingQuery:
         """Start the query over the good rows of a judged stream. `trigger` is as for DataStreamWriter.trigger.
 
-        `check` raises an EtlError if a batch may not be written. `first` is the version of the first batch: higher than
-        all versions of a query that it replaces.
+        `late` finds the late records of a batch. `account` gets the number of each finished batch and its records by
+        outcome. `first` is the version of the first batch: higher than all versions of a query that it replaces.
         """
         known = threading.Event()
-        query_id: list[str] = []
+        started: list[StreamingQuery] = []
 
         def write(batch: DataFrame, batch_id: int) -> None:
             known.wait()
-            place = BatchPlace.of(self._pipeline, query_id[0], batch_id)
+            place = BatchPlace.of(self._pipeline, str(started[0].id), batch_id)
             if batches.is_finished(place):
                 return
-            check()
+            plan.check_tables()
             # mutant: window-versions-continue
             records = window_records(batch, self._config, self._pipeline, first + batch_id)
-            self._writer.write(records, batches.begun(place))
-            batches.finished(place)
+            begun_before = batches.begun(place)
+            self._writer.write(records, begun_before)
+            rows = self._counted(plan, started[0], batch_id, late, begun_before)
+            batches.finished(place, rows={self.name: rows})
+            account(batch_id, rows)
 
+        judged = plan.rows.observe(_JUDGED, *plan.counters)
+        timeless = F.count_if(F.col(self._event_time.field).isNull()).alias("rows")
+        observed = plan.good(judged).observe(_TIMELESS, timeless)
         query = (
-            windowed(good, self._config, self._event_time)
+            windowed(observed, self._config, self._event_time)
             .writeStream.queryName(f"{self._pipeline} → {self._config.topic}")
             .outputMode(self._config.mode)
             .option("checkpointLocation", checkpoint)
@@ -86,9 +125,45 @@ class WindowTopic:
             .foreachBatch(write)
             .start()
         )
-        query_id.append(str(query.id))
+        started.append(query)
         known.set()
         return query
+
+    def _counted(
+        self, plan: Judged, query: StreamingQuery, batch_id: int, late: LateRows, begun_before: datetime | None
+    ) -> dict[str, int]:
+        """Return the records of the batch at work by outcome, and write the letters of late ones.
+
+        Spark adds up the records of a task, window and group before it leaves them out. Such sums only say whether
+        there are late records.
+        """
+        found = BatchPlan(query)
+        counts = plan.counts(found.observed(_JUDGED))
+        if self._dedupe or self._statements:
+            counts = counts.after(found.taken(dedupe=self._dedupe, statements=self._statements))
+        timeless = found.observed(_TIMELESS).get("rows", 0)
+        number = self._late(late(batch_id), begun_before) if found.summed(LATE) else 0
+        ended = 0 if self._dedupe else number  # those of `dedupe` never come to the windows
+        folded = counts.good - timeless - ended
+        if folded < 0 or not counts.balanced or (self._dedupe and number != counts.late):
+            failure = RunError(f"batch {batch_id} of {self.topic}: {counts}, {timeless} without a time, {number} late")
+            failure.transient = True  # a stage that Spark repeated counts twice
+            raise failure
+        numbers = counts.numbers
+        return {**numbers, "out": folded, "dropped": numbers["dropped"] + timeless, "late": number}
+
+    def _late(self, found: DataFrame | None, begun_before: datetime | None) -> int:
+        """Write the letters of late records, and return their number."""
+        if found is None:
+            return 0
+        found = found.persist()
+        try:
+            number = found.count()
+            if self._event_time.late == "dlq" and number:
+                self._letters.write(found, begun_before)
+            return number
+        finally:
+            found.unpersist()
 
 
 def windowed(good: DataFrame, config: KafkaSinkConfig, event_time: EventTime) -> DataFrame:
@@ -123,12 +198,3 @@ def window_records(groups: DataFrame, config: KafkaSinkConfig, pipeline: str, ve
     start = F.date_format("window_start", _TIME).alias("window_start")
     key = F.to_json(F.struct(start, *config.aggregate.group_by), KEEP_NULLS)
     return records(groups, key, headers)
-
-
-def late(progress: Mapping[str, Any]) -> int:
-    """Return how many rows one batch of a window query dropped as late, from its progress report.
-
-    Spark adds up the records of a task, window and group before it drops them: each such sum counts once.
-    """
-    operators: Iterable[Mapping[str, Any]] = progress.get("stateOperators", [])
-    return sum(int(each.get("numRowsDroppedByWatermark", 0)) for each in operators)

@@ -45,6 +45,17 @@ def test_a_finished_batch_stays_finished(tmp_path):
     assert files == [Path("finished/8f2c1d0a.json")]
 
 
+def test_the_records_of_finished_batches_are_summed_once(tmp_path):
+    batches = Batches(LocalNotes(tmp_path / "_etl"))
+    table, topic = {"in": 5, "out": 4, "dlq": 1}, {"in": 5, "out": 3, "dlq": 2}
+    for _ in range(2):  # the driver died before Spark committed the batch
+        batches.finished(PLACE, ["postgres:x"], {"delta:/t": table, "kafka:t": topic})
+    batches.finished(BatchPlace.of("orders", "8f2c1d0a", 8), [], {"delta:/t": table})
+    assert batches.rows("8f2c1d0a") == {"delta:/t": {"in": 10, "out": 8, "dlq": 2}, "kafka:t": topic}
+    assert batches.rows("77777777") == {}
+    assert batches.last_finished("8f2c1d0a") == (8, [])
+
+
 def test_a_damaged_mark_is_refused(tmp_path):
     batches = Batches(LocalNotes(tmp_path / "_etl"))
     batches.begun(PLACE)
