@@ -74,7 +74,7 @@ def test_the_commands(away: Etl) -> None:
     away.run()
     assert status.state(away.spark, cluster, away.pipeline)["lag"] == 0
     assert schema.report(away.spark, away.pipeline)[1] == 0
-    table = LakeTable.existing(away.spark, away.pipeline.config.delta)
+    table = LakeTable.existing(away.spark, away.pipeline.config.table)
     assert maintenance.summary(maintenance.compact(away.spark, table, 24.0))["files_after"] == 1
     assert away.ids() == [1, 2, 3, 4]
     done = backfill.backfill(away.spark, away.servers, away.pipeline, 0, 1)

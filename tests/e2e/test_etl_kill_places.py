@@ -15,6 +15,7 @@ from millrace import Broker
 
 pytestmark = [pytest.mark.etl, pytest.mark.slow, pytest.mark.timeout(1800)]
 
+from deltalake import DeltaTable  # noqa: E402
 from support.etl_kills import BATCH, HALF, WINDOW, Drivers, Place  # noqa: E402
 from support.postgres import PostgresServer, postgres  # noqa: E402
 
@@ -34,6 +35,7 @@ LETTERS, TOPIC = "sinks.dead_letters.DeadLetters.write", "sinks.topics.TopicWrit
 ROWS, SUMMARIES = "sinks.kafka_rows.KafkaRows.write", "sinks.summaries.SummaryTopic.publish"
 POSTGRES, STAGED = "sinks.postgres.Postgres", "sinks.postgres_connection.Database.append"
 COMMITTED, OFFSETS = "sinks.postgres_connection.Connection.commit", "kafka_admin.KafkaAdmin.commit"
+NEXT = "sinks.delta_rows.DeltaRows.write"
 MARKS, UNMARKED = "run.batches.Batches", "run.notes.LocalNotes.remove"
 
 #: Rows of the interrupted batch: in the table, letters, in the topic, in PostgreSQL.
@@ -54,6 +56,12 @@ PLACES = {
         Place("table: committed, no letter sent", (BATCH, LETTERS), "before", TABLE),
         Place("dead letters: some sent", (BATCH, LETTERS), "half", (GOOD, HALF, 0, 0)),
         Place("dead letters: all sent", (BATCH, LETTERS), "after", ALL_LETTERS),
+    ],
+    "tables": [
+        Place("next table: nothing written", (BATCH, NEXT), "before", ALL_LETTERS),
+        Place("next table: files written", (BATCH, NEXT, COMMIT), "before", ALL_LETTERS),
+        Place("next table: in the commit, JVM lives", (BATCH, NEXT, COMMIT), "during"),
+        Place("next table: committed", (BATCH, NEXT), "after", ALL_LETTERS),
     ],
     "rows": [
         Place("topic of rows: none sent", (BATCH, ROWS, TOPIC), "before", ALL_LETTERS),
@@ -152,6 +160,9 @@ def test_no_place_loses_or_doubles_a_record(
     drivers = Drivers(tmp_path, broker.bootstrap_servers, jars)
     name, places = drivers.name, PLACES[group]
     sinks = [f"type: delta, path: {drivers.table}", f"type: kafka, topic: {name}.rows", drivers.postgres(postgres)]
+    even = tmp_path / "even"
+    if group == "tables":
+        sinks.insert(1, f"type: delta, path: {even}, where: id % 2 = 0")
     if group == "aggregates":
         sinks.append(f"type: kafka, topic: {name}.sums, aggregate: {{{GROUPS}}}")
         sinks.append(f"type: kafka, topic: {name}.windows, aggregate: {{window: 10000 days, {GROUPS}}}")
@@ -176,5 +187,9 @@ def test_no_place_loses_or_doubles_a_record(
     print(f"raw repeats: {outputs.repeats()}")
     if group == "aggregates":
         outputs.check_aggregates(len(places))
+    if group == "tables":
+        whole = [each for number in range(len(places)) for each in ids(number) if each % 2 == 0]
+        assert sorted(DeltaTable(even).to_pyarrow_table()["id"].to_pylist()) == whole
+        return
     drivers.finish("compact", "--retention", "0")
     assert {path.name for path in drivers.table.glob("*.parquet")} == drivers.listed()

@@ -70,7 +70,7 @@ class Orders:
         rows = plan(self.session, self.session.readStream.format("kafka").options(**options).load(), pipeline)
         with (
             KafkaAdmin.opened(self.session, self.bootstrap_servers) as admin,
-            LakeTable.opened(self.session, pipeline.config.delta, rows.good(rows.rows).schema) as table,
+            LakeTable.opened(self.session, pipeline.config.table, rows.good(rows.rows).schema) as table,
         ):
             topic_ids = admin.topic_ids(["orders"])
             query_id: list[str] = []
@@ -127,13 +127,12 @@ def test_a_range_is_exchanged_and_a_lost_checkpoint_recovered(orders: Orders) ->
     ranges = {"orders": {0: 1, 1: 2}}
     done = backfill.backfill(orders.session, orders.bootstrap_servers, changed, ranges, {"orders": {0: 4, 1: 6}})
     assert done == {
-        "table": str(orders.table),
         "ranges": {"orders": {0: (1, 4), 1: (2, 6)}},
         "rows_in": 7,
         "rows_out": 6,
         "rows_dlq": 1,
         "rows_dropped": 0,
-        "version": 3,
+        "tables": {str(orders.table): 3},
     }
     exchanged = {2, 4, 6, 7, 9, 11}  # offsets 1 to 3 of partition 0, 2 to 5 of partition 1 without 5
     expected = [(i, 100 + i if i in exchanged else 2 * i) for i in range(14) if i != 5]
@@ -145,7 +144,7 @@ def test_a_range_is_exchanged_and_a_lost_checkpoint_recovered(orders: Orders) ->
     with pytest.raises(OutputError, match="the pipeline has read orders-0 to offset 7, not 8"):
         backfill.backfill(orders.session, orders.bootstrap_servers, changed, 0, 8)
 
-    compacted = maintenance.compact(orders.session, LakeTable.existing(orders.session, pipeline.config.delta), 0.0)
+    compacted = maintenance.compact(orders.session, LakeTable.existing(orders.session, pipeline.config.table), 0.0)
     assert compacted.files_after == 1
     assert orders.rows("id", "twice") == expected
     assert len(list(orders.table.glob("*.parquet"))) == 1

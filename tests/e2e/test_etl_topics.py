@@ -442,7 +442,7 @@ def test_letters_wait_while_the_pipeline_holds_its_table(spark, broker, tmp_path
     outputs, good, refused = etl.batch()
     outputs.letters.write(refused, None)
     etl.reload(sinks=sinks)
-    table = etl.pipeline.config.delta
+    table = etl.pipeline.config.table
     with (
         LakeTable.opened(spark, table, good.schema),
         pytest.raises(OutputError, match=r"/table: another driver writes here; stop the pipeline's other run first$"),

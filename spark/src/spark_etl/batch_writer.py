@@ -40,6 +40,7 @@ from spark_etl.run.batches import Batches, BatchPlace
 from spark_etl.run.identity import Identity
 from spark_etl.run.skipped import Skipped, shown, skipped_offsets
 from spark_etl.sinks import Outputs
+from spark_etl.sinks.delta_rows import DeltaRows
 from spark_etl.sinks.rows import MISFIT_STAGE, Sink
 
 
@@ -111,9 +112,13 @@ class BatchWriter:
             raise OutputError(f"{self._checkpoint.location}: no offsets of batch {place.batch_id}")
         if self._batches.is_finished(place):
             return Written(place, None, end, time.monotonic() - began)
+        several = bool(self._outputs.tables)
+        batch = batch.persist(StorageLevel.MEMORY_AND_DISK) if several else batch  # one read for all tables
         try:
             return self._written(batch, place, rows, end, began)
         finally:
+            if several:
+                batch.unpersist()
             if self._late is not None:
                 self._late.unpersist()
             self._late, self._skipped = None, {}
@@ -145,7 +150,8 @@ class BatchWriter:
             if number:
                 check = (MISFIT_STAGE, type(sink).__name__.lower())
                 misfits[check] = misfits.get(check, 0) + number
-            rows_of[sink.name] = of_sink(base, sink.rows_read, sink.rows_written)
+            left_out = sink.left_out if isinstance(sink, DeltaRows) else (0, 0)
+            rows_of[sink.name] = of_sink(base, sink.rows_read, sink.rows_written, left_out)
         self._batches.finished(place, self._outputs.numbered, rows_of)
         known = self._unfinished.pop(place, None)
         return Written(place, known, end, time.monotonic() - began, misfits, rows_of, self._skipped)
@@ -180,8 +186,10 @@ class BatchWriter:
             return
         if self._table is None:
             where = self._outputs.having(place, self._batches.begun_at(place), self._spans(place))
+        elif self._table.holds(place.app_id, place.batch_id):
+            where = "the table"
         else:
-            where = "the table" if self._table.holds(place.app_id, place.batch_id) else None
+            where = self._outputs.table_with(place)
         if where is not None:
             raise OutputError(
                 f"batch {place.batch_id} is in {where} as an earlier pipeline file judged it, and others may lack it:"

@@ -99,17 +99,22 @@ def of_commit(metadata: Mapping[str, Any]) -> dict[str, int]:
     return {**dict(zip(OUTCOMES, numbers, strict=True)), **made}
 
 
-def of_sink(numbers: Mapping[str, int], read: int | None, written: int | None) -> dict[str, int]:
+def of_sink(
+    numbers: Mapping[str, int], read: int | None, written: int | None, left_out: tuple[int, int] = (0, 0)
+) -> dict[str, int]:
     """Return the records of a batch by outcome for one sink, given those by the judgement, and its rows.
 
     `read` are the rows that it read, None for all of them. `written` are those that it has, None if it does not count.
     After `explode` it takes or refuses the rows of a record one by one: they are numbers apart. So are those that
-    expired before it read them, which `source.on_data_loss: continue` allows.
+    expired before it read them, which `source.on_data_loss: continue` allows. `left_out` are the records, and the rows
+    of them, that are not for this sink: it drops them.
     """
     if not numbers or written is None:
         return dict(numbers)
-    good = numbers.get("exploded", numbers["out"])
-    expired = 0 if read is None else good - read
+    records, rows = left_out
+    good = numbers.get("exploded", numbers["out"]) - rows
+    expired = 0 if read is None else good - (read - rows)
+    numbers = {**numbers, "out": numbers["out"] - records, "dropped": numbers["dropped"] + records}
     refused = good - expired - written  # mutant: sink-refusals-counted
     apart = {"expired": expired} if expired else {}
     if "exploded" in numbers:

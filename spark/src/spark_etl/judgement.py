@@ -24,7 +24,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.types import ArrayType, BinaryType, MapType, StringType, StructType, TimestampType, VariantType
+from pyspark.sql.types import TimestampType
 
 from spark_etl import replayed
 from spark_etl.config import Explode, Pipeline, Rule
@@ -35,9 +35,9 @@ from spark_etl.decode import RAW, SOURCE_COLUMNS, Decoded, decode
 from spark_etl.decode.avro import has_text, not_text
 from spark_etl.decode.faults import barrier, fault
 from spark_etl.errors import ConfigError
-from spark_etl.lake import changes
+from spark_etl.lake.demands import Demands, Folder
 from spark_etl.letters.reasons import reason
-from spark_etl.transform import dedupe, explode, folders, joins, statements
+from spark_etl.transform import dedupe, explode, joins, statements
 from spark_etl.transform.table_files import TableFiles
 
 STATED = "millrace_stated"  # name of the observation of the rows that come to the statements
@@ -131,14 +131,13 @@ class _Planner:
         self._aside = "(_error IS NOT NULL OR _deleted)" if deleting else "(_error IS NOT NULL)"
         self._notes = [rule for rule in self._config.rules if rule.on_violation == "keep"]
         self._tables: list[TableFiles] = []
+        self._demands = Demands(pipeline, lambda number, error: self._fault(("sinks", number), error))
 
     def judged(self, records: DataFrame, late_before: int) -> Judged:
         config = self._config
         decoded = self._decoded(records)
         frame = self._derived(decoded.rows)
-        known = self._partition_by()
-        if config.transform:  # a statement may make the others
-            known = [name for name in known if self._no_partition(name, frame) is not None]
+        known = self._demands.known(frame) if config.transform else self._demands.folders
         frame = self._ruled(frame, known)
         frame = self._timed(frame)
         if config.dedupe is not None:
@@ -150,8 +149,9 @@ class _Planner:
             if records.isStreaming:
                 frame = frame.observe(STATED, F.count(F.lit(1)).alias("rows"))
             frame, data = self._stated(frame, decoded)
-            unknown = [name for name in self._partition_by() if name not in known]
-            frame = frame.withColumn("_error", barrier(F.coalesce("_error", *self._partition_faults(unknown, frame))))
+            unknown = [folder for folder in self._demands.folders if folder not in known]
+            unfit = [F.when(~F.expr(self._aside), each) for each in self._demands.faults(unknown, frame)]
+            frame = frame.withColumn("_error", barrier(F.coalesce("_error", *unfit)))
         made = data if config.transform else [name for name in data if name not in decoded.columns]
         if config.explode is not None:
             frame, data = self._exploded(frame, data, config.explode)
@@ -160,7 +160,7 @@ class _Planner:
         columns = (*data, *(name for name in decoded.marks if name in MARKS), *SOURCE_COLUMNS)
         columns += (explode.INDEX,) if config.explode is not None else ()
         if "_deleted" in decoded.marks:
-            frame = self._keyed(frame, columns)
+            frame = self._demands.keyed(frame, columns)
         own = [name for name in ("_noted", REFUSED_AT, explode.ROWS) if name in frame.columns]
         of_items = {*config.explode.select, explode.INDEX} if config.explode is not None else set()
         judged = [name for name in columns if name not in of_items]
@@ -217,7 +217,7 @@ class _Planner:
         if not statements.repeatable(selected):
             raise self._fault(place, ConfigError(statements.NOT_REPEATABLE))
 
-    def _ruled(self, frame: DataFrame, partition_by: list[str]) -> DataFrame:
+    def _ruled(self, frame: DataFrame, folders: Sequence[Folder]) -> DataFrame:
         """Add the faults of rules and of partition columns to `_error`, and the broken rules of notes as `_noted`."""
         for number, rule in enumerate(self._config.rules):
             self._check(frame, f"CAST(({rule.expr}) AS BOOLEAN)", ("rules", number, "expr"))
@@ -226,61 +226,13 @@ class _Planner:
             for rule in self._config.rules
             if rule.on_violation != "keep"
         ]
-        faults += self._partition_faults(partition_by, frame)
+        faults += self._demands.faults(folders, frame)
         added = F.when(~F.expr(self._aside), F.coalesce(*faults)) if faults else F.lit(None)
         bits = [F.when(_broken(rule), F.lit(1 << bit)).otherwise(F.lit(0)) for bit, rule in enumerate(self._notes)]
         noted = [sum(bits[1:], bits[0]).cast("bigint").alias("_noted")] if bits else []
         others = [name for name in frame.columns if name != "_error"]
         error = barrier(F.coalesce("_error", added)) if faults else F.col("_error")
         return frame.select(*others, *noted, error.alias("_error"))
-
-    def _partition_by(self) -> list[str]:
-        return self._config.table.partition_by if self._config.table is not None else []
-
-    def _no_partition(self, name: str, frame: DataFrame) -> Column | None:
-        """Return whether a row has no value for a column of the folders; None if the frame lacks the column."""
-        if name in frame.columns:
-            return F.col(name).isNull()
-        table = self._config.table
-        if table is None or table.envelope == "none":
-            return None
-        try:
-            return changes.image_without(frame.schema, name)
-        except ConfigError as error:
-            raise self._fault(("sinks",), error) from None
-
-    def _partition_faults(self, names: list[str], frame: DataFrame) -> list[Column]:
-        found = []
-        for name in names:
-            absent = self._no_partition(name, frame)
-            if absent is None:
-                raise self._fault(("sinks",), ConfigError(f"partition_by: no column {name!r}"))
-            for condition, why in self._unfit_folders(name, absent, frame):
-                found.append(F.when(condition, fault("partition", name, F.lit(f"{name} {why}"))))
-        return found
-
-    def _unfit_folders(self, name: str, absent: Column, frame: DataFrame) -> list[tuple[Column, str]]:
-        """Return the conditions of values that make no folder. ConfigError: the column's type makes none."""
-        kind = frame.schema[name].dataType if name in frame.columns else None
-        if isinstance(kind, ArrayType | BinaryType | MapType | StructType | VariantType):
-            raise self._fault(("sinks",), ConfigError(f"partition_by: {name} is {kind.simpleString()}, no folder"))
-        return folders.faults(name) if isinstance(kind, StringType) else [(absent, folders.NULL)]
-
-    def _keyed(self, frame: DataFrame, columns: Sequence[str]) -> DataFrame:
-        """Refuse deletions whose key names no row of the table: a merge would fail at each try."""
-        table = self._config.table
-        if table is None:
-            return frame
-        try:
-            fields = changes.target_schema(table, frame.select(*columns).schema)
-        except ConfigError as error:
-            raise self._fault(("sinks",), error) from None
-        if not set(table.keys) <= set(fields.names):  # the sink's own check names the column
-            return frame
-        names = ", ".join(table.keys)
-        unnamed = changes.unnamed_row(frame.schema, fields, table.keys)
-        reason = fault("decode", "null_value", F.lit(f"the value is null, and the key names no {names}"))
-        return frame.withColumn("_error", barrier(F.coalesce("_error", F.when(unnamed, reason))))
 
     def _texts(self, frame: DataFrame, made: Sequence[str]) -> DataFrame:
         """Refuse rows whose made texts are not UTF-8: other readers than Spark could not read their file."""
@@ -376,7 +328,7 @@ class _Planner:
             outcome[NOT_UTF8] = "dlq"
         if config.explode is not None and config.explode.empty != "keep":
             outcome[explode.EMPTY] = config.explode.empty
-        outcome |= {("partition", name): "dlq" for name in self._partition_by()}
+        outcome |= {("partition", name): "dlq" for _, name in self._demands.folders}
 
         def having(*wanted: str) -> tuple[Check, ...]:
             return tuple(check for check, found in outcome.items() if found in wanted)

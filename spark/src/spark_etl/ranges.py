@@ -46,6 +46,15 @@ def outside(records: DataFrame, ranges: OffsetRanges) -> DataFrame:
     return records.join(F.broadcast(known), same, "left_anti")
 
 
+def spanned(rows: DataFrame) -> Ranges:
+    """Return the ranges from the first to the last record of each partition, of good rows or judged ones."""
+    bounds = rows.groupBy("_topic", "_partition").agg(F.min("_offset"), F.max("_offset")).collect()
+    found: Ranges = {}
+    for topic, partition, first, last in bounds:
+        found.setdefault(topic, {})[partition] = (first, last + 1)
+    return found
+
+
 def condition(ranges: Ranges) -> str:
     """Return the SQL condition of the ranges' rows. Names of topics have no quotes."""
     return " OR ".join(

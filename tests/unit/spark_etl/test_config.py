@@ -108,10 +108,49 @@ def test_a_missing_key_is_named(tmp_path):
     assert refusal(tmp_path, incomplete).endswith("orders.yaml:1: dead_letter: required")
 
 
-def test_two_table_sinks_are_refused(tmp_path):
+@pytest.mark.parametrize("other", ["{0}/lake/orders", "file:{0}/lake/orders", "{0}/lake", "lake/orders/large"])
+def test_a_table_in_the_folder_of_another_is_refused(tmp_path, other):
     both = document()
-    both["sinks"] *= 2
-    assert "sinks: at most one table sink" in refusal(tmp_path, both)
+    both["sinks"].append({"type": "delta", "path": other.format(tmp_path)})
+    assert refusal(tmp_path, both).endswith(
+        f": sinks.1.path: two sinks write to the same folder, {tmp_path}/lake/orders"
+    )
+
+
+def test_the_first_table_of_all_rows_comes_first(tmp_path):
+    several = document()
+    several["sinks"] = [
+        {"type": "delta", "path": "a", "where": "id > 1"},
+        {"type": "delta", "path": "b", "columns": ["id"]},
+        {"type": "delta", "path": "c"},
+        {"type": "delta", "path": "d"},
+    ]
+    config = load(write(tmp_path, several), {}).config
+    assert config.table is config.sinks[2]
+    assert config.beside == [config.sinks[number] for number in (0, 1, 3)]
+
+
+@pytest.mark.parametrize(
+    ("sink", "reason"),
+    [
+        ({"columns": ["id"], "partition_by": ["day"]}, "columns must have those of keys, order_by and partition_by"),
+        ({"columns": ["id"], "mode": "upsert", "keys": ["day"]}, "columns must have those of keys"),
+        (
+            {"columns": ["id"], "mode": "upsert", "keys": ["id"], "envelope": "debezium"},
+            "columns are for rows, not for an envelope",
+        ),
+        ({"where": ""}, "sinks.0.where: String should have at least 1 character"),
+    ],
+)
+def test_a_choice_that_does_not_fit_the_sink_is_refused(tmp_path, sink, reason):
+    assert reason in refusal(tmp_path, {**document(), "sinks": [{"type": "delta", "path": "x", **sink}]})
+
+
+def test_an_aggregate_of_a_table_needs_one_of_all_rows(tmp_path):
+    partial = {"type": "delta", "path": "x", "where": "id > 1"}
+    total = {"type": "kafka", "topic": "sums", "aggregate": {"group_by": ["day"], "select": {"n": "count(*)"}}}
+    reason = "sinks.1.aggregate: without window, it is of a delta sink that takes all rows"
+    assert reason in refusal(tmp_path, {**document(), "sinks": [partial, total]})
 
 
 @pytest.mark.parametrize("scheme", ["s3a", "S3", "s3n"])
@@ -252,7 +291,7 @@ def test_relative_places_count_from_the_file(tmp_path, monkeypatch):
     sinks = [{"type": "delta", "path": "lake"}]
     document = {"checkpoint": "build/checkpoint", "join": [join], "sinks": sinks}
     config = pipeline(folder, **document).config
-    places = [config.checkpoint, config.join[0].path, config.delta.path]
+    places = [config.checkpoint, config.join[0].path, config.table.path]
     assert places == [f"{folder}/build/checkpoint", f"{tmp_path}/dim.parquet", f"{folder}/lake"]
     for place, name in (("build/checkpoint", "checkpoint"), ("lake", "sinks.0.path")):
         (work / place).mkdir(parents=True)

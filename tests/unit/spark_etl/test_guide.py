@@ -87,7 +87,7 @@ def test_the_example_reads_events_of_debezium(written, spark, tmp_path, with_sch
         plan(spark, frame(spark, values[at], keys[at], first=at.start or 0), pipeline)
         for at in (slice(0, 12), slice(12, None))
     ]
-    with LakeTable.opened(spark, pipeline.config.delta, plans[0].good(plans[0].rows).schema) as table:
+    with LakeTable.opened(spark, pipeline.config.table, plans[0].good(plans[0].rows).schema) as table:
         for number, judged in enumerate(plans):
             assert judged.refused(judged.rows).count() == 0
             table.write(judged.good(judged.rows), "app", number, lambda _: {})

@@ -49,7 +49,7 @@ def test_a_partition_column_of_several_values_is_refused(spark, tmp_path):
     sinks = [{"type": "delta", "path": "none", "partition_by": ["parts"]}]
     assert (
         refusal(spark, tmp_path, sinks=sinks, derive={"parts": "array(id)"})
-        == "10: sinks: partition_by: parts is array<bigint>, no folder"
+        == "11: sinks.0: partition_by: parts is array<bigint>, no folder"
     )
 
 

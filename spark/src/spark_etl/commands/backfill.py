@@ -1,4 +1,4 @@
-"""`backfill --from A --to B`: read a range of records again, and exchange exactly its rows in the table, in one commit.
+"""`backfill --from A --to B`: read a range of records again, and exchange exactly its rows in a table, in one commit.
 
 A and B are times (`2026-01-31T00:00:00Z`), one offset for every partition (`1200`), or offsets by partition
 (`{"orders": {"0": 1200, "1": 900}}`; partitions that are not named are left as they are). A is in the range, B is not.
@@ -6,15 +6,16 @@ A and B are times (`2026-01-31T00:00:00Z`), one offset for every partition (`120
 The pipeline may be running: the range ends at its last commit, and its next commit waits for this one. Rows are
 exchanged by (_topic, _partition, _offset). Records that the file refuses now become dead letters, unless they are there
 already. Refused are: offsets that the broker no longer has or the pipeline has not read yet, a topic that was created
-again since, a table of `mode: upsert`.
+again since, a pipeline whose only tables are of `mode: upsert`. Several tables get their rows one after the other.
 
-Prints one JSON object: the ranges, the records in, out, to dead letters and dropped, and the table's version.
+Prints one JSON object: the ranges, the records in, out, to dead letters and dropped, and the version of each table.
 """
 
 import argparse
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from datetime import UTC, datetime
 from typing import Any
 
@@ -66,29 +67,30 @@ def backfill(
 ) -> dict[str, Any]:
     """Exchange the rows of a range; return the document to print."""
     config = pipeline.config
-    sink = config.delta
-    if sink.mode != "append":
+    wanted = [sink for sink in config.tables if sink.mode == "append"]
+    if not wanted:
         raise ConfigError("backfill: a table of mode: upsert holds last states, no range of offsets")
     if config.dedupe is not None:
         raise ConfigError(
             "backfill: dedupe compares records with those outside the range, which backfill does not read"
         )
-    table = LakeTable.existing(session, sink)
-    last = table.last_metadata()
-    if last is None:
-        raise OutputError(f"{table.location}: no commit of the pipeline is in the table's log")
+    tables = [LakeTable.existing(session, sink) for sink in wanted]
+    commits = [_last_commit(table) for table in tables]
     with KafkaAdmin.opened(session, bootstrap_servers, config.kafka.properties) as admin:
-        check_topics(last, admin)
+        for last in commits:
+            check_topics(last, admin)
         letters_id = admin.topic_ids([config.dead_letter.topic])[config.dead_letter.topic] or ""
-        ranges = resolved(admin, _offsets(last["end"]), first, end)
+        ranges = resolved(admin, _in_all([_offsets(last["end"]) for last in commits]), first, end)
     nothing = {f"rows_{name}": 0 for name in _OUTCOMES}
-    document: dict[str, Any] = {"table": table.location, "ranges": ranges, **nothing}
+    document: dict[str, Any] = {"ranges": ranges, **nothing}
     if not ranges:
-        return {**document, "version": table.delta.version()}
+        return {**document, "tables": {table.location: table.delta.version() for table in tables}}
     replays = Replays(notes.at(notes.absolute(config.checkpoint), session), letters_id)
     if replays.interrupted is not None:
         raise OutputError("backfill: an interrupted replay-dlq must be finished first, with its pipeline file")
-    with checkpoint_lock(session, config.checkpoint, "replay"), table.folder.commanded(as_driver=False):
+    with ExitStack() as held:
+        for lock in (checkpoint_lock(session, config.checkpoint, "replay"), *map(_commanded, tables)):
+            held.enter_context(lock)
         read = records(session, bootstrap_servers, config, ranges)
         judged = plan(session, read, pipeline)
         rows = judged.rows.persist(StorageLevel.MEMORY_AND_DISK)
@@ -104,11 +106,31 @@ def backfill(
                 letters.compare_with(LookBack(others=replays.to_sinks))
                 letters.write(judged.refused(rows), _DEAD_LETTERS_SINCE)
             metadata = {"operation": "backfill", "pipeline": config.name, "ranges": ranges, **counts.commit}
-            version = maintenance.replace(table, judged.good(rows), condition(ranges), metadata)
+            place, good = condition(ranges), judged.good(rows)
+            versions = {table.location: maintenance.replace(table, good, place, metadata) for table in tables}
         finally:
             rows.unpersist()
     outcomes = {f"rows_{name}": counts.numbers[name] for name in _OUTCOMES}
-    return {**document, **outcomes, "version": version}
+    return {**document, **outcomes, "tables": versions}
+
+
+def _last_commit(table: LakeTable) -> Mapping[str, Any]:
+    last = table.last_metadata()
+    if last is None or "end" not in last:
+        raise OutputError(f"{table.location}: no commit of the pipeline is in the table's log")
+    return last
+
+
+def _commanded(table: LakeTable) -> AbstractContextManager[None]:
+    return table.folder.commanded(as_driver=False)
+
+
+def _in_all(ends: Sequence[Offsets]) -> Offsets:
+    """Return the offsets up to which every table has the records: one of them may lack the batch at work."""
+    return {
+        topic: {partition: min(end.get(topic, {}).get(partition, 0) for end in ends) for partition in partitions}
+        for topic, partitions in ends[0].items()
+    }
 
 
 def point(option: str, text: str) -> Point:

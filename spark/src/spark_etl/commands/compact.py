@@ -1,6 +1,6 @@
 """`compact`: rewrite a table's small files into large ones, and remove old files. The pipeline may be running.
 
-Prints one JSON object: the table's version and the numbers of files before, after and rewritten. Programs that
+Prints one JSON object for each table: its version and the numbers of files before, after and rewritten. Programs that
 read the folder without Delta's log count rows twice between the rewriting and the removal.
 """
 
@@ -33,9 +33,10 @@ def run(pipeline: Pipeline, settings: EtlSettings, options: argparse.Namespace, 
     if not 0 <= options.retention <= RETENTION_HOURS_MAX:
         raise ConfigError(f"--retention: {options.retention:g} is not from 0 to {RETENTION_HOURS_MAX:,} hours")
     with opened(settings, f"{pipeline.config.name} compact") as session:
-        table = LakeTable.existing(session, pipeline.config.delta)
-        outcome = maintenance.compact(session, table, options.retention)
-    document = {"table": table.location, **maintenance.summary(outcome)}
-    log.info("table compacted", **document)
-    print(json.dumps(document), flush=True)
+        for sink in pipeline.config.tables:
+            table = LakeTable.existing(session, sink)
+            outcome = maintenance.compact(session, table, options.retention)
+            document = {"table": table.location, **maintenance.summary(outcome)}
+            log.info("table compacted", **document)
+            print(json.dumps(document), flush=True)
     return 0

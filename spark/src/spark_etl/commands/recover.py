@@ -1,6 +1,7 @@
 """`recover`: write a lost checkpoint again from the metadata of the table's last commit. No broker is needed.
 
-A pipeline without a table has that metadata in `etl_batches` of PostgreSQL, with each batch.
+With several tables it is the first one that takes all rows. Without such a table, the newest of the others has that
+metadata, or `etl_batches` of PostgreSQL.
 
 The next run replays the last batch of the table. The table holds it and skips it, the other sinks write the rows that
 they lack. The next run also compares the cluster and the topics with those of the metadata.
@@ -14,12 +15,13 @@ lost, too: the next `replay-dlq` leaves out the letters whose records the table 
 import argparse
 import json
 from collections.abc import Mapping
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from typing import Any
 
 from pyspark.sql import SparkSession
 
-from spark_etl.config import Pipeline, PostgresSinkConfig
+from spark_etl.config import DeltaSinkConfig, Pipeline, PostgresSinkConfig
 from spark_etl.errors import ConfigError, OutputError
 from spark_etl.lake import LakeTable, recovery
 from spark_etl.logs import Log
@@ -48,39 +50,66 @@ def run(pipeline: Pipeline, settings: EtlSettings, options: argparse.Namespace, 
 def recover(session: SparkSession, pipeline: Pipeline) -> dict[str, object]:
     """Write the checkpoint; return the document to print."""
     config = pipeline.config
-    if config.table is None:
-        return _recovered(session, pipeline, _last_in_postgres(session, pipeline), 0)
-    table = LakeTable.existing(session, config.delta)
-    with table.folder.commanded(as_driver=True):
-        last = table.last_metadata()
-        if last is None:
-            raise OutputError(f"{table.location}: no commit of the pipeline is in the table's log")
-        if last.get("pipeline") != config.name:
-            raise OutputError(f"{table.location}: the last batch is of the pipeline {last.get('pipeline')}")
-        following = table.delta.version_of(BatchPlace.of(config.name, QUERY, 0).app_id) + 1
+    with ExitStack() as held:
+        tables = [LakeTable.existing(session, sink) for sink in config.sinks if isinstance(sink, DeltaSinkConfig)]
+        for table in tables:
+            held.enter_context(table.folder.commanded(as_driver=True))
+        commits = {table.location: _commit(table, config.name) for table in tables}
+        first = next((table for table in tables if table.config is config.table), None)
+        if first is None:
+            last = _last_of_outputs(session, pipeline, commits)
+            return _recovered(session, pipeline, last, 0)
+        last = commits[first.location]
+        _check_states(commits, last)
+        following = first.delta.version_of(BatchPlace.of(config.name, QUERY, 0).app_id) + 1
         return _recovered(session, pipeline, last, following)
 
 
-def _last_in_postgres(session: SparkSession, pipeline: Pipeline) -> Mapping[str, Any]:
-    """Return what the databases keep of the pipeline's last batch. OutputError: they do not agree on one."""
+def _commit(table: LakeTable, pipeline: str) -> Mapping[str, Any]:
+    """Return the metadata of the last batch in a table. OutputError: there is none of the pipeline."""
+    last = table.last_metadata()
+    if last is None or "end" not in last:
+        raise OutputError(f"{table.location}: no commit of the pipeline is in the table's log")
+    if last.get("pipeline") != pipeline:
+        raise OutputError(f"{table.location}: the last batch is of the pipeline {last.get('pipeline')}")
+    return last
+
+
+def _check_states(found: Mapping[str, Mapping[str, Any]], last: Mapping[str, Any]) -> None:
+    """Refuse outputs that are not at the last batch, or the one before, which the next run writes to them."""
+    for each in found.values():
+        if each["query"] == last["query"] and int(last["batch"]) - 1 <= int(each["batch"]) <= int(last["batch"]):
+            continue
+        if each["query"] != last["query"] and int(last["batch"]) == 0:  # the source had begun again
+            continue
+        states = ", ".join(f"{name}: batch {each['batch']}" for name, each in found.items())
+        raise OutputError(f"the tables are not at the same batch ({states}): restore them to the same state first")
+
+
+def _last_of_outputs(
+    session: SparkSession, pipeline: Pipeline, commits: Mapping[str, Mapping[str, Any]]
+) -> Mapping[str, Any]:
+    """Return what the outputs keep of the pipeline's last batch. OutputError: they do not agree on one."""
     config = pipeline.config
-    outputs = [sink for sink in config.sinks if isinstance(sink, PostgresSinkConfig)]
+    outputs = [sink for sink in config.sinks if isinstance(sink, PostgresSinkConfig | DeltaSinkConfig)]
     if not outputs:
         raise ConfigError(f"pipeline {config.name}: recover needs a delta or postgres sink")
-    found = {sink.table: last_batch(session, sink, config.name) for sink in outputs}
-    absent = [table for table, held in found.items() if held is None or "end" not in held.place]
-    if absent:
-        raise OutputError(f"{absent[0]}: the database has no batch of the pipeline with its offsets")
-    held = [each for each in found.values() if each is not None]
-    newest = max(held, key=lambda each: each.batch)
-    if any(each.query != newest.query or each.batch < newest.batch - 1 for each in held):
-        states = ", ".join(f"{table}: batch {each.batch}" for table, each in found.items() if each is not None)
-        raise OutputError(f"the tables are not at the same batch ({states}): restore them to the same state first")
+    found = dict(commits)
+    for sink in config.sinks:
+        if isinstance(sink, PostgresSinkConfig):
+            held = last_batch(session, sink, config.name)
+            if held is None or "end" not in held.place:
+                raise OutputError(f"{sink.table}: the database has no batch of the pipeline with its offsets")
+            found[sink.table] = {**held.place, "committed_ms": held.committed_ms}
+    query = max(found.values(), key=lambda each: int(each["committed_ms"]))["query"]
+    last = max((each for each in found.values() if each["query"] == query), key=lambda each: int(each["batch"]))
+    _check_states(found, last)
     if config.dedupe is not None and (len(outputs) > 1 or config.sinks[-1] is not outputs[0]):
         raise OutputError(
-            "with `dedupe` and without a delta sink, recover needs one postgres sink, the last in the file"
+            "with `dedupe`, recover needs a delta sink that takes all rows, or one delta or postgres sink, the last one"
+            " in the file"
         )
-    return {**newest.place, "committed_ms": newest.committed_ms}
+    return last
 
 
 def _recovered(session: SparkSession, pipeline: Pipeline, last: Mapping[str, Any], following: int) -> dict[str, object]:

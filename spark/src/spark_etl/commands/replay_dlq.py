@@ -17,6 +17,7 @@ import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from functools import reduce
 from typing import Any
 
 from pyspark.sql import Column, DataFrame, Observation, SparkSession, Window
@@ -32,7 +33,7 @@ from spark_etl.judgement import REFUSED_AT, Judged, digest, plan
 from spark_etl.lake import LakeTable
 from spark_etl.lake.locks import checkpoint_lock
 from spark_etl.logs import Log
-from spark_etl.ranges import OffsetRanges, condition, outside
+from spark_etl.ranges import OffsetRanges, condition, outside, spanned
 from spark_etl.run import notes
 from spark_etl.run.batches import BatchPlace
 from spark_etl.run.replays import QUERY, Replay, Replays
@@ -95,7 +96,7 @@ class Command:
             ends = admin.end_offsets([self._topic])[self._topic]
             self._oldest = admin.start_offsets([self._topic])[self._topic]
         replays = self._replays = Replays(notes.at(notes.absolute(self._config.checkpoint), self._session), topic_id)
-        if replays.recovered and self._config.table is not None:
+        if replays.recovered and (self._config.table is not None or self._config.beside):
             replays.finished(_ranges(self._returned(_chosen(options, ends, replays.next_number))), "sinks")
         replay = replays.resumed(self._topic)
         again = replay is not None
@@ -148,15 +149,18 @@ class Command:
                 yield lake
 
     def _returned(self, replay: Replay) -> DataFrame:
-        """Return the letters whose records are in the table: they came back before a checkpoint was lost.
+        """Return the letters whose records are in a table: they came back before a checkpoint was lost.
 
-        Nothing says so of a letter of one sink, which lacks a row that the table always has.
+        Nothing says so of a letter of one sink, which lacks a row that the tables always have.
         """
         letters = self._letters(dataclasses.replace(replay, stage=None, rule=None, since=None, until=None), {})
         letters = letters.where(F.col(SINK).isNull())
-        table = LakeTable.existing(self._session, self._config.delta)
         placed = letters.withColumns({f"_{name}": F.col(name) for name in _PLACE})
-        return table.among(placed, _span(placed), "left_semi")
+        span = condition(spanned(placed)) or "false"
+        found = [
+            LakeTable.existing(self._session, sink).among(placed, span, "left_semi") for sink in self._config.tables
+        ]
+        return reduce(DataFrame.union, found).dropDuplicates(["letter_partition", "letter_offset"])
 
     def _letters(self, replay: Replay, done: OffsetRanges) -> DataFrame:
         """Return the letters of a replay: the record's parts, and the place of the letter as `letter_…`."""
@@ -277,7 +281,8 @@ class Command:
             last = lake.last_metadata() or {}
             metadata = {**last, "replay": place.batch_id}
             of_all_sinks = judged.good(rows.where(F.col(SINK).isNull()))
-            missing = lake.among(of_all_sinks, _span(rows), "left_anti")  # some came back before a `recover`
+            span = condition(spanned(rows)) or "false"
+            missing = lake.among(of_all_sinks, span, "left_anti")  # some came back before a `recover`
             lake.write(missing, place.app_id, place.batch_id, lambda _: metadata)
         outputs.letters.write(judged.refused(rows), begun_before)
         number = 0
@@ -325,15 +330,6 @@ def _with_sinks(rows: DataFrame, letters: DataFrame) -> DataFrame:
     own = {**{name: F.col(f"_{name}") for name in _PLACE}, "timestamp": at}
     same = [own[name].eqNullSafe(F.col(f"_of_{name}")) for name in _PLACE]
     return rows.join(sinks, same, "left").drop(*(f"_of_{name}" for name in _PLACE))
-
-
-def _span(rows: DataFrame) -> str:
-    """Return a condition of the table's rows between the first and the last record of each partition."""
-    bounds = rows.groupBy("_topic", "_partition").agg(F.min("_offset"), F.max("_offset")).collect()
-    spans: dict[str, dict[int, tuple[int, int]]] = {}
-    for topic, partition, first, last in bounds:
-        spans.setdefault(topic, {})[partition] = (first, last + 1)
-    return condition(spans) or "false"
 
 
 def _ranges(letters: DataFrame) -> dict[int, list[tuple[int, int]]]:

@@ -1,4 +1,4 @@
-"""`schema`: show the columns of the table and of the pipeline file side by side, and whether a run would accept them.
+"""`schema`: show the columns of each table and of the pipeline file side by side, and whether a run would accept them.
 
     column  table   pipeline  outcome
     id      bigint  bigint    same
@@ -7,7 +7,8 @@
     size    int     bigint    widened
     when    string  timestamp refused
 
-Exit status 0: a run would accept the file; 1: it would refuse it, for the reason in the last line. No broker is needed.
+Exit status 0: a run would accept the file; 1: it would refuse it, for the reason in a table's last line. No broker is
+needed.
 """
 
 import argparse
@@ -21,7 +22,7 @@ from spark_etl import sources
 from spark_etl.config import Pipeline
 from spark_etl.errors import ConfigError
 from spark_etl.judgement import plan
-from spark_etl.lake import LakeTable, changes, columns
+from spark_etl.lake import LakeTable, choice, columns
 from spark_etl.logs import Log
 from spark_etl.session import opened
 from spark_etl.settings import EtlSettings
@@ -41,14 +42,19 @@ def run(pipeline: Pipeline, settings: EtlSettings, options: argparse.Namespace, 
 
 
 def report(session: SparkSession, pipeline: Pipeline) -> tuple[list[str], int]:
-    """Return the lines to print and the exit status."""
-    sink = pipeline.config.delta
-    wanted = changes.target_schema(sink, rows_schema(session, pipeline))
-    table = LakeTable(session, sink)
+    """Return the lines to print, of one table after the other, and the exit status."""
+    rows, found, statuses = rows_schema(session, pipeline), list[str](), list[int]()
+    for sink in pipeline.config.tables:
+        lines, status = _report(LakeTable(session, sink), choice.target(sink, rows))
+        found, statuses = [*found, *lines], [*statuses, status]
+    return found, max(statuses)
+
+
+def _report(table: LakeTable, wanted: StructType) -> tuple[list[str], int]:
     if not table.delta.exists():
         lines = _aligned(columns.differences(StructType(), wanted))
         return [*lines, f"accepted: {table.location} will be created"], 0
-    lines = _aligned(columns.differences(table.delta.schema(), wanted, widen=bool(sink.widen)))
+    lines = _aligned(columns.differences(table.delta.schema(), wanted, widen=bool(table.config.widen)))
     try:
         table.check(wanted)
     except ConfigError as error:

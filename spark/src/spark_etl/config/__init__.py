@@ -12,7 +12,6 @@ from spark_etl.config.sinks import (
     KafkaSinkConfig,
     PostgresSinkConfig,
     SinkConfig,
-    TableSinkConfig,
 )
 from spark_etl.config.source import KafkaOptions, Source, StartOffsets, StartTimestamp
 from spark_etl.config.transform import Dedupe, Explode, Join, Rule, Statement
@@ -42,7 +41,6 @@ __all__ = [
     "StartOffsets",
     "StartTimestamp",
     "Statement",
-    "TableSinkConfig",
     "interpolate",
     "load",
 ]

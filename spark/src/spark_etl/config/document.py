@@ -14,7 +14,6 @@ from spark_etl.config.sinks import (
     KafkaSinkConfig,
     PostgresSinkConfig,
     SinkConfig,
-    TableSinkConfig,
 )
 from spark_etl.config.source import KafkaOptions, Source
 from spark_etl.config.transform import Dedupe, Explode, Join, Rule, Statement
@@ -47,9 +46,22 @@ class PipelineConfig(Section):
     metrics: MetricsConfig = MetricsConfig()
 
     @property
-    def table(self) -> TableSinkConfig | None:
-        """The table sink, if the pipeline has one."""
-        return next((sink for sink in self.sinks if isinstance(sink, TableSinkConfig)), None)
+    def tables(self) -> list[DeltaSinkConfig]:
+        """The Delta sinks. ConfigError: the pipeline has none."""
+        found = [sink for sink in self.sinks if isinstance(sink, DeltaSinkConfig)]
+        if not found:
+            raise ConfigError(f"pipeline {self.name}: no delta sink")
+        return found
+
+    @property
+    def table(self) -> DeltaSinkConfig | None:
+        """The first Delta sink that takes all rows: its commits have the numbers of the batches, and come first."""
+        return next((sink for sink in self.sinks if isinstance(sink, DeltaSinkConfig) and sink.takes_all), None)
+
+    @property
+    def beside(self) -> list[DeltaSinkConfig]:
+        """The other Delta sinks."""
+        return [sink for sink in self.sinks if isinstance(sink, DeltaSinkConfig) and sink is not self.table]
 
     @property
     def keeps_raw(self) -> bool:
@@ -67,14 +79,6 @@ class PipelineConfig(Section):
         return self.dedupe is not None or bool(self.transform)
 
     @property
-    def delta(self) -> DeltaSinkConfig:
-        """The Delta sink. ConfigError: the pipeline has none."""
-        for sink in self.sinks:
-            if isinstance(sink, DeltaSinkConfig):
-                return sink
-        raise ConfigError(f"pipeline {self.name}: no delta sink")
-
-    @property
     def summaries(self) -> list[KafkaSinkConfig]:
         """The topics of aggregates of the whole table."""
         return [
@@ -86,8 +90,6 @@ class PipelineConfig(Section):
 
 def faults(config: PipelineConfig) -> Iterator[Fault]:
     """Yield every contradiction between sections."""
-    if sum(isinstance(sink, TableSinkConfig) for sink in config.sinks) > 1:
-        yield ("sinks",), "at most one table sink (its commits order the batches)"
     names = [rule.name for rule in config.rules]
     for number, name in enumerate(names):
         if name in names[:number]:
@@ -102,6 +104,9 @@ def faults(config: PipelineConfig) -> Iterator[Fault]:
             yield ("sinks", number, "table"), "two sinks write the same table"
     if config.max_refused is not None and config.warn_refused is not None and config.warn_refused >= config.max_refused:
         yield ("warn_refused",), "must be less than max_refused, which ends the run"
+    for number, sink in enumerate(config.sinks if config.table is None else []):
+        if sink in config.summaries:
+            yield ("sinks", number, "aggregate"), "without window, it is of a delta sink that takes all rows"
     yield from _explode_faults(config)
     yield from _topic_faults(config)
     yield from _event_time_faults(config)

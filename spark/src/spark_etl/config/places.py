@@ -8,11 +8,11 @@ Delta's store for S3 (S3SingleDriverLogStore) looks for a log entry and then put
 
 import os.path
 import re
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Sequence
+from pathlib import Path, PurePosixPath
 
 from spark_etl.config.document import PipelineConfig
-from spark_etl.config.sinks import DeltaSinkConfig
+from spark_etl.config.sinks import DeltaSinkConfig, SinkConfig
 from spark_etl.errors import ConfigError
 
 Place = tuple[str | int, ...]
@@ -57,4 +57,17 @@ def resolved(config: PipelineConfig, file: Path, fault: Fault) -> PipelineConfig
         else sink
         for number, sink in enumerate(config.sinks)
     ]
+    _check_apart(sinks, fault)
     return config.model_copy(update={"checkpoint": checkpoint, "join": joins, "sinks": sinks})
+
+
+def _check_apart(sinks: Sequence[SinkConfig], fault: Fault) -> None:
+    """Refuse a table in the folder of another one, whose compaction would remove its files."""
+    folders: list[PurePosixPath] = []
+    for number, sink in enumerate(sinks):
+        if isinstance(sink, DeltaSinkConfig):
+            folder = PurePosixPath(re.sub("^file:/+", "/", sink.path))
+            for other in folders:
+                if folder.is_relative_to(other) or other.is_relative_to(folder):
+                    raise fault(("sinks", number, "path"), f"two sinks write to the same folder, {other}")
+            folders.append(folder)

@@ -13,6 +13,8 @@ class DeltaSinkConfig(Section):
 
     type: Literal["delta"]
     path: Location
+    where: Expression | None = None
+    columns: list[AnyColumn] = Field(default=[])
     partition_by: list[Column] = Field(default=[])
     compression: Literal["snappy", "zstd", "lz4", "none"] = "zstd"
     mode: Literal["append", "upsert"] = "append"
@@ -25,7 +27,17 @@ class DeltaSinkConfig(Section):
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         _check_upsert(self)
+        needed = {name for name in (*self.keys, *self.order_by, *self.partition_by) if not name.startswith("_")}
+        if self.columns and not needed <= set(self.columns):
+            raise ValueError("columns must have those of keys, order_by and partition_by")
+        if self.columns and self.envelope != "none":
+            raise ValueError("columns are for rows, not for an envelope")
         return self
+
+    @property
+    def takes_all(self) -> bool:
+        """Whether the table gets each good row, with all of its columns."""
+        return self.where is None and not self.columns
 
 
 class Aggregate(Section):
@@ -123,7 +135,6 @@ SinkConfig = Annotated[
     DeltaSinkConfig | KafkaSinkConfig | PostgresSinkConfig | ConsoleSinkConfig,
     Field(discriminator="type"),
 ]
-TableSinkConfig = DeltaSinkConfig
 
 
 class DeadLetter(Section):

@@ -15,7 +15,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import DataFrame, SparkSession
 
 from spark_etl.errors import ConfigError
-from spark_etl.lake import columns
+from spark_etl.lake import choice, columns
 from spark_etl.lake.delta import is_conflict
 from spark_etl.lake.table import CONFLICT_TRIES, LakeTable, dumped
 
@@ -38,6 +38,7 @@ def compact(session: SparkSession, table: LakeTable, retention_hours: float = RE
     short = retention_hours < RETENTION_BESIDE_A_RUN_HOURS
     if short and table.folder.root is None:
         raise ConfigError(f"a retention under {RETENTION_BESIDE_A_RUN_HOURS:g} hours needs a local table")
+    table.use_codec(session)
     with table.folder.commanded(as_driver=short):
         before = table.delta.files()
         rewritten = _optimize(session, table)
@@ -47,7 +48,12 @@ def compact(session: SparkSession, table: LakeTable, retention_hours: float = RE
 
 
 def replace(table: LakeTable, rows: DataFrame, condition: str, metadata: Mapping[str, Any]) -> int:
-    """Exchange the rows that a SQL condition names for `rows`, all of which must fulfil it; return the version."""
+    """Exchange the rows that a SQL condition names for those that the table takes of `rows`; return the version.
+
+    All of these must fulfil the condition.
+    """
+    table.use_codec(rows.sparkSession)
+    rows = choice.chosen(table.config, rows)
     fitted = rows.select(*columns.fitted(table.delta.schema(), rows.schema))
     partition_by = table.delta.partition_by()
     if partition_by:

@@ -28,7 +28,7 @@ from pyspark.sql.types import StructType
 
 from spark_etl.config.sinks import DeltaSinkConfig
 from spark_etl.errors import ConfigError, OutputError
-from spark_etl.lake import changes, columns, widening
+from spark_etl.lake import changes, choice, columns, widening
 from spark_etl.lake.delta import Delta, is_conflict
 from spark_etl.lake.folder import Folder
 from spark_etl.run import notes
@@ -73,7 +73,7 @@ class LakeTable:
         self._id = ""  # of the table
         self._new = False  # whether this driver made the table
         self.repaired: list[str] = []
-        session.conf.set("spark.sql.parquet.compression.codec", config.compression)
+        self.use_codec(session)
 
     @classmethod
     @contextmanager
@@ -88,7 +88,7 @@ class LakeTable:
         table = cls(session, config)
         table.folder.check_empty_or_table()
         with table.folder.driven() as table.repaired:
-            table._prepare(changes.target_schema(config, rows))
+            table._prepare(choice.target(config, rows))
             yield table
 
     @classmethod
@@ -99,21 +99,32 @@ class LakeTable:
             raise OutputError(f"{table.location}: there is no table")
         return table
 
-    def holds(self, app_id: str, version: int) -> bool:
-        """Return whether a batch, or a later one of the same application, is in the table."""
+    def use_codec(self, session: SparkSession) -> None:
+        """Let a session write files as the sink says: tables of a run may differ."""
+        session.conf.set("spark.sql.parquet.compression.codec", self.config.compression)
+
+    def held(self, app_id: str) -> int:
+        """Return the newest batch of an application in the table, -1 without one."""
         if self.folder.root is None:
-            return self.delta.version_of(app_id) >= version
+            return self.delta.version_of(app_id)
         if app_id not in self._versions:
             # To know it, Delta computes the state of the whole log. A driver that made the table, and holds the
             # folder's lock since then, has written every batch.
             self._versions[app_id] = -1 if self._new else self.delta.version_of(app_id)
-        return self._versions[app_id] >= version
+        return self._versions[app_id]
+
+    def holds(self, app_id: str, version: int) -> bool:
+        """Return whether a batch, or a later one of the same application, is in the table."""
+        return self.held(app_id) >= version
 
     def write(self, rows: DataFrame, app_id: str, version: int, accept: Accept) -> Commit:
-        """Write one batch and commit it, durable when this returns.
+        """Write what the table takes of a batch's good rows, and commit it, durable when this returns.
 
-        `accept` gets the number of rows read from `rows`; it raises to give the batch up.
+        `accept` gets the number of rows taken; it raises to give the batch up.
         """
+        for session in (self._session, rows.sparkSession):
+            self.use_codec(session)
+        rows = choice.chosen(self.config, rows)
         if self.holds(app_id, version):
             raise OutputError(f"{self.location}: batch {version} of {app_id} is there already")
         write = self._merge if self.config.mode == "upsert" else self._append
@@ -190,6 +201,7 @@ class LakeTable:
     def _rewrite(self, new: StructType) -> None:
         """Write all rows again with other types. The commit carries the last batch's metadata."""
         partition_by = self.delta.partition_by()
+        self.use_codec(self._session)
         try:
             rows = widening.widened(self._session.read.format("delta").load(self.location), new)
         except ConfigError as error:

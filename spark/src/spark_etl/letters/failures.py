@@ -11,7 +11,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from spark_etl.config import Pipeline, PipelineConfig
+from spark_etl.config import DeltaSinkConfig, Pipeline, PipelineConfig, Statement
 from spark_etl.config.pipeline_file import Place
 from spark_etl.errors import DataLossError, EtlError, OutputError, PartitionsError, RunError, StatementError, TableError
 from spark_etl.judgement import plan
@@ -98,6 +98,10 @@ def _parts(config: PipelineConfig) -> Generator[Part, bool, None]:
         yield ("rules", number, "expr"), grown(**steps, rules=config.rules[: number + 1])
     for number in range(len(config.transform)):
         yield ("transform", number, "sql"), grown(**steps, transform=config.transform[: number + 1])
+    for number, sink in enumerate(config.sinks):
+        if isinstance(sink, DeltaSinkConfig) and sink.where is not None:
+            taken = Statement(sql=f"SELECT * FROM input WHERE ({sink.where}\n)")
+            yield ("sinks", number, "where"), grown(**steps, transform=[*config.transform, taken])
 
 
 def run_error(error: Exception) -> EtlError:

@@ -60,7 +60,7 @@ class LastBatch:
         if self.checkpoint.last_committed() == batch or marks.is_finished(place):
             return end
         in_outputs = marks.has_begun(place) if self.table is None else self.table.holds(place.app_id, batch)
-        if not in_outputs:
+        if not in_outputs and self.outputs.table_with(place) is None:
             return start
         gone = self.gone()
         stored = self._from_table(place)
@@ -92,7 +92,7 @@ class LastBatch:
         plan = judgement.plan(self.session, records, self.pipeline, late_before)
         if stored is not None:
             return plan, replayed.with_column(stored, plan.columns).select(*plan.columns)
-        if config.dedupe is None or self.table is None or config.delta.mode != "append":
+        if config.dedupe is None or self.table is None or self.table.config.mode != "append":
             return plan, None
         without = self.pipeline.model_copy(update={"config": config.model_copy(update={"dedupe": None})})
         whole = judgement.plan(self.session, records, without)
@@ -118,7 +118,7 @@ def check_belongs(name: str, table: LakeTable | None, checkpoint: Checkpoint, id
     OutputError: the table's last batch is another pipeline's, of another checkpoint, or newer than this one.
     """
     last = table.last_metadata() if table is not None else None
-    if table is None or last is None:
+    if table is None or last is None or "query" not in last:  # a replay may come before the first batch
         return
     query = checkpoint.query_id()
     if last.get("pipeline") != name:

@@ -103,7 +103,7 @@ class Run:
         self.totals = Totals()
         self._accounts = Accounts(self._config, self.totals, metrics, log)
         self._unfinished: dict[BatchPlace, Counts] = {}
-        self._compaction: Compaction | None = None
+        self._compactions: list[Compaction] = []
         self.version: int | None = None  # of the table
         self.rows_total: int | None = None
 
@@ -147,9 +147,11 @@ class Run:
         self._outputs.check()
         with self._outputs.claimed(self._position()), self._table(schema) as table:
             self._lake = table
-            self._compaction = Compaction(self._session, table, self._checkpoint.notes, self._log) if table else None
+            tables = [*([table] if table is not None else []), *(each.table for each in self._outputs.tables)]
+            self._compactions = [Compaction(self._session, each, self._checkpoint.notes, self._log) for each in tables]
             self._summaries = Summaries(self._session, table, self._outputs.summaries, self._checkpoint.notes)
-            last_batch.check_belongs(self._config.name, table, self._checkpoint, self._identity)
+            for each in tables:
+                last_batch.check_belongs(self._config.name, each, self._checkpoint, self._identity)
             if table is not None:
                 places = (table, self._outputs, self._checkpoint.notes, self._identity.unchanged)
                 unfinished_batch.finish(self._session, self._cluster, self._pipeline, *places)
@@ -174,7 +176,7 @@ class Run:
         query, planned = self._checkpoint.query_id(), self._checkpoint.last_planned()
         finished, outputs = Batches(self._checkpoint.notes).last_finished(query) if query is not None else (-1, [])
         before = self._identity.queries_before()
-        lake = self._config.delta.path if self._config.table is not None else ""
+        lake = self._config.table.path if self._config.table is not None else ""
         return Position(self._config.name, query, before, -1 if planned is None else planned, finished, outputs, lake)
 
     # --- queries and their restarts
@@ -375,8 +377,8 @@ class Run:
             try:
                 place = BatchPlace.of(self._config.name, self._query_id, batch_id)
                 self._accounts.batch(self._writer.write(batch, place), self._admin)
-                if self._compaction is not None:
-                    self._compaction.after_batch()
+                for compaction in self._compactions:
+                    compaction.after_batch()
             except EtlError as error:
                 self._failure = error  # Spark's report of it would be a wall of text
                 raise

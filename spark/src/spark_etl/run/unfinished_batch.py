@@ -10,6 +10,7 @@ A table of `mode: upsert` has the last rows only. There `dedupe` judges the batc
 """
 
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -55,7 +56,7 @@ def finish(
     found = ranges.between(document["start"], document["end"])
     if found and not Batches(notes).is_finished(place):
         at = datetime.fromisoformat(document["at"])
-        append = config.delta.mode == "append"
+        append = table.config.mode == "append"
         same = unchanged()
         found = {topic: partitions for topic, partitions in found.items() if topic in same}
         records = ranges.records(session, cluster.bootstrap_servers, config, found)
@@ -73,8 +74,9 @@ def finish(
                     whole = judgement.plan(session, records, pipeline.model_copy(update={"config": without}))
                     good = whole.good(whole.rows, raw=config.keeps_raw)
                 good = table.among(good, ranges.condition(found) or "false", "left_semi")
+            kept = replace(place, commit=table.last_metadata())
             for sink in outputs.rows:
-                sink.write(good, place, at)
+                sink.write(good, kept, at)
         finally:
             rows.unpersist()
     notes.remove(NOTE)

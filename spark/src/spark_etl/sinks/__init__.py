@@ -1,4 +1,4 @@
-"""Outputs of a pipeline next to its table: topics, PostgreSQL, the console, and the dead letters.
+"""Outputs of a pipeline next to its table: other tables, topics, PostgreSQL, the console, and the dead letters.
 
 outputs = opened(session, pipeline.config, cluster, good.schema)
 outputs.check()                                      # every topic and table is there, and fits
@@ -15,11 +15,12 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 from spark_etl.cluster import Cluster
-from spark_etl.config import ConsoleSinkConfig, KafkaSinkConfig, PipelineConfig, PostgresSinkConfig
+from spark_etl.config import ConsoleSinkConfig, DeltaSinkConfig, KafkaSinkConfig, PipelineConfig, PostgresSinkConfig
 from spark_etl.ranges import Ranges
 from spark_etl.run.batches import BatchPlace
 from spark_etl.sinks.console import Console
 from spark_etl.sinks.dead_letters import DeadLetters
+from spark_etl.sinks.delta_rows import DeltaRows
 from spark_etl.sinks.kafka_rows import KafkaRows
 from spark_etl.sinks.postgres import Postgres
 from spark_etl.sinks.postgres_batches import Position
@@ -54,7 +55,15 @@ class Outputs:
     @property
     def numbered(self) -> tuple[str, ...]:
         """The names of the outputs that keep the numbers of their batches themselves."""
-        return tuple(sink.name for sink in self.rows if isinstance(sink, Postgres))
+        return tuple(sink.name for sink in self.rows if isinstance(sink, Postgres | DeltaRows))
+
+    def table_with(self, place: BatchPlace) -> str | None:
+        """Return the name of a table that has a batch; None if none has."""
+        return next((each.name for each in self.tables if each.table.holds(place.app_id, place.batch_id)), None)
+
+    @property
+    def tables(self) -> tuple[DeltaRows, ...]:
+        return tuple(sink for sink in self.rows if isinstance(sink, DeltaRows))
 
     def having(self, place: BatchPlace, begun: datetime, spans: Ranges) -> str | None:
         """Return the name of an output that has rows or letters of a batch which a try began; None if none has."""
@@ -65,13 +74,13 @@ class Outputs:
     @contextmanager
     def claimed(self, position: Position) -> Iterator[None]:
         """Hold the outputs as the one run that writes to them. OutputError: one belongs to another checkpoint."""
-        databases = [sink for sink in self.rows if isinstance(sink, Postgres)]
+        numbered = [sink for sink in self.rows if isinstance(sink, Postgres | DeltaRows)]
         try:
-            for sink in databases:
+            for sink in numbered:
                 sink.claim(position)
             yield
         finally:
-            for sink in databases:
+            for sink in numbered:
                 sink.release()
 
 
@@ -96,4 +105,6 @@ def opened(session: SparkSession, config: PipelineConfig, cluster: Cluster, sche
                 rows.append(Postgres(session, sink, schema, config.name, letters))
             case ConsoleSinkConfig():
                 rows.append(Console(sink))
+            case DeltaSinkConfig() if sink is not config.table:
+                rows.append(DeltaRows(session, sink, schema))
     return Outputs(letters, tuple(rows), tuple(summaries), tuple(windows))

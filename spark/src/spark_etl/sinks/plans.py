@@ -7,7 +7,7 @@ from pyspark.sql.types import ArrayType, BinaryType, MapType, StructType, Varian
 from spark_etl.config import ConsoleSinkConfig, DeltaSinkConfig, KafkaSinkConfig, Pipeline, PostgresSinkConfig
 from spark_etl.errors import ConfigError
 from spark_etl.judgement import Judged
-from spark_etl.lake.changes import target_schema
+from spark_etl.lake import choice
 from spark_etl.sinks import change_rows
 from spark_etl.sinks.kafka_rows import row_records
 from spark_etl.sinks.postgres_table import check_columns
@@ -46,7 +46,8 @@ def _planned(sink: object, good: DataFrame, pipeline: Pipeline) -> None:
         case ConsoleSinkConfig():
             _has(good.columns, sink.columns)
         case DeltaSinkConfig():
-            table = target_schema(sink, good.schema)
+            choice.check(sink, good, pipeline.config.explode)
+            table = choice.target(sink, good.schema)
             _has(table.names, [*sink.partition_by, *sink.keys, *sink.order_by])
             _check_order(table, sink.order_by)
 
