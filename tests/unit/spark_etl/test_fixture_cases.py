@@ -29,6 +29,7 @@ MINUTES = {
     "topic": "minutes",
     "aggregate": {"window": "1 minute", "group_by": ["name"], "select": {"sum": "sum(price)"}},
 }
+TABLE = {"type": "delta", "path": "table"}
 CLEAN = {"type": "kafka", "topic": "clean", "key": "id", "columns": ["id", "name"]}
 COPY = {"type": "kafka", "topic": "copy", "value": "original"}
 SECTIONS: dict[str, Any] = {
@@ -38,7 +39,7 @@ SECTIONS: dict[str, Any] = {
         {"name": "named", "expr": "name IS NOT NULL"},
         {"name": "cheap", "expr": "price < 9", "on_violation": "drop"},
     ],
-    "sinks": [CLEAN, COPY, TOTAL, MINUTES],
+    "sinks": [TABLE, CLEAN, COPY, TOTAL, MINUTES],
 }
 
 
@@ -206,7 +207,7 @@ def test_validate_names_the_columns(spark, tmp_path):
     ],
 )
 def test_validate_finds_a_wrong_sink_and_its_line(spark, tmp_path, sink, reason):
-    given = pipeline(tmp_path, **{**SECTIONS, "sinks": [{"type": "console"}, sink]})
+    given = pipeline(tmp_path, **{**SECTIONS, "sinks": [TABLE, sink]})
     text = (tmp_path / "pipeline.yaml").read_text().splitlines()
     line = [number for number, each in enumerate(text, 1) if each.startswith("- type:")][-1]
     with pytest.raises(ConfigError) as refused:

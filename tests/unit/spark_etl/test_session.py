@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 from pydantic import ValidationError
-from pyspark import SparkConf, java_gateway
+from pyspark import SparkConf, SparkContext, java_gateway
+from pyspark.sql import SparkSession
 from spark_etl import session
 from spark_etl.errors import ConfigError, EtlError, RunError
 from spark_etl.ivy_jars import keep
@@ -176,6 +177,13 @@ def test_a_java_that_spark_cannot_use(jars, tmp_path, monkeypatch, java, refusal
         (home / "bin" / "java").write_text(f"#!/bin/sh\necho 'openjdk {java}' >&2\nexit 1\n")
         (home / "bin" / "java").chmod(0o755)
     settings = EtlSettings(etl_jars_dir=jars, etl_temp_dir=tmp_path)
+    running = [
+        (SparkContext, "_gateway"),
+        (SparkContext, "_active_spark_context"),
+        (SparkSession, "_instantiatedSession"),
+    ]
+    for owner, name in running:  # another test may have left a JVM in this process
+        monkeypatch.setattr(owner, name, None)
     with pytest.raises(EtlError) as raised, session.opened(settings, "none"):
         pass
     text = str(raised.value).replace(f"JAVA_HOME ({home})", str(home))
