@@ -21,7 +21,7 @@ from typing import Any
 
 from conformance.building import built
 from conformance.raw_connection import Connection as Raw
-from gateway_svc.clients.connection import Connection
+from gateway_svc.requests.path import RequestPath
 from millrace.broker import Broker
 from protocol_lib.api import APIS, ApiKey
 from protocol_lib.headers import decode_request_header
@@ -42,28 +42,28 @@ MEMBER_S = 60
 @contextmanager
 def tapped(frames: list[tuple[int, bytes]]) -> Iterator[None]:
     """Keep the requests that connections start, but those of the recorder itself."""
-    original = Connection.start
+    original = RequestPath.start_requests
     numbers: dict[int, int] = {}
 
-    def start(self: Connection, store: Any, begin: int, frame_end: int, end: int) -> int:
+    def start(self: RequestPath, store: Any, begin: int, frame_end: int, end: int) -> int:
         data = bytes(memoryview(store)[begin:end])
         stop = original(self, store, begin, frame_end, end)
         at, size = 0, frame_end - begin
         while True:
             frame = data[at : at + size]
             if decode_request_header(frame)[0].client_id != "conformance":
-                frames.append((numbers.setdefault(self.connection_id, len(numbers)), frame))
+                frames.append((numbers.setdefault(self._client.connection_id, len(numbers)), frame))
             at += size
             if at >= stop - begin:
                 return stop
             size = int.from_bytes(data[at : at + 4], "big")
             at += 4
 
-    Connection.start = start  # type: ignore[method-assign]
+    RequestPath.start_requests = start  # type: ignore[method-assign]
     try:
         yield
     finally:
-        Connection.start = original  # type: ignore[method-assign]
+        RequestPath.start_requests = original  # type: ignore[method-assign]
 
 
 @contextmanager

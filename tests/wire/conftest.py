@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 from gateway_svc.app import Gateway, MakeAdmission
+from gateway_svc.clients.plain_wire import PlainWire
+from gateway_svc.clients.wire import MakeWire
 from gateway_svc.requests.admission import Admission
 from millrace.broker import Broker
 from millrace.direct import DirectSettings, direct_storage
@@ -163,7 +165,9 @@ async def start_broker(tmp_path: Path) -> AsyncIterator[StartBroker]:
     async with contextlib.AsyncExitStack() as stop:
         started = 0
 
-        async def start(*, admission: MakeAdmission = Admission, **settings: Any) -> Running:
+        async def start(
+            *, admission: MakeAdmission = Admission, make_wire: MakeWire = PlainWire, **settings: Any
+        ) -> Running:
             nonlocal started
             started += 1
             data_dir = tmp_path / f"data-{started}"
@@ -184,7 +188,7 @@ async def start_broker(tmp_path: Path) -> AsyncIterator[StartBroker]:
             data_dir.mkdir()
             core = await Storage.start(chosen)
             stop.push_async_callback(core.stop)
-            gateway = await Gateway.start(chosen, direct_storage(core), admission=admission)
+            gateway = await Gateway.start(chosen, direct_storage(core), admission=admission, make_wire=make_wire)
             stop.push_async_callback(stopped, gateway)
             return Running(gateway, core, data_dir)
 

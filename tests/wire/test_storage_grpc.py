@@ -23,6 +23,8 @@ from broker_contract.data import (
 )
 from gateway_svc.app import Gateway, MakeAdmission
 from gateway_svc.clients.entrance import lanes_max
+from gateway_svc.clients.plain_wire import PlainWire
+from gateway_svc.clients.wire import MakeWire
 from gateway_svc.metrics import GatewayMetrics
 from gateway_svc.requests.admission import Admission
 from gateway_svc.settings import GatewaySettings
@@ -95,6 +97,7 @@ async def gateway_of(
     *,
     answer_age_max_s: float = ANSWER_AGE_MAX_S,
     admission: MakeAdmission = Admission,
+    make_wire: MakeWire = PlainWire,
     **settings: object,
 ) -> AsyncIterator[Running]:
     counts = GatewayMetrics()
@@ -107,7 +110,7 @@ async def gateway_of(
     )
     gateway = None
     try:
-        gateway = await Gateway.start(chosen, connection.storage, counts, admission=admission)
+        gateway = await Gateway.start(chosen, connection.storage, counts, admission=admission, make_wire=make_wire)
         await until(lambda: connection.fault() is None)
         assert storage.core is not None
         yield Running(gateway, storage.core, storage.settings.data_dir)

@@ -21,13 +21,15 @@ from service_chassis.socket_room import SocketRoom
 from gateway_svc.clients.acceptor import Acceptor
 from gateway_svc.clients.connection import Connection
 from gateway_svc.clients.connections import Connections
-from gateway_svc.clients.entrance import Entrance, connections_max
+from gateway_svc.clients.entrance import Entrance, Entry, connections_max
 from gateway_svc.clients.idle_polling import IdlePolling
 from gateway_svc.clients.listeners import advertised, bind
 from gateway_svc.clients.pipeline import Pipeline
+from gateway_svc.clients.plain_wire import PlainWire
 from gateway_svc.clients.relief import Relief
 from gateway_svc.clients.resources import Resources
 from gateway_svc.clients.slices import SliceFiles
+from gateway_svc.clients.wire import MakeWire
 from gateway_svc.deleted_series import DeletedSeries
 from gateway_svc.fetching.answer_layout import AnswerLayouts
 from gateway_svc.fetching.conversions import Conversions
@@ -74,6 +76,7 @@ class Gateway:
         admission: MakeAdmission,
         health: Health,
         registry: metrics.Registry,
+        make_wire: MakeWire,
     ) -> None:
         loop = asyncio.get_running_loop()
         self.settings = settings
@@ -81,6 +84,7 @@ class Gateway:
         self.registry = registry
         self.registry.register(counts)
         self.health = health
+        self._make_wire = make_wire
         #: The addresses at which clients reach the listeners, with the port that was bound.
         self.addresses: dict[str, tuple[str, int]] = {}
         self._refusals = Refusals(counts)
@@ -130,7 +134,6 @@ class Gateway:
             request_bytes_max=settings.socket_request_max_bytes,
             requests=self._services.requests,
             answers=self._services.answers,
-            room=self._services.room,
             polling=self._services.polling,
             window=storage.window,
             refusals=self._refusals,
@@ -152,12 +155,13 @@ class Gateway:
         admission: MakeAdmission = Admission,
         health: Health | None = None,
         registry: metrics.Registry | None = None,
+        make_wire: MakeWire = PlainWire,
     ) -> Gateway:
         """Return a gateway that accepts clients. It waits for storage as long as storage takes.
 
         `health` and `registry` belong to a starter that serves them during this wait. `poll_us` is for one that has
         storage in its process (idle_polling). `admission` makes the ring around its requests; the default one allows
-        everything.
+        everything. `make_wire` makes the wires of connections.
 
         Raises:
             OSError: an address cannot be bound, or the data folder cannot be opened.
@@ -170,6 +174,7 @@ class Gateway:
             admission,
             health or Health(),
             registry or metrics.Registry("gateway-svc"),
+            make_wire,
         )
         try:
             await gateway._start()
@@ -210,7 +215,7 @@ class Gateway:
             await self._membership.start(listed)
             for name, own in sockets:
                 for each in own:
-                    make = partial(Connection, name, self._connections, self._resources, self._requests_of)
+                    make = partial(self._wire_of, name)
                     self._acceptors.append(Acceptor(name, each, self._connections.entrance, make))
             opened.pop_all()
         self.addresses = {each.name: (each.address.host or "localhost", each.address.port) for each in bound}
@@ -239,6 +244,10 @@ class Gateway:
             most_per_address=settings.max_connections_per_ip,
             rate=settings.connections_per_second,
         )
+
+    def _wire_of(self, listener: str, entry: Entry) -> asyncio.BaseProtocol:
+        connection = Connection(listener, self._connections, self._resources, self._requests_of, entry)
+        return self._make_wire(connection, self._services.room)
 
     def _requests_of(self, connection: Connection, pipeline: Pipeline) -> RequestPath:
         shared = self._connections.shared_buffer

@@ -1,4 +1,4 @@
-"""Writes one connection's answers to its socket, never holding more of them in the transport than one write.
+"""Writes one connection's answers to its wire, which never keeps more of them than one write.
 
 Small parts are joined into one write, and large ones are written `WRITE_BYTES` at a time. Ranges of files are sent by
 sendfile, those of lanes by splice. While the client does not read, parts wait in the queue by reference. So a slow
@@ -10,31 +10,26 @@ client costs the memory of one answer, and none for files.
     the socket has no room                  `has_room`, from SocketRoom
     storage has to send records             `has_records`, from the lane
 
-The kernel decides how much a socket accepts (no SO_SNDBUF): it adapts to the speed of the client. Connections within
-this machine are not paced. A congestion control that paces (BBR) would start a timer and wake the client for every
-64 KB, and halve the rate of a path that cannot be congested.
+Without a `wire.Mover`, as under TLS, ranges are read into memory, WRITE_BYTES at a time, and written.
 """
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import os
-import socket
 from collections import deque
 from collections.abc import Callable, Sequence
 
 from service_chassis import logs
-from service_chassis.socket_room import Sent, SocketRoom
+from service_chassis.socket_room import Sent
 
 from gateway_svc.clients.pipeline import release
 from gateway_svc.clients.slices import MOVED, FileRange, LaneRange, Part
+from gateway_svc.clients.wire import Mover, Wire
 from gateway_svc.memory_budget import MemoryBudget
 
-sendfile, write = os.sendfile, os.write
 _ALL, _SOME, _NOTHING = Sent.ALL, Sent.SOME, Sent.NOTHING
 
-#: Most bytes in one write to the transport, which copies the bytes that the socket does not accept at once.
+#: Most bytes in one write to the wire, which keeps the bytes that the socket does not accept at once.
 WRITE_BYTES = 512 * 1024
 #: Most bytes of a file sent in one call: half a millisecond, for which the event loop stands.
 SENDFILE_BYTES_MAX = 2 * 1024 * 1024
@@ -56,37 +51,31 @@ class AnswerWriter:
         "_budget",
         "_buffered",
         "_counted",
-        "_descriptor",
         "_drained",
         "_failed",
+        "_mover",
         "_offset",
         "_overfull",
         "_paused",
         "_queue",
         "_range",
-        "_room",
-        "_sendfile_works",
-        "_transport",
+        "_sends_files",
         "_waits_for_records",
         "_waits_for_room",
+        "_wire",
         "moves",
     )
 
     def __init__(
         self,
-        transport: asyncio.Transport,
-        room: SocketRoom,
+        wire: Wire,
         budget: MemoryBudget,
         *,
         drained: Callable[[], None],
         failed: Callable[[str], None],
         overfull: Callable[[], None],
     ) -> None:
-        self._transport = transport
-        #: The socket's descriptor, which the transport owns.
-        self._descriptor: int = transport.get_extra_info("socket").fileno()
-        _set_options(transport)
-        self._room = room
+        self._wire = wire
         self._budget = budget
         self._drained = drained
         self._failed = failed
@@ -94,10 +83,12 @@ class AnswerWriter:
         self._queue: deque[Part] = deque()
         #: Bytes of the first part that were written already.
         self._offset = 0
-        #: Bytes of queued parts, and of the transport's buffer, that are counted in the budget.
+        #: Bytes of queued parts, and of those that the wire keeps, that are counted in the budget.
         self._counted = self._buffered = 0
         self._paused = False
-        self._sendfile_works = True
+        self._mover = wire.mover
+        #: Whether the system sends ranges of files: not from every volume.
+        self._sends_files = True
         #: The range that is being sent and waits for room, or for records of storage.
         self._range: FileRange | LaneRange | None = None
         self._waits_for_room = self._waits_for_records = False
@@ -120,9 +111,10 @@ class AnswerWriter:
             part = parts[0]
             if type(part) not in MOVED and len(part) < _LARGE_BYTES:
                 if len(parts) == 1:
-                    self._transport.write(part)  # type: ignore[arg-type]
+                    self._wire.write(part)  # type: ignore[arg-type]
                     return
-                if type(parts[1]) in MOVED and self._send_head(part):  # type: ignore[arg-type]
+                mover = self._mover
+                if mover is not None and type(parts[1]) in MOVED and mover.write_now(part):  # type: ignore[arg-type]
                     parts = parts[1:]
         size = sum([len(part) for part in parts if type(part) not in MOVED])
         if size:
@@ -133,29 +125,13 @@ class AnswerWriter:
         if self._counted and self._budget.full:
             self._overfull()
 
-    def _send_head(self, head: bytes | memoryview) -> bool:
-        """Write the bytes before a range to the socket; return whether they were written.
-
-        The transport might keep them until the event loop's turn is over.
-        """
-        transport = self._transport
-        if transport.get_write_buffer_size() or transport.is_closing():
-            return False
-        try:
-            sent = write(self._descriptor, head)
-        except OSError:
-            return False  # the transport finds the error
-        if sent < len(head):
-            transport.write(memoryview(head)[sent:])
-        return True
-
     def pause(self) -> None:
         self._paused = True
         self.count_buffered()
 
     def count_buffered(self) -> None:
-        """Count the bytes in the transport's buffer: up to 64 KB that the client has not read, or one write."""
-        buffered = self._transport.get_write_buffer_size()  # mutant: transport-bytes-counted
+        """Count the bytes that the wire keeps: up to 64 KB that the client has not read, or one write."""
+        buffered = self._wire.unwritten()  # mutant: transport-bytes-counted
         change = buffered - self._buffered
         if change:
             self._buffered = buffered
@@ -165,14 +141,13 @@ class AnswerWriter:
         self._paused = False
         self.count_buffered()
         self.moves += 1
-        self._transport.set_write_buffer_limits()
         self._pump()
         if not self.busy:
             self._drained()
 
     def _pump(self) -> None:
         queue = self._queue
-        while queue and not self._paused and not self._waits and not self._transport.is_closing():
+        while queue and not self._paused and not self._waits and not self._wire.is_closing():
             part = queue[0]
             if isinstance(part, (FileRange, LaneRange)):
                 self._send_range(part)
@@ -196,14 +171,14 @@ class AnswerWriter:
             batch.append(part)  # type: ignore[arg-type]
             size += len(part)
             self._done_with_first()
-        self._transport.write(b"".join(batch))
+        self._wire.write(b"".join(batch))
 
     def _write_large(self, part: Part) -> None:
         view = memoryview(part)  # type: ignore[arg-type]
         start, self._offset = self._offset, self._offset + WRITE_BYTES
         if self._offset >= len(view):
             self._done_with_first()
-        self._transport.write(view[start : start + WRITE_BYTES])
+        self._wire.write(view[start : start + WRITE_BYTES])
 
     def _done_with_first(self) -> None:
         size = len(self._queue.popleft())
@@ -214,27 +189,28 @@ class AnswerWriter:
 
     def _send_range(self, part: FileRange | LaneRange) -> None:
         """Send as much as there is and the socket accepts; the rest follows when one of both has changed."""
-        if not self._sendfile_works and type(part) is FileRange:
-            self._write_range_bytes(part)
+        mover = self._mover
+        if mover is None or (type(part) is FileRange and not self._sends_files):
+            self._write_range(part)
             return
-        if self._transport.get_write_buffer_size():
-            # The transport still has bytes from before: it calls `pause` now, and `resume` when it has sent them.
-            self._transport.set_write_buffer_limits(high=0)
+        if not mover.is_writable():
+            # The wire keeps bytes from before: it calls `pause` now, and `resume` when it has sent them.
+            mover.pause_until_written()
             return
-        self._send_some(part)
+        self._send_some(part, mover)
         if part is self._range and not self._waits:
             self._waits_for_room = True
-            self._room.wait(self._descriptor, self)
+            mover.wait_for_room(self)
 
-    def _send_some(self, part: FileRange | LaneRange) -> Sent:
+    def _send_some(self, part: FileRange | LaneRange, mover: Mover) -> Sent:
         """Try once to send the rest of a range."""
-        return self._sendfile(part) if isinstance(part, FileRange) else self._splice(part)
+        return self._sendfile(part, mover) if isinstance(part, FileRange) else self._splice(part, mover)
 
-    def _splice(self, part: LaneRange) -> Sent:
+    def _splice(self, part: LaneRange, mover: Mover) -> Sent:
         """Move what storage has sent to the socket. If more has to come first, `has_records` is called then."""
         left = part.length - self._offset
         try:
-            moved = part.answer.move(self._descriptor, min(left, SENDFILE_BYTES_MAX))
+            moved = mover.splice(part.answer, min(left, SENDFILE_BYTES_MAX))
         except OSError as error:
             self._range = None
             self._failed(f"records were cut off: {error}")
@@ -257,15 +233,15 @@ class AnswerWriter:
         """Go on with the range of a lane (`storage.protocols.RecordReader`)."""
         self._waits_for_records = False
         self._pump()
-        if not self.busy and not self._transport.is_closing():
+        if not self.busy and not self._wire.is_closing():
             self._drained()
 
-    def _sendfile(self, part: FileRange) -> Sent:
+    def _sendfile(self, part: FileRange, mover: Mover) -> Sent:
         offset = self._offset
         left = part.length - offset
         position = part.position + offset
         try:
-            sent = sendfile(self._descriptor, part.file.descriptor, position, min(left, SENDFILE_BYTES_MAX))
+            sent = mover.send_file(part.file.descriptor, position, min(left, SENDFILE_BYTES_MAX))
         except BlockingIOError:
             self._range = part
             return _NOTHING
@@ -274,7 +250,7 @@ class AnswerWriter:
             if isinstance(error, ConnectionError):
                 self._failed(f"connection lost: {error.strerror}")
             else:
-                self._sendfile_works = False
+                self._sends_files = False
             return _ALL
         if sent == left:
             self._range = None
@@ -290,10 +266,10 @@ class AnswerWriter:
 
     def has_room(self) -> Sent:
         """Send all that the socket accepts now (`socket_room.Waiter`)."""
-        part = self._range
+        part, mover = self._range, self._mover
         self.moves += 1
-        if part is not None and not self._transport.is_closing():
-            sent = self._send_some(part)
+        if part is not None and mover is not None and not self._wire.is_closing():
+            sent = self._send_some(part, mover)
             if sent is not _ALL or self._waits_for_records:
                 return sent
         self._waits_for_room = False
@@ -312,21 +288,43 @@ class AnswerWriter:
         self._offset = 0
         part.release()
 
-    def _write_range_bytes(self, part: FileRange) -> None:
-        """Read a part of a range and write it like other bytes: on volumes without sendfile."""
-        size = min(WRITE_BYTES, part.length - self._offset)
-        try:
-            data = os.pread(part.file.fileno(), size, part.position + self._offset)
-        except OSError as error:
-            self.fail(error)
+    def _write_range(self, part: FileRange | LaneRange) -> None:
+        """Read a part of a range into memory and write it like other bytes."""
+        view = self._wire.borrow(min(WRITE_BYTES, part.length - self._offset))
+        count = self._read_file(part, view) if isinstance(part, FileRange) else self._read_lane(part, view)
+        if not count:
             return
-        if not data:
-            self._failed("the file of a slice is shorter than the slice")
-            return
-        self._offset += len(data)
+        self._offset += count
         if self._offset == part.length:
             self._range_sent(part)
-        self._transport.write(data)
+        self._wire.write(view[:count])
+
+    def _read_file(self, part: FileRange, view: memoryview) -> int:
+        """Fill the view, as far as the file goes; return 0 if the answer has failed."""
+        try:
+            count = os.preadv(part.file.descriptor, (view,), part.position + self._offset)
+        except OSError as error:
+            self.fail(error)
+            return 0
+        if not count:
+            self._failed("the file of a slice is shorter than the slice")
+        return count
+
+    def _read_lane(self, part: LaneRange, view: memoryview) -> int:
+        """Fill the view with the records that have come; return 0 if none has, or the answer has failed."""
+        count = 0
+        try:
+            while count < len(view) and (got := part.answer.receive(view[count:])):
+                count += got
+        except OSError as error:
+            self._failed(f"records were cut off: {error}")
+            return 0
+        if count:
+            self.moves += 1
+        else:
+            self._waits_for_records = True
+            part.answer.wait(self)
+        return count
 
     def close(self) -> None:
         """Drop the answers that were not written: the connection is closed."""
@@ -336,14 +334,3 @@ class AnswerWriter:
         self._queue.clear()
         self._range = None
         self._waits_for_records = False
-        self._room.forget(self._descriptor)
-
-
-def _set_options(transport: asyncio.Transport) -> None:
-    """Set the options of the connection's socket, as far as the system knows them."""
-    connected = transport.get_extra_info("socket")
-    ours, theirs = transport.get_extra_info("sockname"), transport.get_extra_info("peername")
-    with contextlib.suppress(OSError):
-        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if ours and theirs and ours[0] == theirs[0]:
-            connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"reno")

@@ -1,47 +1,37 @@
 """One client connection: bytes in, requests out, answers back in order. It knows no API.
 
-    socket ── FrameReader ── Requests.start ──┐
-    socket ── AnswerWriter ── Pipeline ───────┘ answered
+    Wire ── FrameReader ── Requests ──┐
+    Wire ── AnswerWriter ── Pipeline ─┘ answered
 
-A complete frame starts when none of these holds it back:
-
-    ORDER      requests before it are in service, and it may not overlap with them (`pipeline`)
-    ANSWERS    the client does not read its answers (`answer_writer`)
-    WINDOW     too many appends are on their way to storage (`append_window`)
-    LONG       it is long, and other long requests have their turn (`shared_turns`)
-
-The connection is not read while a frame is held (`reading`).
+A complete frame starts unless something holds it back (`frame_gate`).
 """
 
 from __future__ import annotations
 
-import asyncio
 import itertools
+import math
 import secrets
 from collections.abc import Callable, Sequence
 from typing import Any, Final, cast
 
 from service_chassis import logs
-from service_chassis.shared_turns import shared_turns
 
 from gateway_svc.clients.answer_writer import AnswerWriter
 from gateway_svc.clients.connections import Connections
-from gateway_svc.clients.departure import HELD_S, has_left
+from gateway_svc.clients.departure import HELD_S
 from gateway_svc.clients.entrance import Entry, peer_name
+from gateway_svc.clients.frame_gate import FrameGate
 from gateway_svc.clients.frame_reader import PROGRESS_BYTES_S, FrameReader
-from gateway_svc.clients.pipeline import APPEND, Pending, Pipeline, release
+from gateway_svc.clients.pipeline import Pending, Pipeline, release
 from gateway_svc.clients.read_control import Pause, ReadControl
 from gateway_svc.clients.resources import Requests, Resources
 from gateway_svc.clients.slices import MOVED, Part
+from gateway_svc.clients.wire import Wire
 from gateway_svc.errors import RequestRefused
 from gateway_svc.request_memory import Share
 
 #: Starts where no other gateway's connections, and none of an earlier run, are likely to be.
 _connection_ids: Final = itertools.count(secrets.randbits(63))
-
-#: Bytes of a request from which decoding it takes a third of a millisecond or more. Records take no decoding, so
-#: appends of any length start at once.
-LONG_BYTES: Final = 8 * 1024
 
 _log = logs.get(__name__)
 
@@ -50,9 +40,11 @@ _log = logs.get(__name__)
 MakeRequests = Callable[["Connection", Pipeline], Requests]
 
 
-class Connection(asyncio.BufferedProtocol):
+class Connection:
     """Lives from accept to close; `Connections` knows all of them."""
 
+    #: The function that returns where to put bytes that have arrived; `received` must follow. Set by `began`.
+    room: Callable[[], memoryview]
     #: The client's user. Clients do not log in, so all of them are the same one.
     principal = "User:ANONYMOUS"
 
@@ -80,20 +72,18 @@ class Connection(asyncio.BufferedProtocol):
         self._make_requests = make_requests
         self._loop = resources.loop
         self._pipeline = Pipeline()
-        # All of these are made by `connection_made`.
-        self._transport: asyncio.Transport = cast(asyncio.Transport, None)
+        # All of these are made by `began`.
+        self._wire: Wire = cast(Wire, None)
         self._reading: ReadControl = cast(ReadControl, None)
+        self._gate: FrameGate = cast(FrameGate, None)
         self._frames: FrameReader = cast(FrameReader, None)
         self._writer: AnswerWriter = cast(AnswerWriter, None)
-        self._requests: Requests = cast(Requests, None)
+        #: None until the wire is ready.
+        self._requests: Requests | None = None
         #: Whether requests are being started: answers that are ready at once leave together, when all have started.
         self._starting = False
         #: Whether answers may leave and have not been sent yet.
         self._flush_due = False
-        #: The reason why the first held frame may not start, which `_reading` has as well; None without held frames.
-        self._held_for: Pause | None = None
-        #: The event loop's time at which it began to wait.
-        self._held_since = 0.0
         #: Whether a held frame may have become free to start while others were being started.
         self._restart_due = False
         #: The event loop's time when the client last sent bytes, or was found to have read some (`check_time`).
@@ -102,21 +92,35 @@ class Connection(asyncio.BufferedProtocol):
         self._moves_seen = 0
         #: The event loop's time when the client was last found to have read some bytes.
         self._read_at = 0.0
+        #: The event loop's time at which a wire that is not ready is closed.
+        self._ready_until = math.inf
 
-    # -- asyncio's callbacks ---------------------------------------------------------------------------------------
+    # -- the wire --------------------------------------------------------------------------------------------------
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)
-        self._reading = ReadControl(self._transport)
-        address = transport.get_extra_info("peername") or ("unknown", 0)
-        self.host = address[0].removeprefix("::ffff:")
-        self.peer = peer_name(*address[:2])
+    def began(self, wire: Wire) -> None:
+        """Count the connection, and hold memory for it."""
+        self._wire = wire
+        self._reading = ReadControl(wire)
+        host, port = wire.peer
+        self.host = host.removeprefix("::ffff:")
+        self.peer = peer_name(host, port)
         self.active_at = self._loop.time()
+        self._ready_until = self.active_at + wire.ready_within_s
         self._connections.add(self)
         resources = self._resources
         self.share = resources.requests.enter(self.address)
+        self._writer = AnswerWriter(
+            wire,
+            resources.answers,
+            drained=self.start_held_frames,
+            failed=lambda _reason: self.abort(),
+            overfull=self._connections.relieve_soon,
+        )
+        self._gate = FrameGate(
+            self._pipeline, self._reading, self._writer, resources.window, self._loop, self.start_held_frames
+        )
         self._frames = FrameReader(
-            self,
+            self._gate,
             self._reading,
             self._connections.shared_view,
             resources.requests,
@@ -124,17 +128,15 @@ class Connection(asyncio.BufferedProtocol):
             resources.request_bytes_max,
             self._loop,
         )
-        self._writer = AnswerWriter(
-            self._transport,
-            resources.room,
-            resources.answers,
-            drained=self.start_held_frames,
-            failed=lambda _reason: self.abort(),
-            overfull=self._connections.relieve_soon,
-        )
-        self._requests = self._make_requests(self, self._pipeline)
+        self.room = self._frames.room
 
-    def connection_lost(self, error: Exception | None) -> None:  # noqa: ARG002
+    def ready(self) -> None:
+        """Start requests from now on."""
+        self._ready_until = math.inf
+        self._requests = self._make_requests(self, self._pipeline)
+        self._frames.serve(self._requests)
+
+    def lost(self) -> None:
         self._entry.leave()
         if not self._reading.closed and self._frames.is_incomplete:
             self._log_refusal(RequestRefused("frame_cut", "the connection ended in the middle of a request"))
@@ -142,17 +144,18 @@ class Connection(asyncio.BufferedProtocol):
         for pending in self._pipeline.unanswered():
             self._resources.requests.give(self.share, pending.size)
         self._pipeline.close()
-        self._requests.close()
+        if self._requests is not None:
+            self._requests.close()
         self._writer.close()
         self._frames.close()
+        self._gate.close()
         self._resources.requests.leave(self.address)
-        if self._resources.window is not None:
-            self._resources.window.forget(self)
         self._connections.remove(self)
-        # All three refer to this connection: it is freed now, not when Python's collector comes.
+        # All of them refer to this connection: it is freed now, not when Python's collector comes.
         self._frames = cast(FrameReader, None)
         self._writer = cast(AnswerWriter, None)
-        self._requests = cast(Requests, None)
+        self._requests = None
+        del self.room
 
     def pause_writing(self) -> None:
         self._writer.pause()
@@ -160,10 +163,7 @@ class Connection(asyncio.BufferedProtocol):
     def resume_writing(self) -> None:
         self._writer.resume()
 
-    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002
-        return self._frames.room()
-
-    def buffer_updated(self, count: int) -> None:
+    def received(self, count: int) -> None:
         self.active_at = now = self._loop.time()
         if self._reading.closed:
             return
@@ -179,68 +179,26 @@ class Connection(asyncio.BufferedProtocol):
                     self._send_answers()
         except RequestRefused as refusal:
             self.close_refused(refusal)
-        if self._held_for is not None:
+        if self._gate.held_for is not None:
             self.start_held_frames()
 
     # -- requests --------------------------------------------------------------------------------------------------
 
-    def may_start(self, store: bytes | bytearray, begin: int, size: int) -> bool:
-        """Return whether the frame of `size` bytes at `begin` may start; if not, pause the reading until it may."""
-        reason = self._reason_to_hold(store, begin, size)
-        if reason is None:
-            return True
-        if reason is not self._held_for:
-            self._reading.pause(reason)
-            self._end_hold()
-            self._held_for = reason
-            self._held_since = self._loop.time()
-            if reason is Pause.LONG:
-                shared_turns(self._loop).start_soon(self.start_held_frames)
-        return False
-
-    def _reason_to_hold(self, store: bytes | bytearray, begin: int, size: int) -> Pause | None:
-        """Return why a frame may not start, or None if it may."""
-        if self._writer.busy:
-            return Pause.ANSWERS
-        pipeline, window = self._pipeline, self._resources.window
-        is_window_full = window is not None and window.full
-        if size <= LONG_BYTES and not pipeline.order and not is_window_full:
-            return None
-        kind = self._requests.kind(store, begin)
-        if not pipeline.admits(kind):
-            return Pause.ORDER
-        if kind is not APPEND:
-            # mutant: long-requests-wait
-            return None if size <= LONG_BYTES or shared_turns(self._loop).admits() else Pause.LONG
-        if window is None or not is_window_full or window.admits(size):
-            return None
-        window.wait(self, self.start_held_frames)
-        return Pause.WINDOW
-
-    @property
-    def bytes_in_service(self) -> int:
-        return self._pipeline.size
-
     @property
     def requests_in_service(self) -> int:
         return self._pipeline.requests
-
-    def check_long(self, start: bytes | memoryview, size: int) -> None:
-        self._requests.check_long(start, size)
-
-    def start_requests(self, store: bytes | bytearray, begin: int, frame_end: int, end: int) -> int:
-        return self._requests.start_requests(store, begin, frame_end, end)
 
     def start_held_frames(self) -> None:
         """Start the held frames that may start now; read the connection again when none is left."""
         if self._starting:
             self._restart_due = True
             return
-        if self._held_for is not None and self._loop.time() - self._held_since > HELD_S:
+        gate = self._gate
+        if gate.held_for is not None and self._loop.time() - gate.held_since > HELD_S:
             self._drop_requests_of_a_closed_socket()
         # A loop: the answer to a request that starts here may be what the next one waits for.
         # mutant: no-start-while-finishing
-        while self._held_for is not None and Pause.FINISHING not in self._reading.reasons:
+        while gate.held_for is not None and Pause.FINISHING not in self._reading.reasons:
             if self._reading.closed:
                 return
             self._starting = True  # mutant: no-nested-start
@@ -261,18 +219,18 @@ class Connection(asyncio.BufferedProtocol):
                 self._fail()
                 return
             if not self._frames.holds:
-                self._end_hold()
+                gate.end_hold()
             elif not started and not self._restart_due:
                 return
 
     def _drop_requests_of_a_closed_socket(self) -> None:
         """Tell the waiting requests if the client has closed its end."""
-        if not self.peer_is_open():
+        if self._requests is not None and not self.peer_is_open():
             self._requests.client_left()
 
     def peer_is_open(self) -> bool:
         """Return whether the client still has its end of the connection open."""
-        return not (self._reading.closed or has_left(self._transport.get_extra_info("socket").fileno()))
+        return not self._reading.closed and self._wire.peer_is_open()
 
     def block_later_requests(self) -> None:
         """Start no request after the one opened last, until `unblock_later_requests`."""
@@ -281,13 +239,8 @@ class Connection(asyncio.BufferedProtocol):
     def unblock_later_requests(self) -> None:
         """Start requests again, beginning with the held ones."""
         self._pipeline.unblock()
-        if self._held_for is not None:
+        if self._gate.held_for is not None:
             self.start_held_frames()
-
-    def _end_hold(self) -> None:
-        if self._held_for is not None:
-            reason, self._held_for = self._held_for, None
-            self._reading.resume(reason)
 
     # -- answers ---------------------------------------------------------------------------------------------------
 
@@ -315,13 +268,13 @@ class Connection(asyncio.BufferedProtocol):
                 self._send_answers()
             except Exception:
                 self._fail()
-            if self._held_for is not None:
+            if self._gate.held_for is not None:
                 self.start_held_frames()
 
     def _send_answers(self) -> None:
         self._flush_due = False
         parts = self._pipeline.take()
-        if self._reading.closed or self._transport.is_closing():
+        if self._reading.closed or self._wire.is_closing():
             release(parts)
         elif parts:
             self._writer.send(parts)
@@ -339,8 +292,8 @@ class Connection(asyncio.BufferedProtocol):
         """Assert that the reasons not to read are those that hold."""
         self._pipeline.check_invariants()
         reasons = self._reading.reasons
-        assert reasons & {Pause.ORDER, Pause.ANSWERS, Pause.WINDOW, Pause.LONG} == ({self._held_for} - {None})
-        assert self._reading.closed or self._frames.holds == (self._held_for is not None)
+        assert reasons & {Pause.ORDER, Pause.ANSWERS, Pause.WINDOW, Pause.LONG} == ({self._gate.held_for} - {None})
+        assert self._reading.closed or self._frames.holds == (self._gate.held_for is not None)
         assert not self._starting
 
     # -- the end ---------------------------------------------------------------------------------------------------
@@ -365,7 +318,7 @@ class Connection(asyncio.BufferedProtocol):
     def abort(self) -> None:
         """Close at once; answers that were not sent are lost."""
         self._reading.close()
-        self._transport.abort()
+        self._wire.abort()
 
     def finish(self) -> None:
         """Start no more requests, and close if none in service needs an answer. Called again until it is closed."""
@@ -373,7 +326,7 @@ class Connection(asyncio.BufferedProtocol):
             return
         if self.idle:
             self._reading.close()
-            self._transport.close()
+            self._wire.close()
         else:
             self._reading.pause(Pause.FINISHING)
 
@@ -411,6 +364,9 @@ class Connection(asyncio.BufferedProtocol):
         """Close the connection if a request takes too long to arrive, or if the client was idle for too long."""
         if self._reading.closed:
             return
+        if now > self._ready_until:
+            self.close_refused(RequestRefused("handshake_timeout", f"not ready in {self._wire.ready_within_s:g} s"))
+            return
         frames = self._frames
         if frames.started_at is not None and frames.is_read:
             late_s = now - frames.started_at - frame_timeout_s
@@ -418,7 +374,7 @@ class Connection(asyncio.BufferedProtocol):
                 detail = f"{frames.arrived} bytes of a request arrived in {now - frames.started_at:.1f} s"
                 self.close_refused(RequestRefused("frame_timeout", detail))
                 return
-        waits = self._held_for is Pause.ORDER and now - self._held_since > HELD_S
+        waits = self._gate.held_for is Pause.ORDER and now - self._gate.held_since > HELD_S
         if waits and self._pipeline.can_be_lost() and not self.peer_is_open():
             # A connection that holds requests is not read, so the event loop would not notice its end.
             self.abort()

@@ -2,13 +2,12 @@
 
     frame = length i32, then as many bytes; a length below 8 (no header fits) or above the limit ends the connection
 
-All connections read into one shared buffer, so an idle one holds no memory. The receiver of a complete frame copies it
-out of the buffer (`FrameReceiver.start_requests`). A frame longer than SMALL_FRAME_BYTES has a separate buffer
-(`long_request`).
+All connections read into one shared buffer, so an idle one holds no memory. `Requests.start_requests` copies a complete
+frame out of the buffer. A frame longer than SMALL_FRAME_BYTES has a separate buffer (`long_request`).
 
-A frame that may not start yet is held, with all bytes after it. The receiver pauses the reading for that reason, and
-calls `start_next_frames` when the reason has ended. The reader itself pauses while memory is short, and after a full
-buffer.
+A frame that may not start yet is held, with all bytes after it. The gate pauses the reading for that reason, and the
+connection calls `start_next_frames` when the reason has ended. The reader itself pauses while memory is short, and
+after a full buffer.
 
 `RequestMemory` counts all bytes that have arrived and not started. A connection is new until its first whole frame has
 arrived. New connections are read in short pieces, and share a small part of the memory.
@@ -18,10 +17,12 @@ from __future__ import annotations
 
 import asyncio
 from struct import Struct
-from typing import Final, Protocol
+from typing import Final, cast
 
+from gateway_svc.clients.frame_gate import FrameGate
 from gateway_svc.clients.long_request import LongRequest
 from gateway_svc.clients.read_control import Pause, ReadControl
+from gateway_svc.clients.resources import Requests
 from gateway_svc.errors import RequestRefused
 from gateway_svc.request_memory import SMALL_BYTES, RequestMemory, Share
 
@@ -39,48 +40,20 @@ _AHEAD_S: Final = 1.0
 _length: Final = Struct(">i").unpack_from
 
 
-class FrameReceiver(Protocol):
-    """The connection, as its frame reader uses it."""
-
-    @property
-    def bytes_in_service(self) -> int:
-        """Bytes of the requests that have started and are not answered."""
-        ...
-
-    def may_start(self, store: bytes | bytearray, begin: int, size: int) -> bool:
-        """Return whether the frame of `size` bytes at `begin` may start; if not, pause the reading until it may."""
-        ...
-
-    def check_long(self, start: bytes | memoryview, size: int) -> None:
-        """Check a frame of `size` bytes by the first 8 of them, before the rest is received.
-
-        Raises:
-            RequestRefused: no such request is served.
-        """
-        ...
-
-    def start_requests(self, store: bytes | bytearray, begin: int, frame_end: int, end: int) -> int:
-        """Start the frame between `begin` and `frame_end`, and maybe others up to `end`; return where the last ends.
-
-        Raises:
-            RequestRefused: the frame is not a request that can be answered.
-        """
-        ...
-
-
 class FrameReader:
     """The receiving half of one connection, which owns it. `close` must follow."""
 
     __slots__ = (
         "_at",
         "_due",
+        "_gate",
         "_limit",
         "_long",
         "_loop",
         "_memory",
         "_paused_at",
         "_reading",
-        "_receiver",
+        "_requests",
         "_rest",
         "_share",
         "_shared",
@@ -92,7 +65,7 @@ class FrameReader:
 
     def __init__(
         self,
-        receiver: FrameReceiver,
+        gate: FrameGate,
         reading: ReadControl,
         shared: memoryview,
         memory: RequestMemory,
@@ -103,7 +76,7 @@ class FrameReader:
         """Read frames of up to `limit` bytes.
 
         Args:
-            receiver: starts the frames.
+            gate: says whether a frame may start.
             reading: paused while frames wait.
             shared: view of a bytearray that is filled and emptied within one callback.
             memory: the memory of frames; reading pauses while it is spent.
@@ -111,7 +84,9 @@ class FrameReader:
             limit: bytes of one frame at most.
             loop: the event loop of the connection.
         """
-        self._receiver = receiver
+        self._gate = gate
+        #: Set by `serve`, which comes before the first byte.
+        self._requests: Requests = cast(Requests, None)
         self._reading = reading
         self._view = shared
         self._shared: bytearray = shared.obj  # type: ignore[assignment]
@@ -135,6 +110,10 @@ class FrameReader:
         self._due = 0.0
         #: Whether no whole frame has arrived yet.
         self.is_new = True
+
+    def serve(self, requests: Requests) -> None:
+        """Start the frames by `requests`, from the next one on."""
+        self._requests = requests
 
     @property
     def is_incomplete(self) -> bool:
@@ -187,7 +166,7 @@ class FrameReader:
         """Start the frames that are complete with the `count` bytes that were received. `now`: the event loop's time.
 
         Raises:
-            RequestRefused: a length is wrong, or the receiver refuses a frame.
+            RequestRefused: a length is wrong, or a frame is not a request that is served.
         """
         if self._long is not None:
             self._receive_long(self._long, count, now)
@@ -212,7 +191,7 @@ class FrameReader:
     def _start_frames(self, store: bytes | bytearray, position: int, end: int, now: float) -> bool:
         """Start the frames between two positions, as far as they are complete and may start; keep the rest."""
         first = position
-        receiver, reading = self._receiver, self._reading
+        may_start, reading = self._gate.may_start, self._reading
         while end - position >= 4 and not reading.closed:
             (size,) = _length(store, position)
             if not _FRAME_BYTES_MIN <= size <= self._limit:
@@ -220,10 +199,11 @@ class FrameReader:
             begin = position + 4
             if size > end - begin:
                 break
-            if not receiver.may_start(store, begin, size):
+            requests = self._requests  # a login that ends replaces them
+            if not may_start(requests, store, begin, size):
                 self._hold(store, position, end, now)
                 return position > first
-            position = receiver.start_requests(store, begin, begin + size, end)
+            position = requests.start_requests(store, begin, begin + size, end)
         self.holds = False
         if position > first:
             self.is_new = False
@@ -262,7 +242,7 @@ class FrameReader:
         if len(data) >= 4 + _FRAME_BYTES_MIN:
             size = int.from_bytes(data[:4], "big", signed=True)
             if size > SMALL_FRAME_BYTES:
-                self._receiver.check_long(data[4 : 4 + _FRAME_BYTES_MIN], size)  # mutant: unserved-api-refused
+                self._requests.check_long(data[4 : 4 + _FRAME_BYTES_MIN], size)  # mutant: unserved-api-refused
                 share = self._memory.new_connections if self.is_new else self._share
                 self._long = LongRequest(size, data[4:], self._memory, share, self)
                 self._set_rest(b"")
@@ -282,13 +262,13 @@ class FrameReader:
         buffer = request.buffer
         if not self.holds:
             self.started_at, self._due = None, now
-        self.holds = not self._receiver.may_start(buffer, 0, len(buffer))
+        self.holds = not self._gate.may_start(self._requests, buffer, 0, len(buffer))
         if self.holds:
             return False
         self.is_new = False
         self._long = None
         try:
-            self._receiver.start_requests(buffer, 0, len(buffer), len(buffer))
+            self._requests.start_requests(buffer, 0, len(buffer), len(buffer))
         finally:
             request.drop()  # after it is counted as in service, so that no other connection is granted its bytes
         return True
@@ -297,7 +277,7 @@ class FrameReader:
 
     def _check_memory(self) -> None:
         """Pause reading while the memory is used up. A connection that holds no memory is read all the same."""
-        own = self._receiver.bytes_in_service + self.memory_held
+        own = self._gate.bytes_in_service + self.memory_held
         if own and self._paused_at is None and self._memory.must_wait(own):
             self._pause()
             self._memory.wait(self, own, self._has_memory)
@@ -340,3 +320,4 @@ class FrameReader:
         self._set_rest(b"")
         self.holds = False
         self._memory.forget(self)
+        self._gate, self._requests = cast(FrameGate, None), cast(Requests, None)

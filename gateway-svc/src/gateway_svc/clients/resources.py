@@ -6,8 +6,6 @@ import asyncio
 from dataclasses import dataclass
 from typing import Protocol
 
-from service_chassis.socket_room import SocketRoom
-
 from gateway_svc.clients.idle_polling import IdlePolling
 from gateway_svc.clients.pipeline import Kind
 from gateway_svc.memory_budget import MemoryBudget
@@ -54,8 +52,6 @@ class Resources:
     requests: RequestMemory
     #: Memory of answers that are not written yet.
     answers: MemoryBudget
-    #: The answers that wait for room in their sockets.
-    room: SocketRoom
     polling: IdlePolling
     #: Appends on their way to a separate storage; None with a storage in this process.
     window: AppendWindow | None

@@ -10,12 +10,14 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
-from gateway_svc.clients.connection import LONG_BYTES, Connection
+from gateway_svc.clients.connection import Connection
 from gateway_svc.clients.connections import Connections
 from gateway_svc.clients.departure import AFTERMATH_S, HELD_S, STANDSTILL_S, TICK_S
 from gateway_svc.clients.entrance import Entrance
+from gateway_svc.clients.frame_gate import LONG_BYTES
 from gateway_svc.clients.idle_polling import IdlePolling
 from gateway_svc.clients.pipeline import Kind, Pending, Pipeline
+from gateway_svc.clients.plain_wire import PlainWire
 from gateway_svc.clients.read_control import Pause
 from gateway_svc.clients.relief import Relief
 from gateway_svc.clients.resources import Resources
@@ -92,8 +94,8 @@ class CountedConnection(Connection):
 
     arrived = 0
 
-    def buffer_updated(self, count: int) -> None:
-        super().buffer_updated(count)
+    def received(self, count: int) -> None:
+        super().received(count)
         self.arrived += 1
 
 
@@ -113,12 +115,12 @@ class Gateway:
             request_bytes_max=1 << 20,
             requests=requests,
             answers=answers,
-            room=SocketRoom(loop),
             polling=IdlePolling(loop, 0),
             window=self.window,
             refusals=self.refusals,
             loop=loop,
         )
+        self.sockets = SocketRoom(loop)
         self.connection: CountedConnection
         self.requests: Requests
         self.client: socket.socket
@@ -135,9 +137,8 @@ class Gateway:
 
         entry = self.connections.entrance.enter("10.0.0.1", 1, "EXTERNAL")
         assert entry is not None
-        _, self.connection = await loop.connect_accepted_socket(  # type: ignore[assignment]
-            lambda: CountedConnection("EXTERNAL", self.connections, self.resources, make_requests, entry), ours
-        )
+        self.connection = CountedConnection("EXTERNAL", self.connections, self.resources, make_requests, entry)
+        await loop.connect_accepted_socket(lambda: PlainWire(self.connection, self.sockets), ours)
 
     @property
     def reasons(self) -> set[Pause]:
@@ -165,7 +166,7 @@ async def gateway() -> AsyncIterator[Gateway]:
     await until(lambda: not len(made.connections))
     made.connections.check_invariants()
     assert made.resources.answers.used == 0
-    made.resources.room.close()
+    made.sockets.close()
 
 
 async def test_a_request_that_must_be_alone_waits_for_those_before_it(gateway: Gateway) -> None:
@@ -208,7 +209,7 @@ class Turns:
 
 async def test_a_long_request_waits_for_its_turn(gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
     turns = Turns()
-    monkeypatch.setattr("gateway_svc.clients.connection.shared_turns", lambda _: turns)
+    monkeypatch.setattr("gateway_svc.clients.frame_gate.shared_turns", lambda _: turns)
     short = b"reads  1".ljust(LONG_BYTES)
     append, long, alone = (start.ljust(LONG_BYTES + 1) for start in (b"append 1", b"reads  2", b"alone  3"))
     await gateway.send(short, append)
@@ -360,7 +361,7 @@ async def test_requests_held_for_long_are_marked_when_their_client_has_left(
     gateway: Gateway, held_s: float, marked: int | None
 ) -> None:
     await gateway.send(b"append 1", b"alone  1")
-    gateway.connection._held_since = asyncio.get_running_loop().time() - held_s
+    gateway.connection._gate.held_since = asyncio.get_running_loop().time() - held_s
     gateway.client.close()
     gateway.requests.answer(b"append 1")
     assert gateway.requests.left_before == marked

@@ -13,6 +13,7 @@ from gateway_svc.clients.connections import SHARED_BUFFER_BYTES, Connections
 from gateway_svc.clients.entrance import Entrance
 from gateway_svc.clients.frame_reader import SMALL_FRAME_BYTES
 from gateway_svc.clients.pipeline import Kind, Pending, Pipeline
+from gateway_svc.clients.plain_wire import PlainWire
 from gateway_svc.clients.resources import Resources
 from gateway_svc.memory_budget import MemoryBudget
 from gateway_svc.metrics import GatewayMetrics
@@ -147,7 +148,6 @@ class ConnectionModel(RuleBasedStateMachine):
             request_bytes_max=1 << 20,
             requests=self.memory,
             answers=MemoryBudget(MEMORY),
-            room=cast(Any, Room()),
             polling=cast(Any, Polling()),
             window=self.window,
             refusals=Refusals(GatewayMetrics()),
@@ -157,7 +157,8 @@ class ConnectionModel(RuleBasedStateMachine):
         entry = entrance.enter("10.0.0.1", 1, "EXTERNAL")
         assert entry is not None
         self.connection = Connection("EXTERNAL", cast(Connections, self.others), resources, self.make_requests, entry)
-        self.connection.connection_made(cast(Any, self.transport))
+        self.wire = PlainWire(self.connection, cast(Any, Room()))
+        self.wire.connection_made(cast(Any, self.transport))
         self.sent: list[bytes] = []
         self.memory_used = self.window_used = False
         self.writes = True
@@ -177,11 +178,12 @@ class ConnectionModel(RuleBasedStateMachine):
 
     @rule(most=st.sampled_from([3, 20, SMALL_FRAME_BYTES, SHARED_BUFFER_BYTES]))
     def bytes_arrive(self, most: int) -> None:
-        if self.transport.is_closed or not self.transport.reads:
+        if self.transport.is_closed:
             return
         try:
-            room = self.connection.get_buffer(-1)
-            self.connection.buffer_updated(self.transport.socket.recv_into(room[:most]))
+            if self.transport.reads:
+                room = self.wire.get_buffer(-1)
+                self.wire.buffer_updated(self.transport.socket.recv_into(room[:most]))
         except BlockingIOError:
             return
 
@@ -210,7 +212,7 @@ class ConnectionModel(RuleBasedStateMachine):
     @rule()
     def socket_fills_or_drains(self) -> None:
         self.writes = not self.writes
-        (self.connection.resume_writing if self.writes else self.connection.pause_writing)()
+        (self.wire.resume_writing if self.writes else self.wire.pause_writing)()
 
     # -- what holds ------------------------------------------------------------------------------------------------
 
@@ -244,7 +246,7 @@ class ConnectionModel(RuleBasedStateMachine):
         assert self.connection._reading.reasons == set()
         self.connection.finish()
         assert self.transport.is_closed
-        self.connection.connection_lost(None)
+        self.wire.connection_lost(None)
         assert (self.memory.used, self.memory.long, self.memory.is_waited_for) == (0, 0, False)
         self.client.close()
         self.transport.socket.close()

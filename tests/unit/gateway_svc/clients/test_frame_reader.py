@@ -6,9 +6,11 @@ import asyncio
 import struct
 from collections import Counter
 from collections.abc import Iterator
+from typing import cast
 
 import pytest
 from gateway_svc.clients.connections import SHARED_BUFFER_BYTES
+from gateway_svc.clients.frame_gate import FrameGate
 from gateway_svc.clients.frame_reader import (
     NEW_CONNECTION_READ_BYTES,
     SCARCE_READ_BYTES,
@@ -16,6 +18,7 @@ from gateway_svc.clients.frame_reader import (
     FrameReader,
 )
 from gateway_svc.clients.read_control import Pause, ReadControl
+from gateway_svc.clients.resources import Requests
 from gateway_svc.errors import RequestRefused
 from gateway_svc.request_memory import RequestMemory
 from hypothesis import given
@@ -31,7 +34,7 @@ class Transport:
 
 
 class Receiver:
-    """A connection that starts `admitted` frames and holds the others, with its event loop."""
+    """A gate and requests that start `admitted` frames and holds the others, with its event loop."""
 
     def __init__(self, budget: int = 1 << 20) -> None:
         self.memory = RequestMemory(budget)
@@ -39,13 +42,16 @@ class Receiver:
         self.reading = ReadControl(Transport())
         self.loop = asyncio.new_event_loop()
         shared = memoryview(bytearray(SHARED_BUFFER_BYTES))
-        self.reader = FrameReader(self, self.reading, shared, self.memory, self.share, LIMIT, self.loop)
+        gate = cast(FrameGate, self)
+        self.reader = FrameReader(gate, self.reading, shared, self.memory, self.share, LIMIT, self.loop)
+        self.reader.serve(cast(Requests, self))
         self.started: list[bytes] = []
         #: The first bytes and the size of each long frame that began to arrive.
         self.checked: list[tuple[bytes, int]] = []
         self.admitted = -1
 
-    def may_start(self, store: bytes | bytearray, begin: int, size: int) -> bool:
+    def may_start(self, requests: object, store: bytes | bytearray, begin: int, size: int) -> bool:
+        assert requests is self
         if self.admitted:
             return True
         self.reading.pause(Pause.ORDER)
