@@ -14,9 +14,8 @@ from typing import Any
 
 import pytest
 from gateway_svc.app import Gateway, MakeAdmission
-from gateway_svc.clients.plain_wire import PlainWire
-from gateway_svc.clients.wire import MakeWire
 from gateway_svc.requests.admission import Admission
+from gateway_svc.requests.login import PLAINTEXT, SecurityProtocol
 from millrace.broker import Broker
 from millrace.direct import DirectSettings, direct_storage
 from protocol_lib.api import APIS
@@ -166,7 +165,7 @@ async def start_broker(tmp_path: Path) -> AsyncIterator[StartBroker]:
         started = 0
 
         async def start(
-            *, admission: MakeAdmission = Admission, make_wire: MakeWire = PlainWire, **settings: Any
+            *, admission: MakeAdmission = Admission, security: SecurityProtocol = PLAINTEXT, **settings: Any
         ) -> Running:
             nonlocal started
             started += 1
@@ -188,7 +187,9 @@ async def start_broker(tmp_path: Path) -> AsyncIterator[StartBroker]:
             data_dir.mkdir()
             core = await Storage.start(chosen)
             stop.push_async_callback(core.stop)
-            gateway = await Gateway.start(chosen, direct_storage(core), admission=admission, make_wire=make_wire)
+            gateway = await Gateway.start(
+                chosen, direct_storage(core), admission=admission, security={"EXTERNAL": security}
+            )
             stop.push_async_callback(stopped, gateway)
             return Running(gateway, core, data_dir)
 

@@ -18,6 +18,7 @@ from gateway_svc.handlers import HANDLERS
 from gateway_svc.requests.admission import Admission
 from gateway_svc.requests.call import Call
 from gateway_svc.requests.resources import Operation, ResourceType
+from gateway_svc.requests.rights import Rights
 from gateway_svc.requests.topic_names import TopicNames
 from protocol_lib.api import APIS, ApiKey
 from protocol_lib.codec import decode, encode
@@ -132,16 +133,10 @@ class Audited(Admission):
 class Decoding(Audited):
     """Every judgement is out of date at once, so that every request is decoded."""
 
-    _revision = 0
-
-    @property
-    def revision(self) -> int:
-        self._revision += 1
-        return self._revision
-
-    @revision.setter
-    def revision(self, value: int) -> None:
-        pass
+    def rights_of(self, principal: str, host: str) -> Rights:
+        rights = super().rights_of(principal, host)
+        rights.is_current = False
+        return rights
 
 
 Start = Callable[..., contextlib.AbstractAsyncContextManager[Running]]

@@ -23,10 +23,9 @@ from broker_contract.data import (
 )
 from gateway_svc.app import Gateway, MakeAdmission
 from gateway_svc.clients.entrance import lanes_max
-from gateway_svc.clients.plain_wire import PlainWire
-from gateway_svc.clients.wire import MakeWire
 from gateway_svc.metrics import GatewayMetrics
 from gateway_svc.requests.admission import Admission
+from gateway_svc.requests.login import PLAINTEXT, SecurityProtocol
 from gateway_svc.settings import GatewaySettings
 from gateway_svc.storage.gateway_lease import LIST_AGE_MAX_S
 from gateway_svc.storage.group_stream import ANSWER_AGE_MAX_S
@@ -97,7 +96,7 @@ async def gateway_of(
     *,
     answer_age_max_s: float = ANSWER_AGE_MAX_S,
     admission: MakeAdmission = Admission,
-    make_wire: MakeWire = PlainWire,
+    security: SecurityProtocol = PLAINTEXT,
     **settings: object,
 ) -> AsyncIterator[Running]:
     counts = GatewayMetrics()
@@ -110,7 +109,9 @@ async def gateway_of(
     )
     gateway = None
     try:
-        gateway = await Gateway.start(chosen, connection.storage, counts, admission=admission, make_wire=make_wire)
+        gateway = await Gateway.start(
+            chosen, connection.storage, counts, admission=admission, security={"EXTERNAL": security}
+        )
         await until(lambda: connection.fault() is None)
         assert storage.core is not None
         yield Running(gateway, storage.core, storage.settings.data_dir)

@@ -18,6 +18,7 @@ from gateway_svc.clients.answer_writer import WRITE_BYTES
 from gateway_svc.clients.connection import Connection
 from gateway_svc.clients.read_control import Pause
 from gateway_svc.clients.wire import MakeWire
+from gateway_svc.requests.login import SecurityProtocol
 from protocol_lib.messages.api_versions import ApiVersionsRequest
 from support.late import aiokafka
 from support.tls_wire import TlsWire, certificate
@@ -47,12 +48,12 @@ async def broker(
 ) -> AsyncIterator[Running]:
     """A broker with TLS: in one process, or apart with storage's files in sight, or with lanes to them."""
     if request.param == "combined":
-        yield await start_broker(make_wire=made[0])
+        yield await start_broker(security=SecurityProtocol(made[0]))
         return
     storage = RemoteStorage(tmp_path)
     await storage.start()
     data_dir = str(storage.settings.data_dir) if request.param == "files" else ""
-    async with gateway_of(storage, "one", make_wire=made[0], gateway_data_dir=data_dir) as running:
+    async with gateway_of(storage, "one", security=SecurityProtocol(made[0]), gateway_data_dir=data_dir) as running:
         yield running
     await storage.stop()
 
@@ -169,7 +170,7 @@ async def test_no_tls_is_closed_and_silence_as_well(
     start_broker: StartBroker, made: tuple[MakeWire, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(TlsWire, "ready_within_s", 0.1)
-    broker = await start_broker(make_wire=made[0])
+    broker = await start_broker(security=SecurityProtocol(made[0]))
     plain, silent = await broker.connect(), await broker.connect()
     plain.send(18, 3, ApiVersionsRequest(client_software_name="test", client_software_version="1"))
     assert [await plain.closed(), await silent.closed()] == [b"", b""]

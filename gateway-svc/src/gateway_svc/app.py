@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
+from types import MappingProxyType
 
 from service_chassis import logs, loop_lag, metrics
 from service_chassis.address import Address, Listener, parse_listeners
@@ -25,11 +26,9 @@ from gateway_svc.clients.entrance import Entrance, Entry, connections_max
 from gateway_svc.clients.idle_polling import IdlePolling
 from gateway_svc.clients.listeners import advertised, bind
 from gateway_svc.clients.pipeline import Pipeline
-from gateway_svc.clients.plain_wire import PlainWire
 from gateway_svc.clients.relief import Relief
-from gateway_svc.clients.resources import Resources
+from gateway_svc.clients.resources import Requests, Resources
 from gateway_svc.clients.slices import SliceFiles
-from gateway_svc.clients.wire import MakeWire
 from gateway_svc.deleted_series import DeletedSeries
 from gateway_svc.fetching.answer_layout import AnswerLayouts
 from gateway_svc.fetching.conversions import Conversions
@@ -45,7 +44,7 @@ from gateway_svc.refusals import Refusals
 from gateway_svc.request_memory import RequestMemory
 from gateway_svc.requests.admission import Admission
 from gateway_svc.requests.dispatch import Dispatcher
-from gateway_svc.requests.path import RequestPath
+from gateway_svc.requests.login import PLAINTEXT, Arrival, SecurityProtocol
 from gateway_svc.requests.services import Services
 from gateway_svc.requests.topic_names import TopicNames
 from gateway_svc.settings import GatewaySettings
@@ -76,7 +75,7 @@ class Gateway:
         admission: MakeAdmission,
         health: Health,
         registry: metrics.Registry,
-        make_wire: MakeWire,
+        security: Mapping[str, SecurityProtocol],
     ) -> None:
         loop = asyncio.get_running_loop()
         self.settings = settings
@@ -84,7 +83,7 @@ class Gateway:
         self.registry = registry
         self.registry.register(counts)
         self.health = health
-        self._make_wire = make_wire
+        self._security = security
         #: The addresses at which clients reach the listeners, with the port that was bound.
         self.addresses: dict[str, tuple[str, int]] = {}
         self._refusals = Refusals(counts)
@@ -155,13 +154,13 @@ class Gateway:
         admission: MakeAdmission = Admission,
         health: Health | None = None,
         registry: metrics.Registry | None = None,
-        make_wire: MakeWire = PlainWire,
+        security: Mapping[str, SecurityProtocol] = MappingProxyType({}),
     ) -> Gateway:
         """Return a gateway that accepts clients. It waits for storage as long as storage takes.
 
         `health` and `registry` belong to a starter that serves them during this wait. `poll_us` is for one that has
         storage in its process (idle_polling). `admission` makes the ring around its requests; the default one allows
-        everything. `make_wire` makes the wires of connections.
+        everything. `security` has the protocols of listeners, by name; the others are PLAINTEXT.
 
         Raises:
             OSError: an address cannot be bound, or the data folder cannot be opened.
@@ -174,7 +173,7 @@ class Gateway:
             admission,
             health or Health(),
             registry or metrics.Registry("gateway-svc"),
-            make_wire,
+            security,
         )
         try:
             await gateway._start()
@@ -215,7 +214,7 @@ class Gateway:
             await self._membership.start(listed)
             for name, own in sockets:
                 for each in own:
-                    make = partial(self._wire_of, name)
+                    make = partial(self._wire_of, name, self._security.get(name, PLAINTEXT))
                     self._acceptors.append(Acceptor(name, each, self._connections.entrance, make))
             opened.pop_all()
         self.addresses = {each.name: (each.address.host or "localhost", each.address.port) for each in bound}
@@ -245,13 +244,14 @@ class Gateway:
             rate=settings.connections_per_second,
         )
 
-    def _wire_of(self, listener: str, entry: Entry) -> asyncio.BaseProtocol:
-        connection = Connection(listener, self._connections, self._resources, self._requests_of, entry)
-        return self._make_wire(connection, self._services.room)
+    def _wire_of(self, listener: str, protocol: SecurityProtocol, entry: Entry) -> asyncio.BaseProtocol:
+        make_requests = partial(self._requests_of, protocol)
+        connection = Connection(listener, self._connections, self._resources, make_requests, entry)
+        return protocol.make_wire(connection, self._services.room)
 
-    def _requests_of(self, connection: Connection, pipeline: Pipeline) -> RequestPath:
+    def _requests_of(self, protocol: SecurityProtocol, connection: Connection, pipeline: Pipeline) -> Requests:
         shared = self._connections.shared_buffer
-        return RequestPath(connection, self._services, self._dispatcher, pipeline, shared)
+        return protocol.login(Arrival(connection, self._services, self._dispatcher, pipeline, shared))
 
     def _register_gauges(self) -> None:
         services = self._services

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -19,7 +20,7 @@ from protocol_lib.messages.offset_commit import (
 )
 from protocol_lib.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 
-from tests.wire.conftest import Running, StartBroker, Wire, batch
+from tests.wire.conftest import Running, StartBroker, Wire, batch, until
 from tests.wire.rights.test_table import Prefixed
 
 SMALL = batch(b"x")
@@ -123,6 +124,24 @@ async def test_rights_that_are_lost_count_in_a_fetch_session_and_for_what_was_re
     given = await scene.wire.call(1, 11, fetch("b", session=(first.session_id, 2)))
     found = {each.topic: (each.partitions[0].error_code, bool(each.partitions[0].records)) for each in given.responses}
     assert found["b"] == (0, True)
+
+
+@pytest.mark.parametrize("names", [("b",), ("a", "b")])
+async def test_a_parked_read_is_judged_again_when_rights_were_lost_meanwhile(
+    scene: Scene, names: tuple[str, ...]
+) -> None:
+    """It waits for more bytes than there are. The connection's next fetch goes on."""
+    scene.policy.set(True)
+    await scene.wire.call(0, 7, produce("a", "b"))
+    for _ in range(2):
+        scene.policy.set(True)
+        scene.wire.send(1, 11, replace(fetch(*names, wait_ms=150), min_bytes=1 << 20))
+        await until(lambda: scene.broker.gateway._connections.requests_in_service == 1)
+        scene.policy.set(False)
+        _, answer = await scene.wire.receive()
+        rows = {each.topic: each.partitions[0] for each in answer.responses}
+        found = {name: (row.error_code, bool(row.records)) for name, row in rows.items()}
+        assert found == {"a": (0, True), "b": (DENIED, False)} if "a" in names else {"b": (DENIED, False)}
 
 
 async def test_records_that_were_read_ahead_are_not_sent_without_the_right(scene: Scene) -> None:

@@ -33,6 +33,9 @@ from gateway_svc.request_memory import Share
 #: Starts where no other gateway's connections, and none of an earlier run, are likely to be.
 _connection_ids: Final = itertools.count(secrets.randbits(63))
 
+#: The principal of a client that has not logged in.
+UNKNOWN: Final = ""
+
 _log = logs.get(__name__)
 
 
@@ -45,8 +48,6 @@ class Connection:
 
     #: The function that returns where to put bytes that have arrived; `received` must follow. Set by `began`.
     room: Callable[[], memoryview]
-    #: The client's user. Clients do not log in, so all of them are the same one.
-    principal = "User:ANONYMOUS"
 
     def __init__(
         self,
@@ -65,6 +66,8 @@ class Connection:
         self.connection_id = next(_connection_ids)
         self.host = ""
         self.peer = ""
+        #: The client's user; nobody's before `log_in`.
+        self.principal = UNKNOWN
         #: The state that handlers keep for this connection, by API key.
         self.handler_states: dict[int, Any] = {}
         self._connections = connections
@@ -86,14 +89,16 @@ class Connection:
         self._flush_due = False
         #: Whether a held frame may have become free to start while others were being started.
         self._restart_due = False
+        #: Whether it closes once all requests in service are answered.
+        self._is_ending = False
         #: The event loop's time when the client last sent bytes, or was found to have read some (`check_time`).
         self.active_at = 0.0
         #: `AnswerWriter.moves` at the last check.
         self._moves_seen = 0
         #: The event loop's time when the client was last found to have read some bytes.
         self._read_at = 0.0
-        #: The event loop's time at which a wire that is not ready is closed.
-        self._ready_until = math.inf
+        #: The event loop's time at which the connection is closed unless its client was let in by then.
+        self._enter_until = math.inf
 
     # -- the wire --------------------------------------------------------------------------------------------------
 
@@ -105,7 +110,7 @@ class Connection:
         self.host = host.removeprefix("::ffff:")
         self.peer = peer_name(host, port)
         self.active_at = self._loop.time()
-        self._ready_until = self.active_at + wire.ready_within_s
+        self._enter_until = self.active_at + wire.ready_within_s
         self._connections.add(self)
         resources = self._resources
         self.share = resources.requests.enter(self.address)
@@ -125,16 +130,30 @@ class Connection:
             self._connections.shared_view,
             resources.requests,
             self.share,
-            resources.request_bytes_max,
             self._loop,
         )
         self.room = self._frames.room
 
     def ready(self) -> None:
         """Start requests from now on."""
-        self._ready_until = math.inf
-        self._requests = self._make_requests(self, self._pipeline)
-        self._frames.serve(self._requests)
+        self.serve(self._make_requests(self, self._pipeline))
+
+    def serve(self, requests: Requests) -> None:
+        """Start frames by these requests from the next one on: at first, and when a login has ended."""
+        if self._reading.closed:
+            requests.close()
+            return
+        if self._requests is not None:
+            self._requests.close()
+        self._requests = requests
+        limit = self._resources.request_bytes_max
+        self._frames.serve(requests, limit if requests.frame_bytes_max is None else requests.frame_bytes_max)
+        self._enter_until = self._loop.time() + requests.deadline_s
+
+    def log_in(self, principal: str) -> None:
+        """Note the client's user. What handlers keep for the user before is forgotten."""
+        self.principal = principal
+        self.handler_states.clear()
 
     def lost(self) -> None:
         self._entry.leave()
@@ -193,6 +212,8 @@ class Connection:
         if self._starting:
             self._restart_due = True
             return
+        if self._is_ending:
+            self.finish()
         gate = self._gate
         if gate.held_for is not None and self._loop.time() - gate.held_since > HELD_S:
             self._drop_requests_of_a_closed_socket()
@@ -279,6 +300,8 @@ class Connection:
         elif parts:
             self._writer.send(parts)
             self._resources.polling.expect_more()
+        if self._is_ending:
+            self.finish()
 
     # -- for tests -------------------------------------------------------------------------------------------------
 
@@ -330,10 +353,15 @@ class Connection:
         else:
             self._reading.pause(Pause.FINISHING)
 
+    def close_when_answered(self) -> None:
+        """Start no more requests, and close once those in service are answered. Called before the last answer."""
+        self._is_ending = True
+        self.finish()
+
     @property
     def idle(self) -> bool:
         """Whether closing the connection loses no answer. A parked request does not count: its client asks again."""
-        return self._pipeline.only_parked() and not self._writer.busy
+        return self._pipeline.only_parked() and not self._writer.busy and not self._flush_due
 
     def stalled(self, now: float) -> tuple[int, float, Share]:
         """Return the bytes of requests that have not started, for how long they have stalled, and their share."""
@@ -364,8 +392,11 @@ class Connection:
         """Close the connection if a request takes too long to arrive, or if the client was idle for too long."""
         if self._reading.closed:
             return
-        if now > self._ready_until:
-            self.close_refused(RequestRefused("handshake_timeout", f"not ready in {self._wire.ready_within_s:g} s"))
+        if now > self._enter_until:
+            login = self._requests
+            reason = "handshake_timeout" if login is None else "login_timeout"
+            within_s = self._wire.ready_within_s if login is None else login.deadline_s
+            self.close_refused(RequestRefused(reason, f"not within {within_s:g} s"))
             return
         frames = self._frames
         if frames.started_at is not None and frames.is_read:

@@ -10,7 +10,7 @@ connection calls `start_next_frames` when the reason has ended. The reader itsel
 after a full buffer.
 
 `RequestMemory` counts all bytes that have arrived and not started. A connection is new until its first whole frame has
-arrived. New connections are read in short pieces, and share a small part of the memory.
+arrived, or its login has ended. New connections are read in short pieces, and share a small part of the memory.
 """
 
 from __future__ import annotations
@@ -47,6 +47,7 @@ class FrameReader:
         "_at",
         "_due",
         "_gate",
+        "_is_login",
         "_limit",
         "_long",
         "_loop",
@@ -70,10 +71,9 @@ class FrameReader:
         shared: memoryview,
         memory: RequestMemory,
         share: Share,
-        limit: int,
         loop: asyncio.AbstractEventLoop,
     ) -> None:
-        """Read frames of up to `limit` bytes.
+        """Wait for `serve`, which comes before the first byte.
 
         Args:
             gate: says whether a frame may start.
@@ -81,18 +81,18 @@ class FrameReader:
             shared: view of a bytearray that is filled and emptied within one callback.
             memory: the memory of frames; reading pauses while it is spent.
             share: the part of the memory that the connection's address has.
-            limit: bytes of one frame at most.
             loop: the event loop of the connection.
         """
         self._gate = gate
-        #: Set by `serve`, which comes before the first byte.
+        # `serve` sets these.
         self._requests: Requests = cast(Requests, None)
+        self._is_login = False
+        self._limit = 0
         self._reading = reading
         self._view = shared
         self._shared: bytearray = shared.obj  # type: ignore[assignment]
         self._memory = memory
         self._share = share
-        self._limit = limit
         self._loop = loop
         #: Bytes that arrived and have not started, from position `_at` on.
         self._rest: bytes = b""
@@ -108,12 +108,14 @@ class FrameReader:
         self._paused_at: float | None = None
         #: The event loop's time at which the next bytes of the incomplete frame are due, at PROGRESS_BYTES_S.
         self._due = 0.0
-        #: Whether no whole frame has arrived yet.
+        #: Whether no whole frame has arrived yet, or the client's user is not known.
         self.is_new = True
 
-    def serve(self, requests: Requests) -> None:
-        """Start the frames by `requests`, from the next one on."""
+    def serve(self, requests: Requests, limit: int) -> None:
+        """Start the frames by `requests`, from the next one on. `limit`: bytes of one frame at most."""
         self._requests = requests
+        self._is_login = requests.is_login
+        self._limit = limit
 
     @property
     def is_incomplete(self) -> bool:
@@ -206,7 +208,7 @@ class FrameReader:
             position = requests.start_requests(store, begin, begin + size, end)
         self.holds = False
         if position > first:
-            self.is_new = False
+            self.is_new = self._is_login  # mutant: unknown-client-is-new
         if position == end or reading.closed:
             if self._rest:
                 self._set_rest(b"")
@@ -265,10 +267,10 @@ class FrameReader:
         self.holds = not self._gate.may_start(self._requests, buffer, 0, len(buffer))
         if self.holds:
             return False
-        self.is_new = False
         self._long = None
         try:
             self._requests.start_requests(buffer, 0, len(buffer), len(buffer))
+            self.is_new = self._is_login
         finally:
             request.drop()  # after it is counted as in service, so that no other connection is granted its bytes
         return True

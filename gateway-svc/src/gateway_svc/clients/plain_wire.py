@@ -1,8 +1,8 @@
 """The wire without encryption: bytes go to the socket as they are, and the system moves files and lanes to it.
 
 The kernel decides how much a socket accepts (no SO_SNDBUF): it adapts to the speed of the client. Connections within
-this machine are not paced. A congestion control that paces (BBR) would start a timer and wake the client for every
-64 KB, and halve the rate of a path that cannot be congested.
+this machine are not paced. A congestion control that paces (BBR) would wake the client for every 64 KB. It would halve
+the rate of a path that cannot be congested.
 """
 
 from __future__ import annotations

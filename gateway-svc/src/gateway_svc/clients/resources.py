@@ -17,6 +17,21 @@ from gateway_svc.storage.append_window import AppendWindow
 class Requests(Protocol):
     """The way of one connection's frames into service."""
 
+    @property
+    def frame_bytes_max(self) -> int | None:
+        """Bytes of one frame at most; None for the gateway's own limit."""
+        ...
+
+    @property
+    def deadline_s(self) -> float:
+        """Seconds after which the connection is closed unless others serve it by then; infinity if it stays."""
+        ...
+
+    @property
+    def is_login(self) -> bool:
+        """Whether the client's user is not known yet, so that the connection counts as new."""
+        ...
+
     def kind(self, store: bytes | bytearray, begin: int) -> Kind:
         """Return how the request at `begin` shares its connection."""
         ...

@@ -19,8 +19,8 @@ from __future__ import annotations
 
 import secrets
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
-from typing import Final, Protocol
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, Protocol, TypeVar
 
 from protocol_lib.errors import ErrorCode
 from protocol_lib.messages.fetch import FetchPartition, FetchRequest
@@ -36,6 +36,9 @@ SESSION_PARTITIONS_MAX: Final = 100_000
 
 _FINAL_EPOCH = -1
 _INITIAL_EPOCH = 0
+
+
+_Result = TypeVar("_Result")
 
 
 class Owner(Protocol):
@@ -98,6 +101,19 @@ class Fetch:
         self.denied = [each for each in self.partitions if not may_read(each)]
         if self.denied:
             self.partitions = [each for each in self.partitions if may_read(each)]
+
+    def deny_results(
+        self, may_read: Callable[[FetchedPartition], bool], results: Sequence[_Result]
+    ) -> tuple[list[int], list[_Result]]:
+        """Move partitions that may not be read any more out of `partitions`.
+
+        Returns the indices of those that stay, and their results.
+        """
+        kept = [index for index, each in enumerate(self.partitions) if may_read(each)]
+        if len(kept) < len(self.partitions):
+            self.denied = [*self.denied, *(each for each in self.partitions if not may_read(each))]
+            self.partitions = [self.partitions[index] for index in kept]
+        return kept, [results[index] for index in kept]
 
     @property
     def session_id(self) -> int:

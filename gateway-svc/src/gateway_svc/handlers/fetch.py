@@ -208,6 +208,8 @@ def _answer(
 
     `read` is None if there was nothing to read.
     """
+    if not call.rights.is_current:  # mutant: parked-read-judged-again
+        read, results = _judge_again(call, services, fetch, read, results)
     lanes = services.storage.lanes
     if services.files is not None or lanes is None or not any(result.slices for result in results):
         _answer_with(call, services, fetch, read, results, services.files)
@@ -226,6 +228,18 @@ def _answer(
     give_up = lanes.read([piece for result in results for piece in result.slices], done)
     if not answered:
         call.abandon = give_up
+
+
+def _judge_again(
+    call: Call, services: Services, fetch: Fetch, read: ReadRequest | None, results: Sequence[ReadResult]
+) -> tuple[ReadRequest | None, Sequence[ReadResult]]:
+    """Deny what the client may not read any more: the read may have waited for minutes. Return the rest of it."""
+    services.admission.renew(call)
+    kept, results = fetch.deny_results(partial(_may_read, call, services), results)
+    ahead: ReadAhead | None = call.client.handler_states.get(ApiKey.FETCH)
+    if ahead is not None and ahead.fetch is fetch and fetch.denied:
+        ahead.fetch = None
+    return None if read is None else replace(read, partitions=[read.partitions[index] for index in kept]), results
 
 
 def _answer_with(

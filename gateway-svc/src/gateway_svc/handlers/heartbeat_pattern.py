@@ -19,6 +19,7 @@ from gateway_svc.clients.pipeline import Pipeline
 from gateway_svc.requests.call import Call, Client
 from gateway_svc.requests.handler import Refuse
 from gateway_svc.requests.patterns import Store
+from gateway_svc.requests.rights import OUTDATED
 from gateway_svc.requests.services import Services
 from gateway_svc.requests.subject import Subject
 from gateway_svc.storage.protocols import RepeatableHeartbeat
@@ -46,7 +47,7 @@ class HeartbeatPattern:
         "_services",
         "_subject",
         "_template",
-        "revision",
+        "rights",
     )
 
     _subject: Subject
@@ -65,7 +66,7 @@ class HeartbeatPattern:
         self._refuse = refuse
         self._client = client
         self._services = services
-        self.revision = -1
+        self.rights = OUTDATED
         self._template: RequestTemplate | None = None
         self._request: Any = None
         #: The offer of storage to repeat the answer to the call below.
@@ -123,7 +124,7 @@ class HeartbeatPattern:
         self._template = template
         self._request = request
         self._subject = call.subject
-        self.revision = call.subject.revision
+        self.rights = call.subject.rights
         self._repeat = repeat
         self._first = call
 

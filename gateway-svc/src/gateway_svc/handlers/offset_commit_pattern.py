@@ -19,6 +19,7 @@ from gateway_svc.clients.pipeline import Pipeline
 from gateway_svc.handlers.offset_commit_messages import answer, asked, refuse, response_of
 from gateway_svc.requests.call import Call, Client
 from gateway_svc.requests.patterns import Store
+from gateway_svc.requests.rights import OUTDATED
 from gateway_svc.requests.services import Services
 from gateway_svc.requests.subject import Subject
 from gateway_svc.storage.protocols import RepeatableCommit
@@ -60,7 +61,7 @@ class _Learned:
 class OffsetCommitPattern:
     """A `patterns.Pattern`: the connection's latest commit."""
 
-    __slots__ = ("_client", "_learned", "_misses", "_services", "revision")
+    __slots__ = ("_client", "_learned", "_misses", "_services", "rights")
 
     def __init__(
         self,
@@ -71,7 +72,7 @@ class OffsetCommitPattern:
     ) -> None:
         self._client = client
         self._services = services
-        self.revision = -1
+        self.rights = OUTDATED
         self._learned: _Learned | None = None
         self._misses = 0
 
@@ -113,7 +114,7 @@ class OffsetCommitPattern:
         template = RequestTemplate.learn(request, call.version, frame, _OFFSETS)
         if template is not None and any(topic.partitions for topic in request.topics):
             self._learned = _Learned(call, request, template)
-            self.revision = call.subject.revision
+            self.rights = call.subject.rights
 
     def forget(self) -> None:
         if self._learned is not None:

@@ -38,6 +38,7 @@ from gateway_svc.clients.slices import Part
 from gateway_svc.handlers.produce_answer import conclude, count_appended, response_of
 from gateway_svc.requests.call import Call, Client
 from gateway_svc.requests.patterns import Store
+from gateway_svc.requests.rights import OUTDATED
 from gateway_svc.requests.services import Services
 
 #: Heads remembered for one connection. Producers to more topics name several in one request.
@@ -269,14 +270,14 @@ class CallRun(Call):
 class ProducePattern:
     """A `patterns.Pattern`: the heads of one connection's requests."""
 
-    __slots__ = ("_by_head", "_client", "_latest", "_pipeline", "_services", "_shared", "_sizes", "revision")
+    __slots__ = ("_by_head", "_client", "_latest", "_pipeline", "_services", "_shared", "_sizes", "rights")
 
     def __init__(self, client: Client, services: Services, pipeline: Pipeline, shared: bytearray) -> None:
         self._client = client
         self._services = services
         self._pipeline = pipeline
         self._shared = shared
-        self.revision = -1
+        self.rights = OUTDATED
         self._by_head: dict[bytes, TopicTemplate] = {}
         #: The different lengths of the heads: few, mostly one.
         self._sizes: tuple[int, ...] = ()
@@ -357,9 +358,9 @@ class ProducePattern:
 
         Only a request in the encoding that most clients use has a head.
         """
-        if call.subject.revision != self.revision:
+        if call.subject.rights is not self.rights:
             self.forget()
-            self.revision = call.subject.revision
+            self.rights = call.subject.rights
         if call.version < _VERSION_MIN or request.transactional_id is not None or len(self._by_head) >= TEMPLATES_MAX:
             return
         if len(request.topic_data) != 1 or len(request.topic_data[0].partition_data) != 1:
@@ -374,7 +375,7 @@ class ProducePattern:
 
     def _remember(self, call: Call, request: ProduceRequest, template: RecordsRequestTemplate) -> None:
         heads = self._by_head
-        if self._pipeline.closed or call.subject.revision != self.revision or template.head in heads:
+        if self._pipeline.closed or call.subject.rights is not self.rights or template.head in heads:
             return
         if len(heads) < TEMPLATES_MAX and not self._services.topic_templates.full:
             self._services.topic_templates.take(TEMPLATE_MEMORY)
@@ -384,7 +385,7 @@ class ProducePattern:
     def forget(self) -> None:
         self._services.topic_templates.give(TEMPLATE_MEMORY * len(self._by_head))
         self._by_head.clear()
-        self.revision = -1  # no head is learned from records that are accepted later
+        self.rights = OUTDATED  # no head is learned from records that are accepted later
         self._sizes = ()
         self._latest = None
 

@@ -69,30 +69,30 @@ class Admission:
     """The ring. The gateway's Services own it; only the event loop uses it."""
 
     def __init__(self, names: TopicNames, policy: Policy | None = None) -> None:
-        """Start at revision 0. Without a policy every request is allowed, at any rate."""
+        """Allow every request, at any rate, without a policy."""
         self._policy = policy
-        #: A number that grows when judgements may be outdated: a pattern whose subject has an older one is not used.
-        self.revision = 0
         self._name_of = names.name_of
-        #: The rights at this revision, by principal and host.
+        #: The rights that are current, by principal and host.
         self._rights: dict[tuple[str, str], Rights] = {}
         if policy is not None:
             policy.attach(self._changed)
         names.attach(self._changed)
 
     def _changed(self) -> None:
-        self.revision += 1
+        """End all rights: earlier judgements may be outdated."""
+        for rights in self._rights.values():
+            rights.is_current = False  # mutant: rights-end
         self._rights.clear()  # mutant: rights-of-revision
 
     def rights_of(self, principal: str, host: str) -> Rights:
-        """Return what a client may do, at this revision."""
+        """Return what a client may do now."""
         policy = self._policy
         if policy is None or not policy.decides_access:
             return TOTAL
         rights = self._rights.get((principal, host))
         if rights is None:
             if len(self._rights) >= _CLIENTS_MAX:
-                self._rights.clear()
+                self._changed()
             rights = self._rights[principal, host] = Rights(partial(policy.may, principal, host))
         return rights
 
@@ -119,7 +119,6 @@ class Admission:
             if unnamed and not final:
                 return unnamed
             subject.resources = tuple(each for each in used if each.name is not None)
-        subject.revision = self.revision
         subject.rights = rights
         if rights.are_total:
             return Verdict(request)
@@ -127,6 +126,10 @@ class Admission:
         verdict = judge(rights, request, whole, judged.rows, self._name_of)
         subject.error = verdict.error
         return verdict
+
+    def renew(self, call: Call) -> None:
+        """Give a request in service, whose rights have ended meanwhile, those that the client has now."""
+        call.subject.rights = self.rights_of(call.subject.principal, call.client.host)
 
     def admit(self, call: Call) -> int:
         """Return 0 to serve the request, or the error code it is refused with."""

@@ -59,6 +59,10 @@ class Client(Protocol):
         """Close at once."""
         ...
 
+    def close_when_answered(self) -> None:
+        """Start no more requests, and close once those in service are answered. Called before the last answer."""
+        ...
+
     def start_held_frames(self) -> None:
         """Start the held requests that may start now."""
         ...

@@ -12,6 +12,7 @@ would be wrong here: storage may still read a buffer when the next client's reco
 
 from __future__ import annotations
 
+import math
 from functools import partial
 from struct import Struct
 from typing import Any, Final
@@ -47,6 +48,11 @@ class RequestPath:
         "_share",
         "_shared",
     )
+
+    #: `clients.resources.Requests`: the client is known, and stays.
+    frame_bytes_max: Final = None
+    deadline_s: Final = math.inf
+    is_login: Final = False
 
     def __init__(
         self, client: Client, services: Services, dispatcher: Dispatcher, pipeline: Pipeline, shared: bytearray
@@ -91,7 +97,7 @@ class RequestPath:
             RequestRefused: it is no request that can be answered.
         """
         pattern = self._by_api_and_version.get(_api_and_version_of(store, begin)[0])
-        if pattern is not None and pattern.revision == self._admission.revision:  # mutant: pattern-used
+        if pattern is not None and pattern.rights.is_current:  # mutant: pattern-used
             call = pattern.open(store, begin, frame_end, end)
             if call is not None:
                 call.recognised = True

@@ -1,8 +1,8 @@
 """Requests that are recognised by their bytes: the Protocol of a pattern, and the patterns of one connection.
 
 The first four bytes of a request, API key and version, choose the pattern, which compares the other bytes. A handler
-declares its pattern (`Handler.pattern`). The path uses a pattern only while its revision is `Admission.revision`. After
-that the next request is decoded, judged and learned again.
+declares its pattern (`Handler.pattern`). The path uses a pattern only while the rights of its requests are current.
+After that the next request is decoded, judged and learned again.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from gateway_svc.clients.pipeline import Pipeline
 from gateway_svc.requests.call import Call, Client
+from gateway_svc.requests.rights import Rights
 from gateway_svc.requests.services import Services
 
 Store = bytes | bytearray
@@ -20,8 +21,8 @@ Store = bytes | bytearray
 class Pattern(Protocol):
     """A template of one connection's requests of one API and version."""
 
-    #: `Admission.revision` when the requests it learned from were judged.
-    revision: int
+    #: The rights by which the requests it learned from were judged; OUTDATED if it has learned none.
+    rights: Rights
 
     def open(self, store: Store, begin: int, frame_end: int, end: int) -> Call | None:
         """Return the call of the request between `begin` and `frame_end`, or None if it must be decoded.

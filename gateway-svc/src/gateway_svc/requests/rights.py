@@ -7,7 +7,8 @@
     listed     what a client may not describe is left out of lists of all topics, groups and transactional ids; the
                handlers that make lists ask `Rights.may`
 
-A policy decides once for each right, client and `Admission.revision`.
+A policy decides once for each right. Its decisions are kept as long as the client's rights are current: `Admission`
+ends them when the rules change. What was learned under rights that have ended is not used any more.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ KEPT_MAX: Final = 10_000
 class Rights:
     """The rights of one client. Only the event loop uses it."""
 
-    __slots__ = ("_decide", "_kept", "are_total")
+    __slots__ = ("_decide", "_kept", "are_total", "is_current")
 
     def __init__(self, decide: Decide | None = None) -> None:
         """Allow everything without `decide`."""
@@ -44,6 +45,8 @@ class Rights:
         self._kept: dict[tuple[Operation, ResourceType, str | None], bool] = {}
         #: Whether everything is allowed, so that nothing needs to be asked.
         self.are_total = decide is None
+        #: False once the rules may have changed. `Admission` has other rights of the client then.
+        self.is_current = True
 
     def may(self, operation: Operation, resource_type: ResourceType, name: str | None) -> bool:
         """Return whether the client may do this to the resource; with the name None, to any one of the type."""
@@ -78,6 +81,9 @@ class Rights:
 
 #: The rights of every client of a broker without access rules.
 TOTAL: Final = Rights()
+#: Rights that are current at no time: those of a pattern that has learned nothing.
+OUTDATED: Final = Rights()
+OUTDATED.is_current = False
 
 
 @dataclass(frozen=True, slots=True)

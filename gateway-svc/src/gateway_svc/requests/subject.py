@@ -1,7 +1,7 @@
 """The common part of similar requests: their client, its rights, their resources, and the judgement on them.
 
 A subject is judged once, when a request is decoded (`Admission.judge`). Requests that a pattern recognises by their
-bytes share the subject of the decoded one, as long as its revision is the current one.
+bytes share the subject of the decoded one, as long as its rights are current.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ Complete = Callable[[Any, int], tuple[Any, int]]
 class Subject:
     """The subject of a decoded request. A pattern that learns from the request keeps it."""
 
-    __slots__ = ("client_id", "complete", "error", "principal", "resources", "revision", "rights", "route")
+    __slots__ = ("client_id", "complete", "error", "principal", "resources", "rights", "route")
 
     def __init__(self, route: Route, client_id: str | None, principal: str) -> None:
         self.route = route
         self.client_id = client_id
         #: The authenticated user in Kafka's spelling, such as "User:ANONYMOUS".
         self.principal = principal
-        #: The rights of the client, for handlers that make lists.
+        #: The rights of the client, by which the request was judged. Handlers that make lists ask them.
         self.rights: Rights = TOTAL
         #: None unless the policy decides on access.
         self.resources: tuple[Resource, ...] | None = None
@@ -35,5 +35,3 @@ class Subject:
         self.error = 0
         #: None unless some entries of the request are denied. Such a request is no example of others.
         self.complete: Complete | None = None
-        #: `Admission.revision` at the time of the judgement; -1 before.
-        self.revision = -1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import socket
 import struct
 import sys
@@ -50,6 +51,8 @@ def stack_depth() -> int:
 
 class Requests:
     """Requests that are answered when the test says so; those "at once" are answered as they start."""
+
+    frame_bytes_max, deadline_s, is_login = None, math.inf, False
 
     def __init__(self, connection: Connection, pipeline: Pipeline) -> None:
         self.connection = connection

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import socket
 import struct
 from collections import deque
@@ -100,6 +101,8 @@ class Polling:
 
 
 class Requests:
+    frame_bytes_max, deadline_s, is_login = None, math.inf, False
+
     def __init__(self, connection: Connection, pipeline: Pipeline, memory: RequestMemory) -> None:
         self.connection = connection
         self.pipeline = pipeline

@@ -36,6 +36,8 @@ class Transport:
 class Receiver:
     """A gate and requests that start `admitted` frames and holds the others, with its event loop."""
 
+    is_login = False
+
     def __init__(self, budget: int = 1 << 20) -> None:
         self.memory = RequestMemory(budget)
         self.share = self.memory.enter("10.0.0.1")
@@ -43,8 +45,8 @@ class Receiver:
         self.loop = asyncio.new_event_loop()
         shared = memoryview(bytearray(SHARED_BUFFER_BYTES))
         gate = cast(FrameGate, self)
-        self.reader = FrameReader(gate, self.reading, shared, self.memory, self.share, LIMIT, self.loop)
-        self.reader.serve(cast(Requests, self))
+        self.reader = FrameReader(gate, self.reading, shared, self.memory, self.share, self.loop)
+        self.reader.serve(cast(Requests, self), LIMIT)
         self.started: list[bytes] = []
         #: The first bytes and the size of each long frame that began to arrive.
         self.checked: list[tuple[bytes, int]] = []

@@ -19,7 +19,7 @@ from protocol_lib.records.batch import build_batch
 from protocol_lib.records.record import Record
 from service_chassis import logs
 
-from tests.unit.gateway_svc.rig import FakePolicy, Rig, framed, services
+from tests.unit.gateway_svc.rig import FakeClient, FakePolicy, Rig, framed, services
 
 BATCH = build_batch([Record(0, 1000, None, b"v")])
 
@@ -52,7 +52,7 @@ def test_without_a_policy_resources_are_never_computed() -> None:
     verdict = admission.judge(judged, "1.2.3.4", "request", HANDLER, resources)
     assert isinstance(verdict, Verdict)
     assert (verdict.request, verdict.error, verdict.denied) == ("request", 0, ())
-    assert (judged.error, judged.resources, judged.revision, judged.rights) == (0, None, 0, TOTAL)
+    assert (judged.error, judged.resources, judged.rights) == (0, None, TOTAL)
 
 
 def test_a_policy_is_asked_once_the_names_are_known() -> None:
@@ -67,22 +67,39 @@ def test_a_policy_is_asked_once_the_names_are_known() -> None:
     request = ProduceRequest(acks=1, timeout_ms=1, topic_data=rows)
     judge = partial(admission.judge, judged, "1.2.3.4", request, HANDLER, lambda: [known, unnamed])
     assert judge() == {b"i" * 16}
-    assert (policy.asked, judged.revision) == ([], -1)
+    assert (policy.asked, judged.rights) == ([], TOTAL)
     verdict = judge(final=True)
     assert isinstance(verdict, Verdict)
     assert (verdict.request, policy.asked) == (request, [("WRITE", "TOPIC", "orders")])
     assert judged.resources == (known,)
 
 
-def test_the_revision_moves_with_the_policy_and_with_names() -> None:
+def test_rights_end_with_the_rules_and_with_names() -> None:
     policy = FakePolicy()
     made = services(policy)
-    assert made.admission.revision == 0
+    rights_of = partial(made.admission.rights_of, FakeClient.principal, FakeClient.host)
+    first = rights_of()
+    assert (first.is_current, rights_of() is first) == (True, True)
     policy.changed()
-    assert made.admission.revision == 1
+    second = rights_of()
+    assert (first.is_current, second.is_current) == (False, True)
     made.names._misses[b"i" * 16] = None
     made.names.learn(b"i" * 16, "orders")
-    assert made.admission.revision == 2
+    assert (second.is_current, rights_of().is_current) == (False, True)
+
+
+def test_rights_end_when_those_of_too_many_clients_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway_svc.requests.admission._CLIENTS_MAX", 2)
+    admission = services(FakePolicy()).admission
+    first, second, third = (admission.rights_of(f"User:{name}", "1.2.3.4") for name in "abc")
+    assert [first.is_current, second.is_current, third.is_current] == [False, False, True]
+
+
+def test_without_a_policy_rights_never_end() -> None:
+    made = services()
+    made.names._misses[b"i" * 16] = None
+    made.names.learn(b"i" * 16, "orders")
+    assert (made.admission.rights_of("User:a", "1.2.3.4"), TOTAL.is_current) == (TOTAL, True)
 
 
 def test_debug_lines_of_every_request_on_every_path(capsys: pytest.CaptureFixture[str]) -> None:
