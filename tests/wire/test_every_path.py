@@ -34,7 +34,8 @@ from tests.wire.test_storage_grpc import RemoteStorage, gateway_of
 
 #: The number of requests of a case that are sent at a time.
 SENT = (1, 1, 1, 5)
-THROTTLE_MS = 1234
+#: Short: a client is muted for so long after each answer.
+THROTTLE_MS = 3
 
 
 class Policy:
@@ -62,14 +63,14 @@ class Policy:
     def charge(self, call: Call) -> int:
         return 0
 
-    def throttle_ms(self, call: Call) -> int:
+    def throttle_ms(self, call: Call, size: int) -> int:
         return 0
 
 
 class Throttling(Policy):
     """A policy that asks every client to wait."""
 
-    def throttle_ms(self, call: Call) -> int:
+    def throttle_ms(self, call: Call, size: int) -> int:
         return THROTTLE_MS if self.is_armed else 0
 
 

@@ -51,6 +51,7 @@ class FakeClient:
         #: The bytes of each answer or run of answers, with lengths.
         self.answers: list[bytes] = []
         self.refused: list[RequestRefused] = []
+        self.muted_ms: list[int] = []
         self.is_aborted = False
         self.has_left = False
         #: Starts the requests that the rig holds.
@@ -84,6 +85,9 @@ class FakeClient:
     def peer_is_open(self) -> bool:
         return not self.has_left
 
+    def mute(self, milliseconds: int) -> None:
+        self.muted_ms.append(milliseconds)
+
 
 class FakePolicy:
     """A policy that keeps the rights it is asked for and the calls it charges."""
@@ -112,7 +116,7 @@ class FakePolicy:
         self.charged.append(call.count)
         return self.charges
 
-    def throttle_ms(self, call: Call) -> int:
+    def throttle_ms(self, call: Call, size: int) -> int:
         return 17
 
 

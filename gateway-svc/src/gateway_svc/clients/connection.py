@@ -26,6 +26,7 @@ from gateway_svc.clients.pipeline import Pending, Pipeline, release
 from gateway_svc.clients.read_control import Pause, ReadControl
 from gateway_svc.clients.resources import Requests, Resources
 from gateway_svc.clients.slices import MOVED, Part
+from gateway_svc.clients.throttle import Throttle
 from gateway_svc.clients.wire import Wire
 from gateway_svc.errors import RequestRefused
 from gateway_svc.request_memory import Share
@@ -89,6 +90,8 @@ class Connection:
         self._flush_due = False
         #: Whether a held frame may have become free to start while others were being started.
         self._restart_due = False
+        #: None until the client is throttled for the first time.
+        self._throttle: Throttle | None = None
         #: Whether it closes once all requests in service are answered.
         self._is_ending = False
         #: The event loop's time when the client last sent bytes, or was found to have read some (`check_time`).
@@ -160,6 +163,9 @@ class Connection:
         if not self._reading.closed and self._frames.is_incomplete:
             self._log_refusal(RequestRefused("frame_cut", "the connection ended in the middle of a request"))
         self._reading.close()
+        if self._throttle is not None:
+            self._throttle.close()
+            self._throttle = None
         for pending in self._pipeline.unanswered():
             self._resources.requests.give(self.share, pending.size)
         self._pipeline.close()
@@ -263,6 +269,14 @@ class Connection:
         if self._gate.held_for is not None:
             self.start_held_frames()
 
+    def mute(self, milliseconds: int) -> None:
+        """Start no request of the client for so long, and read none: it is throttled."""
+        if self._reading.closed:
+            return
+        if self._throttle is None:
+            self._throttle = Throttle(self._gate, self._frames, self._reading, self._loop, self.start_held_frames)
+        self._throttle.mute(milliseconds)
+
     # -- answers ---------------------------------------------------------------------------------------------------
 
     def answered(self, pending: Pending, parts: Sequence[Part]) -> None:
@@ -315,7 +329,10 @@ class Connection:
         """Assert that the reasons not to read are those that hold."""
         self._pipeline.check_invariants()
         reasons = self._reading.reasons
-        assert reasons & {Pause.ORDER, Pause.ANSWERS, Pause.WINDOW, Pause.LONG} == ({self._gate.held_for} - {None})
+        held_for, muted = self._gate.held_for, Pause.QUOTA
+        assert reasons & {Pause.ORDER, Pause.ANSWERS, Pause.WINDOW, Pause.LONG} == {held_for} - {None, muted}
+        assert (muted in reasons) == self._gate.is_muted
+        assert self._reading.closed or self._gate.is_muted == (self._throttle is not None and self._throttle.is_on)
         assert self._reading.closed or self._frames.holds == (self._gate.held_for is not None)
         assert not self._starting
 

@@ -2,6 +2,7 @@
 
 A complete frame starts when none of these holds it back:
 
+    QUOTA      the client is throttled (`Connection.mute`)
     ANSWERS    the client does not read its answers (`answer_writer`)
     ORDER      requests before it are in service, and it may not overlap with them (`pipeline`)
     WINDOW     too many appends are on their way to storage (`append_window`)
@@ -41,6 +42,7 @@ class FrameGate:
         "_writer",
         "held_for",
         "held_since",
+        "is_muted",
     )
 
     def __init__(
@@ -59,6 +61,8 @@ class FrameGate:
         self._window = window
         self._loop = loop
         self._start_held = start_held
+        #: Whether the client is throttled. Its connection pauses reading, too.
+        self.is_muted = False
         #: The reason why the first held frame may not start, for which reading is paused; None without held frames.
         self.held_for: Pause | None = None
         #: The event loop's time at which it began to wait.
@@ -75,7 +79,8 @@ class FrameGate:
         if reason is None:
             return True
         if reason is not self.held_for:
-            self._reading.pause(reason)
+            if reason is not Pause.QUOTA:  # whose pause is that of `Throttle`
+                self._reading.pause(reason)
             self.end_hold()
             self.held_for = reason
             self.held_since = self._loop.time()
@@ -85,6 +90,8 @@ class FrameGate:
 
     def _reason_to_hold(self, requests: Requests, store: bytes | bytearray, begin: int, size: int) -> Pause | None:
         """Return why a frame may not start, or None if it may."""
+        if self.is_muted:
+            return Pause.QUOTA  # mutant: muted-frames-held
         if self._writer.busy:
             return Pause.ANSWERS
         pipeline, window = self._pipeline, self._window
@@ -106,7 +113,8 @@ class FrameGate:
         """Read again, as far as the reason for which a frame was held is concerned: none is held any more."""
         if self.held_for is not None:
             reason, self.held_for = self.held_for, None
-            self._reading.resume(reason)
+            if reason is not Pause.QUOTA:
+                self._reading.resume(reason)
 
     def close(self) -> None:
         """Wait for nothing any more: the connection is closed."""

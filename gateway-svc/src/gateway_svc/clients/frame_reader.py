@@ -299,6 +299,12 @@ class FrameReader:
         if self._long is None or not self._long.is_full:  # else it waits for room
             self._resume()
 
+    def extend(self, seconds: float) -> None:
+        """Give an incomplete or held frame more time: the connection was not read for so long."""
+        self._due += seconds
+        if self.started_at is not None:
+            self.started_at += seconds
+
     def _pause(self) -> None:
         self._paused_at = self._loop.time()
         self._reading.pause(Pause.MEMORY)
@@ -306,9 +312,7 @@ class FrameReader:
     def _resume(self) -> None:
         if self._paused_at is not None:
             paused_s, self._paused_at = self._loop.time() - self._paused_at, None
-            self._due += paused_s
-            if self.started_at is not None:
-                self.started_at += paused_s  # mutant: pause-stops-clock
+            self.extend(paused_s)  # mutant: pause-stops-clock
         self._reading.resume(Pause.MEMORY)
 
     def _drop_long(self) -> None:

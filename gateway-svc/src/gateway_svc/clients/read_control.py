@@ -28,6 +28,8 @@ class Pause(Enum):
     MEMORY = "memory"
     #: A long request waits for the steps of others: until its turn.
     LONG = "long"
+    #: The client is throttled: until its throttle time is over.
+    QUOTA = "quota"
     #: One read has filled the buffer: until other connections had their turn.
     TURN = "turn"
     #: The gateway stops: for good.

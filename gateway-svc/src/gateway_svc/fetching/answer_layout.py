@@ -36,10 +36,10 @@ _Key = tuple[int, str, bytes, int, int, bool]
 def answer_parts(
     layout: RecordsAnswerTemplate,
     correlation_id: int,
-    throttle_ms: int,
     result: ReadResult,
     records: list[Part],
     size: int,
+    throttle_ms: int,
 ) -> list[Part]:
     """Return an answer with `size` bytes of records; a small one in one part."""
     head = layout.head(

@@ -359,8 +359,7 @@ def _send_records(
     (partition,) = fetch.partitions
     partition.high_watermark = result.high_watermark
     partition.log_start_offset = result.log_start_offset
-    # mutant: throttle-of-fetch
-    call.answer_parts(answer_parts(layout, call.correlation_id, call.ring.throttle_ms(call), result, records, size))
+    call.answer_parts(partial(answer_parts, layout, call.correlation_id, result, records, size))
     counts = services.topic_counts(partition.topic, partition.topic_id)
     counts.fetches += 1
     counts.bytes_out += size

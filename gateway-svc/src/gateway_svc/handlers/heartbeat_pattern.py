@@ -9,6 +9,7 @@ is served like a decoded one.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 from protocol_lib.api import APIS
@@ -93,8 +94,7 @@ class HeartbeatPattern:
             return
         if self._first is not None:
             self._learn_answer(self._first)
-        # mutant: throttle-of-heartbeat
-        call.answer_bytes(self._fill(call.correlation_id, call.ring.throttle_ms(call)), self._error)
+        call.answer_bytes(partial(self._fill, call.correlation_id), self._error)
 
     def _learn_answer(self, call: Call) -> None:
         assert call.parts is not None, "it was answered, or it would not be repeated"

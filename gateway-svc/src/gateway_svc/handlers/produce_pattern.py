@@ -187,34 +187,37 @@ class CallRun(Call):
             if offsets is None:
                 self._answer_one_by_one(response.outcomes)
                 return
-            answers = self._answers(offsets) if self.template.acks else []
+            answers = self._answers(offsets, 0) if self.template.acks else []
+            size = sum(map(len, answers)) - 4 * len(answers)
+            throttle_ms = self.throttle(size)
+            if throttle_ms and answers:
+                answers = self._answers(response.offsets() or (), throttle_ms)  # mutant: throttle-of-produce
             self.client.answered(self, (b"".join(answers),) if len(answers) > 1 else answers)
         except Exception as error:
             self.failed(error)
         else:
-            self._finish_all(answers)
+            self._finish_all(answers, size)
 
-    def _answers(self, offsets: Iterable[tuple[int, ...]]) -> list[bytes]:
+    def _answers(self, offsets: Iterable[tuple[int, ...]], throttle_ms: int) -> list[bytes]:
         """Return an answer to each request, of its base offset, append time and log start offset."""
         if self.count == 1:
             ((base, time_ms, start),) = offsets
-            throttle = self.ring.throttle_ms(self)  # mutant: throttle-of-lone-produce
-            return [self.template.fill(self.correlation_id, self.partitions[0], base, time_ms, start, throttle)]
+            return [self.template.fill(self.correlation_id, self.partitions[0], base, time_ms, start, throttle_ms)]
         columns = tuple(zip(*offsets, strict=True))
         if len(columns[0]) != self.count:
             raise ValueError(f"{len(columns[0])} outcomes of {self.count} batches")
-        throttle_ms = itertools.repeat(self.ring.throttle_ms(self))  # mutant: throttle-of-run
+        times_ms = itertools.repeat(throttle_ms)
         if self.templates is None:
-            return [*map(self.template.fill, self.correlation_ids, self.partitions, *columns, throttle_ms)]
-        fields = zip(self.correlation_ids, self.partitions, *columns, throttle_ms)  # noqa: B905 (which has no end)
+            return [*map(self.template.fill, self.correlation_ids, self.partitions, *columns, times_ms)]
+        fields = zip(self.correlation_ids, self.partitions, *columns, times_ms)  # noqa: B905 (which has no end)
         return [head.fill(*values) for head, values in zip(self.templates, fields, strict=True)]
 
-    def _finish_all(self, answers: list[bytes]) -> None:
-        """Finish all requests without an error, after the answer was sent."""
+    def _finish_all(self, answers: list[bytes], size: int) -> None:
+        """Finish all requests without an error, after the answer of `size` bytes was sent."""
         head = self.template
         if self.templates is None:
             count_appended(self.services, head.topic, head.topic_id, self.batches)
-            self.finish(0, sum(map(len, answers)) - 4 * len(answers))
+            self.finish(0, size)
             return
         self.finished = True
         for number, (head, call) in enumerate(zip(self.templates, self._calls(), strict=True)):

@@ -2,7 +2,7 @@
 
     judge          once for similar requests, when one of them is decoded: which of its resources may the client use?
     admit          for every request, and once for a run of Produce: charges quotas, writes the request line
-    throttle_ms    when the request is answered: the delay that its client is asked for
+    throttle_ms    when all of the answer is known but this: the delay that its client is asked for, and held to
     finish         once for every request, and once for a run: counts it and writes the answer line
 
 A concern of all requests (an audit line, a counter for each user, a slow request log) is added here, and nowhere else.
@@ -51,8 +51,12 @@ class Policy(Protocol):
         """Charge a request, or `call.count` of them. Return 0, or the error code that refuses them."""
         ...
 
-    def throttle_ms(self, call: Call) -> int:
-        """Return how long the client is asked to wait before its next request, in milliseconds."""
+    def throttle_ms(self, call: Call, size: int) -> int:
+        """Return for how long no request of the client is read after this one, in milliseconds.
+
+        Asked once for a request, or for `call.count` of them in a run, when only this is missing in the answer.
+        `call.size` and `size` are the bytes of request and answer, `call.started_at` is the time at which it began.
+        """
         ...
 
 
@@ -71,6 +75,8 @@ class Admission:
     def __init__(self, names: TopicNames, policy: Policy | None = None) -> None:
         """Allow every request, at any rate, without a policy."""
         self._policy = policy
+        #: Whether `throttle_ms` may return anything but 0.
+        self.throttles = policy is not None
         self._name_of = names.name_of
         #: The rights that are current, by principal and host.
         self._rights: dict[tuple[str, str], Rights] = {}
@@ -139,9 +145,9 @@ class Admission:
             return 0
         return call.subject.error or self._policy.charge(call)
 
-    def throttle_ms(self, call: Call) -> int:
-        """Return the `throttle_time_ms` of the request's answer."""
-        return 0 if self._policy is None else self._policy.throttle_ms(call)
+    def throttle_ms(self, call: Call, size: int) -> int:
+        """Return the `throttle_time_ms` of an answer of `size` bytes."""
+        return 0 if self._policy is None else self._policy.throttle_ms(call, size)
 
     def finish(self, call: Call, error: int, size: int) -> None:
         """Count the request, or all of a run, and log it. `size`: bytes of the answers."""

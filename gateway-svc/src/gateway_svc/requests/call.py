@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from struct import Struct
 from typing import Any, Final, Protocol
 
@@ -59,6 +59,10 @@ class Client(Protocol):
         """Close at once."""
         ...
 
+    def mute(self, milliseconds: int) -> None:
+        """Start no request of the client for so long: it is throttled."""
+        ...
+
     def close_when_answered(self) -> None:
         """Start no more requests, and close once those in service are answered. Called before the last answer."""
         ...
@@ -83,7 +87,12 @@ class Client(Protocol):
 class Ring(Protocol):
     """The part of `Admission` that a call uses."""
 
-    def throttle_ms(self, call: Call) -> int: ...
+    @property
+    def throttles(self) -> bool:
+        """Whether `throttle_ms` may return anything but 0."""
+        ...
+
+    def throttle_ms(self, call: Call, size: int) -> int: ...
 
     def finish(self, call: Call, error: int, size: int) -> None: ...
 
@@ -141,30 +150,62 @@ class Call(Pending):
         """Send a long answer as `answer` does, encoded in a thread, so that other requests do not wait."""
         if self.subject.complete is not None:
             response, error = self.subject.complete(response, error)
-        version, tail = self.route.version, self.route.header_tail
-        throttle_ms = self.ring.throttle_ms(self)
-        if self.route.has_throttle:
+        body = await asyncio.to_thread(encode, response, self.route.version)
+        size = 4 + len(self.route.header_tail) + len(body)
+        throttle_ms = self.throttle(size)
+        if throttle_ms and self.route.has_throttle:
             response.throttle_time_ms = throttle_ms
-        body = await asyncio.to_thread(encode, response, version)
-        head = _FRAME_HEAD.pack(len(body) + 4 + len(tail), self.correlation_id) + tail
-        self.answer_parts((head, body), error)
+            body = await asyncio.to_thread(encode, response, self.route.version)
+        self.finish(error, size)
+        self.client.answered(self, (_FRAME_HEAD.pack(size, self.correlation_id) + self.route.header_tail, body))
 
-    def answer_parts(self, parts: Sequence[Part], error: int = 0) -> None:
-        """Send an encoded answer, which begins with its length, in its turn."""
-        self.finish(error, sum(map(len, parts)) - 4)
+    def answer_parts(self, fill: Callable[[int], Sequence[Part]], error: int = 0) -> None:
+        """Send an answer in its turn. `fill` returns it for a throttle time, with its length in front."""
+        parts = fill(0)
+        size = sum(map(len, parts)) - 4
+        throttle_ms = self.throttle(size)
+        if throttle_ms:
+            parts = fill(throttle_ms)  # mutant: throttle-of-fetch
+        self.finish(error, size)
         self.client.answered(self, parts)
 
-    def answer_bytes(self, frame: bytes, error: int = 0) -> None:
-        """Send an answer that was filled into a template, in its turn."""
-        self.finish(error, len(frame) - 4)
+    def answer_bytes(self, fill: Callable[[int], bytes], error: int = 0) -> None:
+        """Send an answer in its turn. `fill` returns it for a throttle time, from a template."""
+        frame = fill(0)
+        size = len(frame) - 4
+        throttle_ms = self.throttle(size)
+        if throttle_ms:
+            frame = fill(throttle_ms)  # mutant: throttle-of-template
+        self.finish(error, size)
         self.client.answered(self, (frame,))
+
+    def throttle(self, size: int) -> int:
+        """Return the throttle time of an answer of `size` bytes, for which the client is muted from now on.
+
+        It depends on the bytes of the answer, and has always four of them: an answer is made without it, and again if
+        it is not 0. To be called once, before the answer is sent.
+        """
+        if not self.ring.throttles:
+            return 0
+        throttle_ms = self.ring.throttle_ms(self, size)
+        if throttle_ms:
+            self.client.mute(throttle_ms)  # mutant: throttled-client-muted
+        return throttle_ms
 
     def encoded(self, response: Any, error: int) -> list[Part]:
         """Return the answer's bytes and finish the request."""
+        parts, size = self._encode(response)
+        throttle_ms = self.throttle(size)
+        if throttle_ms and self.route.has_throttle:
+            response.throttle_time_ms = throttle_ms
+            parts, size = self._encode(response)  # mutant: throttle-of-encoded
+        self.finish(error, size)
+        return parts
+
+    def _encode(self, response: Any) -> tuple[list[Part], int]:
+        """Return the parts of an answer, and their bytes without the length in front."""
         route = self.route
         tail = route.header_tail
-        if route.has_throttle:
-            response.throttle_time_ms = self.ring.throttle_ms(self)  # mutant: throttle-of-encoded
         parts: list[Part]
         if route.by_parts:
             parts = []
@@ -179,14 +220,14 @@ class Call(Pending):
             body = encode(response, route.version)
             size = len(body) + 4 + len(tail)
             parts = [_FRAME_HEAD.pack(size, self.correlation_id) + tail + body]
-        self.finish(error, size)
-        return parts
+        return parts, size
 
     def answer_nothing(self) -> None:
         """Finish a request that has no answer (acks=0). If some of its entries are denied, close, as for an error."""
         if self.subject.complete is not None:
             self.close(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
             return
+        self.throttle(0)
         self.finish(0, 0)
         self.client.answered(self, ())
 

@@ -78,6 +78,8 @@ class Requests:
         self.pipeline.open(pending)
         self.started.append(name)
         if name.startswith(b"at once"):
+            if name.endswith(b"throttled"):
+                self.connection.mute(30)
             self.connection.answered(pending, [name])
         else:
             self.pending[name] = pending
@@ -189,6 +191,18 @@ async def test_an_append_waits_for_the_window(gateway: Gateway) -> None:
     assert (gateway.requests.started, gateway.reasons) == ([], {Pause.WINDOW})
     gateway.window.end(4 * NARROW_BYTES)
     assert (gateway.requests.started, gateway.reasons) == ([b"append 1"], {Pause.ORDER})
+
+
+async def test_a_held_request_that_is_throttled_itself_keeps_the_connection_muted(gateway: Gateway) -> None:
+    await gateway.send(b"append 1", b"at once throttled")
+    gateway.connection.mute(10)
+    gateway.requests.answer(b"append 1")
+    assert (gateway.requests.started, gateway.reasons) == ([b"append 1"], {Pause.QUOTA})
+    await until(lambda: len(gateway.requests.started) == 2)
+    assert gateway.reasons == {Pause.QUOTA}
+    gateway.connection.check_invariants()
+    await until(lambda: not gateway.reasons)
+    await gateway.receive(b"append 1at once throttled")
 
 
 class Turns:

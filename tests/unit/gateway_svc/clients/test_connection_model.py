@@ -7,6 +7,7 @@ import socket
 import struct
 from collections import deque
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any, cast
 
 from gateway_svc.clients.connection import Connection
@@ -26,7 +27,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 MEMORY = 1 << 20
-KINDS = {b"a": Kind.APPEND, b"r": Kind.READ, b"c": Kind.CONTROL, b"!": Kind.CONTROL}
+KINDS = {b"a": Kind.APPEND, b"r": Kind.READ, b"c": Kind.CONTROL, b"!": Kind.CONTROL, b"q": Kind.CONTROL}
 
 
 class Loop:
@@ -34,9 +35,22 @@ class Loop:
 
     def __init__(self) -> None:
         self.callbacks: deque[Callable[[], object]] = deque()
+        self.now = 0.0
+        self.timers: list[tuple[float, Callable[[], object]]] = []
 
     def time(self) -> float:
-        return 0.0
+        return self.now
+
+    def call_at(self, when: float, callback: Callable[[], object]) -> Any:
+        timer = when, callback
+        self.timers.append(timer)
+        return SimpleNamespace(cancel=lambda: self.timers.remove(timer))
+
+    def pass_time(self, seconds: float) -> None:
+        self.now += seconds
+        for timer in [each for each in self.timers if each[0] <= self.now]:
+            self.timers.remove(timer)
+            timer[1]()
 
     def call_soon(self, callback: Callable[..., object], *arguments: Any) -> None:
         self.callbacks.append(lambda: callback(*arguments))
@@ -118,6 +132,7 @@ class Requests:
 
     def start_requests(self, store: bytes | bytearray, begin: int, frame_end: int, end: int) -> int:
         assert frame_end <= end
+        assert not self.connection._gate.is_muted
         frame = bytes(store[begin:frame_end])
         self.started.append(frame)
         pending = Pending(self.kind(store, begin), len(frame))
@@ -125,7 +140,9 @@ class Requests:
         assert self.pipeline.admits(pending.kind)
         self.pipeline.open(pending)
         self.pending[frame] = pending
-        if frame.startswith(b"!"):
+        if frame.startswith(b"q"):
+            self.connection.mute(1)
+        if frame.startswith((b"!", b"q")):
             self.answer(frame)
         return frame_end
 
@@ -217,6 +234,14 @@ class ConnectionModel(RuleBasedStateMachine):
         self.writes = not self.writes
         (self.wire.resume_writing if self.writes else self.wire.pause_writing)()
 
+    @rule(milliseconds=st.sampled_from([1, 50]))
+    def client_is_throttled(self, milliseconds: int) -> None:
+        self.connection.mute(milliseconds)
+
+    @rule(seconds=st.sampled_from([0.001, 0.03]))
+    def time_passes(self, seconds: float) -> None:
+        self.loop.pass_time(seconds)
+
     # -- what holds ------------------------------------------------------------------------------------------------
 
     @invariant()
@@ -240,6 +265,7 @@ class ConnectionModel(RuleBasedStateMachine):
         if not self.writes:
             self.socket_fills_or_drains()
         for _ in range(4 * len(self.sent) + 8):
+            self.loop.pass_time(0.05)
             while self.requests.pending:
                 self.request_is_answered(0)
             self.turn_ends()

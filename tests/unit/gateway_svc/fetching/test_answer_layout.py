@@ -33,7 +33,7 @@ def answered(
 ) -> list[Part]:
     size = sum(map(len, records))
     layout = layouts.find(version, partition, session_id, result)
-    return answer_parts(layout, -7, THROTTLE_MS, result, records, size)
+    return answer_parts(layout, -7, result, records, size, THROTTLE_MS)
 
 
 def encoded(version: int, partition: FetchedPartition, session_id: int, result: ReadResult, records: bytes) -> bytes:
