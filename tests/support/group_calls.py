@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from broker_contract import groups_pb2
@@ -25,11 +25,8 @@ class GroupExchange:
         self._channel = channel
         self._stream: ClientCall | None = None
         self.messages = 0
-        #: The promises that have ended, and the number of confirmed messages with repeats.
-        self.ended: set[int] = set()
-        self.reports = 0
-        #: Repeated commits that are durable, and those that have to come whole.
-        self.committed: list[int] = []
+        #: Repeated calls that are done, and those that have to come whole.
+        self.done: list[int] = []
         self.refused: list[int] = []
 
     async def _opened(self) -> ClientCall:
@@ -58,41 +55,39 @@ class GroupExchange:
         message = await asyncio.wait_for((await self._opened()).read(), 60)
         assert isinstance(message, groups_pb2.GroupAnswers)
         self.messages += 1
-        self.ended |= set(message.ended)
-        self.reports += message.heard
-        self.committed += message.committed
+        self.done += message.done
         self.refused += message.refused
         return {answer.call_id: answer for answer in message.answers}
 
-    async def repeat(self, *call_ids: int, forgotten: Sequence[int] = ()) -> None:
-        """Report that these heartbeats were repeated, and wait until that is confirmed."""
-        await self._write(groups_pb2.GroupCalls(repeats=call_ids, forgotten=forgotten))
-        if call_ids:
-            self.reports -= 1
-            while self.reports < 0:
-                await self.receive_one()
+    async def forget(self, *call_ids: int) -> None:
+        await self._write(groups_pb2.GroupCalls(forgotten=call_ids))
 
     async def pulse(self) -> None:
         """Show that the gateway is alive, and wait until storage knows."""
         await self._write(groups_pb2.GroupCalls(pulses=True))
         await self.ask(heartbeat=groups_pb2.HeartbeatRequest(group_id="nobody's"))
 
-    async def repeat_commit(self, *commits: tuple[int, int, tuple[int, ...]]) -> None:
-        """Repeat commits, each a call id, the id of its original, and its offsets; wait until all are answered."""
-        ids, likes, offsets = zip(*commits, strict=True)
+    async def repeat(self, *calls: tuple[int, int, tuple[int, ...]]) -> dict[int, groups_pb2.GroupAnswer]:
+        """Repeat calls, each a call id, the id of its original, and its offsets; none for a heartbeat.
+
+        Returns the answers that are not in `done` and `refused`, once all calls are answered.
+        """
+        ids, likes, offsets = zip(*calls, strict=True)
         flat = [offset for each in offsets for offset in each]
         await self._write(
             groups_pb2.GroupCalls(
                 again=ids, again_like=likes, again_counts=[len(each) for each in offsets], again_offsets=flat
             )
         )
-        answered: set[int] = set()
-        while not answered >= set(ids):
-            answered |= (await self.receive_one()).keys() | set(self.committed) | set(self.refused)
+        answers: dict[int, groups_pb2.GroupAnswer] = {}
+        while not answers.keys() | set(self.done) | set(self.refused) >= set(ids):
+            answers |= await self.receive_one()
+        return answers
 
-    async def until_ended(self, *call_ids: int) -> None:
-        while not self.ended >= set(call_ids):
-            await self.receive_one()
+    async def beat(self, call_id: int, like: int) -> bool:
+        """Repeat a heartbeat; return whether its answer is the same. Otherwise it has to come whole."""
+        assert not await self.repeat((call_id, like, ()))
+        return call_id in self.done
 
     async def ask(self, **call: Any) -> Any:
         """Make one call, `heartbeat=HeartbeatRequest(...)` for example, and return its answer."""

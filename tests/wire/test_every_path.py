@@ -163,9 +163,7 @@ def start(request: pytest.FixtureRequest, start_broker: StartBroker, tmp_path: P
         await storage.start()
         try:
             data_dir = str(storage.settings.data_dir)
-            async with gateway_of(
-                storage, "one", answer_age_max_s=3600, gateway_data_dir=data_dir, admission=admission
-            ) as running:
+            async with gateway_of(storage, "one", gateway_data_dir=data_dir, admission=admission) as running:
                 yield running
         finally:
             await storage.stop()

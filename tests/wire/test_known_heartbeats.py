@@ -51,8 +51,7 @@ async def broker(
     if request.param == "combined":
         yield await start_broker()
         return
-    # A gateway that was kept from running for longer would have the heartbeat come whole in between.
-    async with gateway_of(storage, "one", answer_age_max_s=3600) as running:
+    async with gateway_of(storage, "one") as running:
         yield running
 
 

@@ -28,7 +28,6 @@ from gateway_svc.requests.admission import Admission
 from gateway_svc.requests.login import PLAINTEXT, SecurityProtocol
 from gateway_svc.settings import GatewaySettings
 from gateway_svc.storage.gateway_lease import LIST_AGE_MAX_S
-from gateway_svc.storage.group_stream import ANSWER_AGE_MAX_S
 from gateway_svc.storage.grpc import GrpcStorage
 from protocol_lib.messages.delete_records import (
     DeleteRecordsPartition,
@@ -94,7 +93,6 @@ async def gateway_of(
     storage: RemoteStorage,
     name: str,
     *,
-    answer_age_max_s: float = ANSWER_AGE_MAX_S,
     admission: MakeAdmission = Admission,
     security: SecurityProtocol = PLAINTEXT,
     **settings: object,
@@ -104,9 +102,7 @@ async def gateway_of(
         **{"gateway_name": name, "listeners": "EXTERNAL://localhost:0", "stop_deadline_s": 1, **settings}
     )
     record_lanes = lanes_max(chosen.gateway_record_lanes, sees_files=bool(chosen.gateway_data_dir))
-    connection = GrpcStorage.connect(
-        storage.address, name, counts, record_lanes=record_lanes, answer_age_max_s=answer_age_max_s
-    )
+    connection = GrpcStorage.connect(storage.address, name, counts, record_lanes=record_lanes)
     gateway = None
     try:
         gateway = await Gateway.start(

@@ -113,7 +113,6 @@ class Storage:
             offsets_log, coordinator_settings(settings), self._has_partition, self.topic_registry, transactions
         )
         self.markers = LogMarkerWriter(logs.logs, self.coordinator.transactional_offsets.end)
-        self.topic_registry.on_changed.append(self.coordinator.topics_changed)
         self.topic_registry.on_deleted.append(lambda _: self.coordinator.offsets.topic_deleted())
         self.leases = Leases(catalog)
         self.group_configs = GroupConfigs(catalog, broker.number, self.coordinator.configure)

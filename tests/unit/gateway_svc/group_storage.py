@@ -19,9 +19,9 @@ class GroupStorage:
     def __init__(self, address: str) -> None:
         self.address = address
         self.messages: asyncio.Queue[list[pb.GroupCall]] = asyncio.Queue()
-        #: Other parts of messages: call ids of repeated heartbeats, and of calls that storage may forget.
-        self.repeats: asyncio.Queue[tuple[list[int], list[int]]] = asyncio.Queue()
-        #: Repeated commits: call id, call id of the commit that it is like, offsets.
+        #: Call ids of calls that storage may forget.
+        self.forgotten: asyncio.Queue[list[int]] = asyncio.Queue()
+        #: Repeated calls: call id, id of the call that it is like, offsets.
         self.again: asyncio.Queue[list[tuple[int, int, list[int]]]] = asyncio.Queue()
 
         #: Number of messages that show that the gateway is alive: all of them.
@@ -49,14 +49,14 @@ class GroupStorage:
                 self.again.put_nowait(
                     [(call_id, like, list(itertools.islice(offsets, count))) for call_id, like, count in rows]
                 )
-            if message.repeats or message.forgotten:
-                self.repeats.put_nowait((list(message.repeats), list(message.forgotten)))
+            if message.forgotten:
+                self.forgotten.put_nowait(list(message.forgotten))
 
     async def message(self) -> list[pb.GroupCall]:
         return await asyncio.wait_for(self.messages.get(), 60)
 
-    async def repeated(self) -> tuple[list[int], list[int]]:
-        return await asyncio.wait_for(self.repeats.get(), 60)
+    async def next_forgotten(self) -> list[int]:
+        return await asyncio.wait_for(self.forgotten.get(), 60)
 
     async def said_again(self) -> list[tuple[int, int, list[int]]]:
         return await asyncio.wait_for(self.again.get(), 60)

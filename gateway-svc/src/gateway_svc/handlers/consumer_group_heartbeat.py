@@ -109,7 +109,7 @@ HANDLER = Handler(
     elements_max=STEP_ELEMENTS_MAX,
     resources=resources,
     refuse=refuse,
-    pattern=partial(HeartbeatPattern, serve, refuse),
+    pattern=partial(HeartbeatPattern, serve, _answer, refuse),
     when_client_left=WhenClientLeft.SERVE_IF_FRESH,
     is_farewell=lambda request: request.member_epoch < 0,
 )

@@ -43,6 +43,6 @@ HANDLER = Handler(
     serve,
     resources=of_group(Operation.READ),
     refuse=refuse,
-    pattern=partial(HeartbeatPattern, serve, refuse),
+    pattern=partial(HeartbeatPattern, serve, _answer, refuse),
     when_client_left=WhenClientLeft.SERVE_IF_FRESH,
 )

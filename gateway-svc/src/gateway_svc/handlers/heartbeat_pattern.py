@@ -1,9 +1,9 @@
 """Heartbeats that a connection repeats word for word, recognised and answered as bytes.
 
-The member of a stable group sends the same heartbeat again and again. While storage confirms that its last answer is
-still valid (`RepeatableHeartbeat`; in separate mode by a promise, `group_stream`), the request is neither decoded nor
-forwarded. Its answer is the last one, with this request's correlation id and throttle time. After that, the heartbeat
-is served like a decoded one.
+The member of a stable group sends the same heartbeat again and again. Such a request is not decoded. Storage checks
+that its last answer is still valid (`RepeatableHeartbeat`), and starts the member's session again. The answer is the
+last one, with this request's correlation id and throttle time. If storage has another answer, that is passed on, and
+the next heartbeat is served like a decoded one.
 """
 
 from __future__ import annotations
@@ -31,12 +31,15 @@ KEPT_BYTES_MAX: Final = 4096
 _CORRELATION_ID_END: Final = 8
 
 Serve = Callable[[Call, Any, Services], RepeatableHeartbeat | None]
+#: A function that answers a heartbeat with the answer of storage.
+Answer = Callable[[Call, Any], None]
 
 
 class HeartbeatPattern:
     """A `patterns.Pattern` for both heartbeat APIs: the latest heartbeat that may be repeated."""
 
     __slots__ = (
+        "_answer",
         "_client",
         "_error",
         "_fill",
@@ -56,14 +59,16 @@ class HeartbeatPattern:
     def __init__(
         self,
         serve: Serve,
+        answer: Answer,
         refuse: Refuse,
         client: Client,
         services: Services,
         pipeline: Pipeline,  # noqa: ARG002
         shared: bytearray,  # noqa: ARG002
     ) -> None:
-        """Start without a heartbeat. `serve` and `refuse` are those of the API's handler."""
+        """Start without a heartbeat. `serve`, `answer` and `refuse` are those of the API's handler."""
         self._serve = serve
+        self._answer = answer
         self._refuse = refuse
         self._client = client
         self._services = services
@@ -87,10 +92,15 @@ class HeartbeatPattern:
 
     def serve(self, call: Call) -> None:
         repeat = self._repeat
-        if repeat is None or not repeat():
+        if repeat is None or not repeat(partial(self._repeated, call)):
             self._forget_repeat()
             self._first = call
             self._repeat = self._serve(call, self._request, self._services)
+
+    def _repeated(self, call: Call, answer: Any) -> None:
+        if answer is not None:
+            self._forget_repeat()
+            self._answer(call, answer)
             return
         if self._first is not None:
             self._learn_answer(self._first)

@@ -1,6 +1,6 @@
 """Calls over the group stream, and the two that a gateway may repeat in short once storage has allowed it.
 
-RemoteRepeatableHeartbeat    the same bytes        the gateway answers it, while storage's promise holds
+RemoteRepeatableHeartbeat    the same bytes        sent as the first one's call id
 RemoteRepeatableCommit       only other offsets    sent as the first one's call id and the offsets
 """
 
@@ -24,11 +24,11 @@ CommitDone = Callable[[Sequence[int]], None]
 class Stream(Protocol):
     """The part of the group stream that is used here."""
 
-    def repeat_heartbeat(self, call_id: int) -> bool: ...
+    def repeat(self, call: RepeatedCall) -> bool: ...
 
-    def forget(self, kept: RemoteRepeatableHeartbeat | RemoteRepeatableCommit) -> None: ...
+    def forget(self, kept: RemoteRepeatable) -> None: ...
 
-    def repeat_commit(self, like: RemoteRepeatableCommit, offsets: Sequence[int], done: CommitDone) -> bool: ...
+    def time(self) -> float: ...
 
 
 class GroupCall:
@@ -50,7 +50,7 @@ class GroupCall:
         #: Whether it was sent, so that storage may have done it.
         self.is_sent = False
         #: The means to repeat it in short once it is answered; None if the caller will not repeat it.
-        self.kept: RemoteRepeatableHeartbeat | RemoteRepeatableCommit | None = None
+        self.kept: RemoteRepeatable | None = None
 
     def may_wait(self) -> bool:
         """Return whether the call may go to the next stream.
@@ -86,30 +86,49 @@ def _always() -> bool:
     return True
 
 
-class RepeatedCommitCall(GroupCall):
-    """A commit like an earlier one; `done` gets the error codes, or none when there is no error."""
+class RepeatedCall(GroupCall):
+    """A call like an earlier one, in short until storage refuses that."""
 
     __slots__ = ("is_short", "like", "offsets")
 
-    def __init__(self, like: RemoteRepeatableCommit, offsets: Sequence[int], done: CommitDone, asked_at: float) -> None:
-        super().__init__("commit_offsets", like.request, done, asked_at, repeatable=True)
+    def __init__(
+        self, like: RemoteRepeatable, offsets: Sequence[int], done: Callable[[Any], None], asked_at: float
+    ) -> None:
+        super().__init__(like.kind, like.request, done, asked_at, repeatable=like.kind != "consumer_group_heartbeat")
         self.like = like
         self.is_wanted = like.is_wanted
+        #: The offsets of a commit; a heartbeat has none.
         self.offsets = offsets
-        #: Whether only the offsets are sent.
+        #: Whether only the id of the earlier call and the offsets are sent.
         self.is_short = True
 
     def make_whole(self) -> None:
-        """Send the whole commit: storage has forgotten the earlier one, or refuses the short one."""
+        """Send the whole call: storage has forgotten the earlier one, or refuses the short one."""
         self.like.holds = False
+        self.is_short = False
+
+    def succeed(self) -> None:
+        """Answer as the earlier call was answered."""
+        self.tell(None)
+
+
+class RepeatedCommitCall(RepeatedCall):
+    """A commit; `done` gets the error codes, or none when there is no error."""
+
+    __slots__ = ()
+
+    def make_whole(self) -> None:
         if self.is_short:
-            self.is_short = False
             whole = groups_pb2.CommitOffsetsRequest()
             whole.CopyFrom(self.like.request)
             whole.will_repeat = False
             for row, offset in zip(whole.offsets, self.offsets, strict=True):
                 row.offset = offset
             self.request = whole
+        super().make_whole()
+
+    def succeed(self) -> None:
+        self.tell(())
 
     def answer(self, answer: groups_pb2.GroupAnswer) -> None:
         if answer.HasField("commit_offsets"):
@@ -121,50 +140,40 @@ class RepeatedCommitCall(GroupCall):
         self.tell([_UNAVAILABLE] * len(self.offsets))
 
 
-class RemoteRepeatableHeartbeat:
-    """The `RepeatableHeartbeat` of a heartbeat that went over the stream."""
+class RemoteRepeatable:
+    """A call that went over the stream and may be repeated in short."""
 
-    __slots__ = ("_stream", "call_id", "group_id", "holds")
+    __slots__ = ("_stream", "call_id", "holds", "is_wanted", "kind", "request", "stream_number")
 
-    def __init__(self, stream: Stream, call_id: int, group_id: str) -> None:
+    def __init__(self, stream: Stream, call_id: int, call: GroupCall, stream_number: int) -> None:
+        """Keep the whole call for a storage that has forgotten it."""
         self._stream = stream
         self.call_id = call_id
-        self.group_id = group_id
-        #: Whether storage allows it: not before its answer has arrived.
-        self.holds = False
-
-    def __call__(self) -> bool:
-        return self.holds and self._stream.repeat_heartbeat(self.call_id)
-
-    def forget(self) -> None:
-        self._stream.forget(self)
-
-
-class RemoteRepeatableCommit:
-    """The `RepeatableCommit` of a commit that went over the stream."""
-
-    __slots__ = ("_stream", "call_id", "holds", "is_wanted", "request", "stream_number")
-
-    def __init__(
-        self,
-        stream: Stream,
-        call_id: int,
-        request: groups_pb2.CommitOffsetsRequest,
-        stream_number: int,
-        is_wanted: Callable[[], bool],
-    ) -> None:
-        """Keep the whole commit, of which only the offsets change."""
-        self._stream = stream
-        self.is_wanted = is_wanted
-        self.call_id = call_id
-        self.request = request
+        self.kind = call.kind
+        self.request: Any = call.request
+        self.is_wanted = call.is_wanted
         #: Number of streams that had been lost when it was answered: storage forgets it with the stream.
         self.stream_number = stream_number
         #: Whether storage allows it: not before its answer has arrived.
         self.holds = False
 
-    def __call__(self, offsets: Sequence[int], done: CommitDone) -> bool:
-        return self.holds and self._stream.repeat_commit(self, offsets, done)
-
     def forget(self) -> None:
         self._stream.forget(self)
+
+
+class RemoteRepeatableHeartbeat(RemoteRepeatable):
+    """The `RepeatableHeartbeat` of a heartbeat that went over the stream."""
+
+    __slots__ = ()
+
+    def __call__(self, done: Callable[[Any], None]) -> bool:
+        return self.holds and self._stream.repeat(RepeatedCall(self, (), done, self._stream.time()))
+
+
+class RemoteRepeatableCommit(RemoteRepeatable):
+    """The `RepeatableCommit` of a commit that went over the stream."""
+
+    __slots__ = ()
+
+    def __call__(self, offsets: Sequence[int], done: CommitDone) -> bool:
+        return self.holds and self._stream.repeat(RepeatedCommitCall(self, offsets, done, self._stream.time()))

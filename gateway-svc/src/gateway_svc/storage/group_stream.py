@@ -13,27 +13,18 @@ order, because a connection has one at a time.
 
 A commit leaves at once. Heartbeats are gathered for GATHER_S after the last message, so a single one is not delayed.
 
-An answered call may be repeated in short, if storage allows it:
+An answered call may be repeated in short, if storage allows it: a heartbeat by the id of the answered call, a commit by
+that and its offsets. Storage answers with the id alone, or asks for the whole call (`refused`).
 
-    commit       only the offsets are sent; storage may ask for the whole commit (`refused`)
-    heartbeat    the gateway answers, while storage's *promise* holds that the answer has not changed
-
-The gateway reports repeated heartbeats every REPORT_S, which keeps the members' sessions. A promise ends
-
-- when storage revokes it, or the stream is lost - with an answer outside of this stream that may show a changed group
-(`end_promises`), as it may overtake the revocation
-
-Promises are not used while the last answer of storage is older than ANSWER_AGE_MAX_S.
-
-So a client that learned of a change through this gateway never gets an older heartbeat's answer. After a change through
-another gateway the answer may be some milliseconds older, and ANSWER_AGE_MAX_S older while storage hangs.
+While heartbeats may be repeated, a message leaves every PULSE_S, so that storage can tell a gateway that stands still
+from one with silent members.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence, Set
+from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
@@ -44,11 +35,11 @@ from service_chassis.http2.stream import Message
 
 from gateway_svc.metrics import GatewayMetrics
 from gateway_svc.storage.group_calls import (
-    CommitDone,
     GroupCall,
+    RemoteRepeatable,
     RemoteRepeatableCommit,
     RemoteRepeatableHeartbeat,
-    RepeatedCommitCall,
+    RepeatedCall,
     Request,
 )
 from gateway_svc.storage.lasting_stream import LastingStream
@@ -57,13 +48,8 @@ from gateway_svc.storage.lasting_stream import LastingStream
 CONTROL_WAIT_S: Final = 10.0
 #: Seconds for which heartbeats wait for others.
 GATHER_S: Final = 0.025
-#: Seconds between two reports of repeated heartbeats; half of the delay that `storage_svc.rpc.group_stream` allows for.
-REPORT_S: Final = 0.25
-#: Seconds between two messages while there are promises, so that storage can tell a gateway that stands still from one
-#: with silent members. A third of STILL_S in `storage_svc.rpc.group_stream`.
-KEEPALIVE_S: Final = 0.5
-#: Greatest age of storage's last answer for its promises to be used, in seconds.
-ANSWER_AGE_MAX_S: Final = 1.0
+#: Seconds between two messages while heartbeats may be repeated. A third of STILL_S in `storage_svc.rpc.group_stream`.
+PULSE_S: Final = 0.5
 #: Seconds after which a waiting commit is sent only if its client is still connected.
 WAITED_S: Final = 0.1
 #: Most calls in one message, and most without an answer; more are answered COORDINATOR_NOT_AVAILABLE.
@@ -84,12 +70,10 @@ class GroupStream:
         metrics: GatewayMetrics,
         *,
         wait_s: float = CONTROL_WAIT_S,
-        answer_age_max_s: float = ANSWER_AGE_MAX_S,
     ) -> None:
-        """Open the stream in the background. `wait_s` and `answer_age_max_s` replace the constants of these names."""
+        """Open the stream in the background. `wait_s` replaces CONTROL_WAIT_S."""
         self._loop = asyncio.get_running_loop()
         self._wait_s = wait_s
-        self._answer_age_max_s = answer_age_max_s
         #: Calls without an answer by call id, the oldest first.
         self._calls: dict[int, GroupCall] = {}
         #: Ids of calls to send. An id whose call has ended is skipped.
@@ -97,23 +81,13 @@ class GroupStream:
         self._last_call_id = 0
         #: Number of times that the stream was lost.
         self._stream_number = 0
-        #: Promises that hold, by group and call id, and the groups of all of them by call id.
-        self._promises: dict[str, dict[int, RemoteRepeatableHeartbeat]] = {}
-        self._promised: dict[int, str] = {}
-        #: Call ids of promises that have ended, for storage.
+        #: Call ids of heartbeats that may be repeated.
+        self._beating: set[int] = set()
+        #: Call ids of calls that will not be repeated any more, for storage.
         self._forgotten: list[int] = []
-        #: Promises made by the answers to calls up to this id are not used: they may have ended already.
-        self._unusable_up_to = 0
-        self._promises_valid_until = 0.0
-        #: Call ids of repeated heartbeats for the next report; the timer of the report, and whether it is due.
-        self._repeated: set[int] = set()
-        self._report_timer: asyncio.TimerHandle | None = None
-        self._report_due = False
-        #: The timer of the next empty message, for a time without others, and whether it is due.
-        self._keepalive_timer: asyncio.TimerHandle | None = None
-        self._keepalive_due = False
-        #: Times at which reports left that storage has not acknowledged.
-        self._reports_sent_at: deque[float] = deque()
+        #: The timer of the next pulse, and whether it is due.
+        self._pulse_timer: asyncio.TimerHandle | None = None
+        self._pulse_due = False
         #: The latest stream; one that has ended sends nothing.
         self._stream_call: ClientCall | None = None
         self._gather_timer: asyncio.TimerHandle | None = None
@@ -140,9 +114,24 @@ class GroupStream:
     def heartbeat(
         self, request: groups_pb2.HeartbeatRequest, done: Callable[[groups_pb2.HeartbeatResponse], None]
     ) -> RemoteRepeatableHeartbeat | None:
-        call = self._add("heartbeat", request, done, repeatable=True)
+        return self._beat("heartbeat", request, done, repeatable=True)
+
+    def consumer_group_heartbeat(
+        self,
+        request: groups_pb2.ConsumerGroupHeartbeatRequest,
+        done: Callable[[groups_pb2.ConsumerGroupHeartbeatResponse], None],
+    ) -> RemoteRepeatableHeartbeat | None:
+        return self._beat("consumer_group_heartbeat", request, done, repeatable=False)
+
+    def _beat(
+        self, kind: str, request: Request, done: Callable[[Any], None], *, repeatable: bool
+    ) -> RemoteRepeatableHeartbeat | None:
+        call = self._add(kind, request, done, repeatable=repeatable)
         self._wake_soon()
-        return self._repeatable(call, request.group_id)
+        if call is None:
+            return None
+        call.kept = kept = RemoteRepeatableHeartbeat(self, self._last_call_id, call, self._stream_number)
+        return kept
 
     def commit_offsets(
         self,
@@ -157,31 +146,35 @@ class GroupStream:
         call.is_wanted = is_wanted
         if not request.will_repeat:
             return None
-        call.kept = kept = RemoteRepeatableCommit(self, self._last_call_id, request, self._stream_number, is_wanted)
+        call.kept = kept = RemoteRepeatableCommit(self, self._last_call_id, call, self._stream_number)
         return kept
 
-    def repeat_commit(self, like: RemoteRepeatableCommit, offsets: Sequence[int], done: CommitDone) -> bool:
-        """Send a commit's offsets alone; return False when the whole commit has to be sent."""
-        if like.stream_number != self._stream_number or self._closed or len(self._calls) >= OUTSTANDING_MAX:
+    def repeat(self, call: RepeatedCall) -> bool:
+        """Send a call in short; return False when it has to be sent whole."""
+        if call.like.stream_number != self._stream_number or self._closed or len(self._calls) >= OUTSTANDING_MAX:
             return False
-        self._open(RepeatedCommitCall(like, offsets, done, self._loop.time()))
-        self._send_soon()
+        self._open(call)
+        if call.offsets:
+            self._send_soon()
+        else:
+            self._wake_soon()
         return True
 
-    def consumer_group_heartbeat(
-        self,
-        request: groups_pb2.ConsumerGroupHeartbeatRequest,
-        done: Callable[[groups_pb2.ConsumerGroupHeartbeatResponse], None],
-    ) -> RemoteRepeatableHeartbeat | None:
-        call = self._add("consumer_group_heartbeat", request, done, repeatable=False)
-        self._wake_soon()
-        return self._repeatable(call, request.group_id)
+    def forget(self, kept: RemoteRepeatable) -> None:
+        """Have storage forget a call with the next message: it will not be repeated."""
+        if kept.holds:
+            kept.holds = False
+            if kept.stream_number == self._stream_number:
+                self._forgotten.append(kept.call_id)
+        else:
+            call = self._calls.get(kept.call_id)
+            if call is not None and call.kept is kept:
+                call.kept = None
+        self._beating.discard(kept.call_id)
 
-    def _repeatable(self, call: GroupCall | None, group_id: str) -> RemoteRepeatableHeartbeat | None:
-        if call is not None:
-            call.kept = promise = RemoteRepeatableHeartbeat(self, self._last_call_id, group_id)
-            return promise
-        return None
+    def time(self) -> float:
+        """Return the event loop's time."""
+        return self._loop.time()
 
     def _add(self, kind: str, request: Request, done: Callable[[Any], None], *, repeatable: bool) -> GroupCall | None:
         """Return the call, or None when it has failed already."""
@@ -200,71 +193,17 @@ class GroupStream:
         if self._expiry_timer is None:
             self._expiry_timer = self._loop.call_at(call.asked_at + self._wait_s, self._expire)
 
-    # -- repeated heartbeats ---------------------------------------------------------------------------------------
+    # -- when messages leave ---------------------------------------------------------------------------------------
 
-    def repeat_heartbeat(self, call_id: int) -> bool:
-        """Add a heartbeat to the next report; return False if storage's last answer is too old."""
-        now = self._loop.time()
-        if now >= self._promises_valid_until:  # mutant: promises-expire
-            return False
-        self._repeated.add(call_id)
-        if self._report_timer is None:
-            self._report_timer = self._loop.call_at(now + REPORT_S, self._request_report)
-        return True
-
-    def forget(self, kept: RemoteRepeatableHeartbeat | RemoteRepeatableCommit) -> None:
-        """Have storage forget it with the next message: it will not be repeated."""
-        if not kept.holds:
-            call = self._calls.get(kept.call_id)
-            if call is not None and call.kept is kept:
-                call.kept = None
-        elif isinstance(kept, RemoteRepeatableHeartbeat):
-            self._end(kept.call_id)
-        else:
-            kept.holds = False
-            if kept.stream_number == self._stream_number:
-                self._forgotten.append(kept.call_id)
-
-    def end_promises(self, group_ids: Iterable[str] | None = None, *, but: Set[str] = frozenset()) -> None:
-        """End the promises of groups: an answer outside of the stream may show that they have changed.
-
-        `group_ids`: None for all groups but those in `but`.
-        """
-        self._unusable_up_to = self._last_call_id
-        for group_id in self._promises.keys() - but if group_ids is None else group_ids:
-            for call_id in list(self._promises.get(group_id, ())):
-                self._end(call_id)
-
-    def _end(self, call_id: int) -> None:
-        """End a promise. Storage learns of it with the next message, together with repetitions not reported yet."""
-        group_id = self._promised.pop(call_id, None)
-        if group_id is None:
-            return
-        promises = self._promises[group_id]
-        promises.pop(call_id).holds = False
-        if not promises:
-            del self._promises[group_id]
-        self._forgotten.append(call_id)
-
-    def _request_report(self) -> None:
-        self._report_timer = None
-        if self._repeated:
-            self._report_due = True
-            self._send_soon()
-
-    def _keep_alive(self) -> None:
-        self._keepalive_timer = None
-        due = self._sent_at + KEEPALIVE_S
+    def _pulse(self) -> None:
+        self._pulse_timer = None
+        due = self._sent_at + PULSE_S
         if self._loop.time() >= due:
-            self._keepalive_due = True  # mutant: pulse-sent
+            self._pulse_due = True  # mutant: pulse-sent
             self._send_soon()
-            due = self._loop.time() + KEEPALIVE_S
-        if self._promised or self._forgotten:
-            self._keepalive_timer = self._loop.call_at(due, self._keep_alive)
-
-    def _note_answer(self, since: float) -> None:
-        """Use promises for longer: storage has answered a message that left at `since`."""
-        self._promises_valid_until = max(self._promises_valid_until, since + self._answer_age_max_s)
+            due = self._loop.time() + PULSE_S
+        if self._beating or self._forgotten:
+            self._pulse_timer = self._loop.call_at(due, self._pulse)
 
     def _wake_soon(self) -> None:
         if self._gather_timer is not None:
@@ -303,7 +242,7 @@ class GroupStream:
 
     def _next_calls(self) -> Message | None:
         """Return the next message, encoded; None if there is none."""
-        if not (self._unsent or self._report_due or self._keepalive_due):
+        if not (self._unsent or self._pulse_due):
             return None
         wire = self._next_message().SerializeToString()
         return (wire,), len(wire), b""
@@ -313,7 +252,7 @@ class GroupStream:
             self._gather_timer.cancel()
             self._gather_timer = None
         self._sent_at = self._loop.time()
-        self._keepalive_due = False
+        self._pulse_due = False
         message = groups_pb2.GroupCalls(pulses=True)
         again: list[int] = []
         likes: list[int] = []
@@ -329,7 +268,7 @@ class GroupStream:
                     call.fail()
                     continue
                 call.is_sent = True
-            if isinstance(call, RepeatedCommitCall) and call.is_short:
+            if isinstance(call, RepeatedCall) and call.is_short:
                 again.append(call_id)
                 likes.append(call.like.call_id)
                 counts.append(len(call.offsets))
@@ -341,11 +280,6 @@ class GroupStream:
             message.again_like.extend(likes)
             message.again_counts.extend(counts)
             message.again_offsets.extend(offsets)
-        if self._report_due or (self._repeated and self._forgotten):  # those from before a call was forgotten
-            self._report_due = False
-            message.repeats.extend(self._repeated)
-            self._repeated.clear()
-            self._reports_sent_at.append(self._sent_at)
         if self._forgotten:
             message.forgotten.extend(self._forgotten)
             self._forgotten.clear()
@@ -354,63 +288,45 @@ class GroupStream:
     def _received(self, wire: memoryview) -> None:
         """Finish the calls of one message."""
         message = groups_pb2.GroupAnswers.FromString(bytes(wire))
-        for _ in range(message.heard):
-            self._note_answer(self._reports_sent_at.popleft())
-        for call_id in message.ended:
-            self._end(call_id)
         for call_id in message.refused:
             self._send_whole(call_id)
-        for call_id in message.committed:
-            call = self._calls.pop(call_id, None)
-            if call is not None:
-                self._finish(call, None)
+        for call_id in message.done:
+            repeated = self._calls.pop(call_id, None)
+            if isinstance(repeated, RepeatedCall):
+                repeated.succeed()
         for answer in message.answers:
             call = self._calls.pop(answer.call_id, None)
             if answer.may_repeat:
                 self._keep(answer.call_id, None if call is None else call.kept)
             if call is not None:  # else its time was over
-                self._finish(call, answer)
+                call.answer(answer)
 
     def _send_whole(self, call_id: int) -> None:
         call = self._calls.get(call_id)
-        if isinstance(call, RepeatedCommitCall):
+        if isinstance(call, RepeatedCall):
+            self._beating.discard(call.like.call_id)
             call.make_whole()
             self._unsent.append(call_id)
             self._send_soon()
 
-    def _finish(self, call: GroupCall, answer: groups_pb2.GroupAnswer | None) -> None:
-        """Answer a call. `answer`: None when storage did all of it without an error."""
-        self._note_answer(call.asked_at)
-        if answer is None:
-            call.tell(())
-        else:
-            call.answer(answer)
-
-    def _keep(self, call_id: int, kept: RemoteRepeatableHeartbeat | RemoteRepeatableCommit | None) -> None:
+    def _keep(self, call_id: int, kept: RemoteRepeatable | None) -> None:
         """Remember that storage allows a call to be repeated in short."""
-        if isinstance(kept, RemoteRepeatableCommit):
-            kept.holds, kept.stream_number = True, self._stream_number
-            return
-        if self._keepalive_timer is None:
-            self._keepalive_timer = self._loop.call_at(self._sent_at + KEEPALIVE_S, self._keep_alive)
-        if kept is None or call_id <= self._unusable_up_to:  # mutant: promise-after-doubt
+        if kept is None:
             self._forgotten.append(call_id)
-        else:
-            kept.holds = True
-            self._promised[call_id] = kept.group_id
-            self._promises.setdefault(kept.group_id, {})[call_id] = kept
+            return
+        kept.holds, kept.stream_number = True, self._stream_number
+        if isinstance(kept, RemoteRepeatableHeartbeat):
+            self._beating.add(call_id)
+            if self._pulse_timer is None:
+                self._pulse_timer = self._loop.call_at(self._sent_at + PULSE_S, self._pulse)
 
     def _lost(self) -> None:
-        for call_id in list(self._promised):
-            self._end(call_id)
+        self._beating.clear()
         self._forgotten.clear()
-        self._repeated.clear()
-        self._report_due = self._keepalive_due = False
-        self._reports_sent_at.clear()
-        self._promises_valid_until = 0.0
+        self._pulse_due = False
         self._stream_number += 1
         for call in self._calls.values():
-            if isinstance(call, RepeatedCommitCall):
+            if isinstance(call, RepeatedCall):
                 call.make_whole()  # mutant: short-commit-of-its-stream
         ended = [call_id for call_id, call in self._calls.items() if self._closed or not call.may_wait()]
         failed = [self._calls.pop(call_id) for call_id in ended]
@@ -421,10 +337,6 @@ class GroupStream:
     async def close(self) -> None:
         self._closed = True
         await self._stream.close()
-        if self._expiry_timer is not None:
-            self._expiry_timer.cancel()
-        for timer in (self._report_timer, self._keepalive_timer):
+        for timer in (self._expiry_timer, self._pulse_timer, self._gather_timer):
             if timer is not None:
                 timer.cancel()
-        if self._gather_timer is not None:
-            self._gather_timer.cancel()

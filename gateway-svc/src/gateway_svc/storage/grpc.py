@@ -18,7 +18,6 @@ CONTROL_WAIT_S. The streams are opened again when storage is back.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final
 
 from broker_contract import (
@@ -36,21 +35,15 @@ from service_chassis.grpc_channel import Channel
 
 from gateway_svc.errors import StorageUnavailable
 from gateway_svc.metrics import GatewayMetrics
-from gateway_svc.storage.group_stream import ANSWER_AGE_MAX_S, GroupStream
+from gateway_svc.storage.group_stream import GroupStream
 from gateway_svc.storage.lanes import Lanes
 from gateway_svc.storage.protocols import StoragePorts
 from gateway_svc.storage.record_stream import RecordStream
 from gateway_svc.storage.transaction_calls import GrpcTransactions
-from gateway_svc.storage.unary import AnswerT, Method, RequestT, Unary, failed, no_coordinator, not_leader, timed_out
+from gateway_svc.storage.unary import Unary, failed, no_coordinator, not_leader, timed_out
 
 #: Seconds for the calls that end a lease or list the gateways.
 _SHORT_WAIT_S: Final = 1.0
-
-#: A group's state in ListGroups, of both protocols.
-_STABLE: Final = "Stable"
-
-_OfGroup = groups_pb2.JoinGroupRequest | groups_pb2.SyncGroupRequest | groups_pb2.LeaveGroupRequest
-_OfGroups = groups_pb2.DescribeGroupsRequest | groups_pb2.DescribeConsumerGroupsRequest | groups_pb2.DeleteGroupsRequest
 
 
 def _names_offsets(request: data_pb2.DeleteRecordsRequest) -> bool:
@@ -73,29 +66,6 @@ class GrpcOffsets:
         )
 
 
-def _before(method: Method[RequestT, AnswerT], note: Callable[[RequestT], None]) -> Method[RequestT, AnswerT]:
-    """Return the method, which calls `note` with its request just before it answers."""
-
-    async def call(request: RequestT) -> AnswerT:
-        try:
-            return await method(request)
-        finally:
-            note(request)  # mutant: promises-doubted-before
-
-    return call
-
-
-def _with(method: Method[RequestT, AnswerT], note: Callable[[AnswerT], None]) -> Method[RequestT, AnswerT]:
-    """Return the method, which calls `note` with its answer just before it answers."""
-
-    async def call(request: RequestT) -> AnswerT:
-        answer = await method(request)
-        note(answer)  # mutant: promises-doubted-after
-        return answer
-
-    return call
-
-
 _no_topics = failed(topics_pb2.DescribeTopicsResponse, ErrorCode.LEADER_NOT_AVAILABLE)
 _not_committed = no_coordinator(groups_pb2.CommitOffsetsResponse)
 
@@ -107,70 +77,39 @@ def _topics_unknown(request: topics_pb2.DescribeTopicsRequest) -> topics_pb2.Des
 
 
 class GrpcTopics:
-    def __init__(self, channel: stubs.Channel, unary: Unary, stream: GroupStream) -> None:
-        def end_all(_: object) -> None:
-            stream.end_promises()
-
-        def end_all_if_created(answer: topics_pb2.DescribeTopicsResponse) -> None:
-            if answer.created:
-                stream.end_promises()
-
+    def __init__(self, channel: stubs.Channel, unary: Unary) -> None:
         stub = stubs.TopicsStub(channel)
-        self.describe_topics = _with(unary.repeatable(stub.DescribeTopics, _topics_unknown), end_all_if_created)
-        self.create_topics = _before(unary.once(stub.CreateTopics, timed_out(topics_pb2.CreateTopicsResponse)), end_all)
-        self.create_partitions = _before(
-            unary.once(stub.CreatePartitions, timed_out(topics_pb2.CreatePartitionsResponse)), end_all
-        )
-        self.delete_topics = _before(unary.once(stub.DeleteTopics, timed_out(topics_pb2.DeleteTopicsResponse)), end_all)
+        self.describe_topics = unary.repeatable(stub.DescribeTopics, _topics_unknown)
+        self.create_topics = unary.once(stub.CreateTopics, timed_out(topics_pb2.CreateTopicsResponse))
+        self.create_partitions = unary.once(stub.CreatePartitions, timed_out(topics_pb2.CreatePartitionsResponse))
+        self.delete_topics = unary.once(stub.DeleteTopics, timed_out(topics_pb2.DeleteTopicsResponse))
         self.describe_configs = unary.repeatable(stub.DescribeConfigs, timed_out(topics_pb2.DescribeConfigsResponse))
-        self.alter_configs = _before(unary.once(stub.AlterConfigs, timed_out(topics_pb2.AlterConfigsResponse)), end_all)
+        self.alter_configs = unary.once(stub.AlterConfigs, timed_out(topics_pb2.AlterConfigsResponse))
         self.list_config_resources = unary.repeatable(
             stub.ListConfigResources, timed_out(topics_pb2.ListConfigResourcesResponse)
         )
 
 
 class GrpcGroups:
-    """Calls about groups. An answer that shows a group's state ends the promises of its heartbeats first."""
-
     def __init__(self, channel: stubs.Channel, unary: Unary, stream: GroupStream) -> None:
-        def end_one(request: _OfGroup) -> None:
-            stream.end_promises((request.group_id,))
-
-        def end_many(request: _OfGroups) -> None:
-            stream.end_promises(request.group_ids)
-
-        def end_others(answer: groups_pb2.ListGroupsResponse) -> None:
-            """End the promises of all groups but those that the answer shows in the state that promises need."""
-            stream.end_promises(but={each.group_id for each in answer.groups if each.state == _STABLE})
-
         stub = stubs.GroupsStub(channel)
         self.heartbeat = stream.heartbeat
         self.commit_offsets = stream.commit_offsets
         self.consumer_group_heartbeat = stream.consumer_group_heartbeat
-        self.join_group = _before(
-            unary.parked(stub.JoinGroup, no_coordinator(groups_pb2.JoinGroupResponse, generation_id=-1)), end_one
-        )
-        self.sync_group = _before(unary.parked(stub.SyncGroup, no_coordinator(groups_pb2.SyncGroupResponse)), end_one)
-        self.leave_group = _before(unary.once(stub.LeaveGroup, no_coordinator(groups_pb2.LeaveGroupResponse)), end_one)
-        self.describe_consumer_groups = _before(
-            unary.repeatable(stub.DescribeConsumerGroups, no_coordinator(groups_pb2.DescribeConsumerGroupsResponse)),
-            end_many,
+        self.join_group = unary.parked(stub.JoinGroup, no_coordinator(groups_pb2.JoinGroupResponse, generation_id=-1))
+        self.sync_group = unary.parked(stub.SyncGroup, no_coordinator(groups_pb2.SyncGroupResponse))
+        self.leave_group = unary.once(stub.LeaveGroup, no_coordinator(groups_pb2.LeaveGroupResponse))
+        self.describe_consumer_groups = unary.repeatable(
+            stub.DescribeConsumerGroups, no_coordinator(groups_pb2.DescribeConsumerGroupsResponse)
         )
         # Another transaction of the producer may have begun since the first call.
         self.commit_transaction_offsets = unary.once(
             stub.CommitTransactionOffsets, lambda request: _not_committed(request.commit)
         )
         self.fetch_offsets = unary.repeatable(stub.FetchOffsets, no_coordinator(groups_pb2.FetchOffsetsResponse))
-        self.list_groups = _with(
-            unary.repeatable(stub.ListGroups, no_coordinator(groups_pb2.ListGroupsResponse)), end_others
-        )
-        self.describe_groups = _before(
-            unary.repeatable(stub.DescribeGroups, no_coordinator(groups_pb2.DescribeGroupsResponse)),
-            end_many,
-        )
-        self.delete_groups = _before(
-            unary.once(stub.DeleteGroups, no_coordinator(groups_pb2.DeleteGroupsResponse)), end_many
-        )
+        self.list_groups = unary.repeatable(stub.ListGroups, no_coordinator(groups_pb2.ListGroupsResponse))
+        self.describe_groups = unary.repeatable(stub.DescribeGroups, no_coordinator(groups_pb2.DescribeGroupsResponse))
+        self.delete_groups = unary.once(stub.DeleteGroups, no_coordinator(groups_pb2.DeleteGroupsResponse))
         # A member may have committed since the first call.
         self.delete_offsets = unary.once(stub.DeleteOffsets, no_coordinator(groups_pb2.DeleteOffsetsResponse))
 
@@ -213,14 +152,13 @@ class GrpcStorage:
         metrics: GatewayMetrics,
         *,
         record_lanes: int = 0,
-        answer_age_max_s: float = ANSWER_AGE_MAX_S,
     ) -> None:
-        """Connect in the background. At most `record_lanes` lanes. `answer_age_max_s`: as for GroupStream."""
+        """Connect in the background. At most `record_lanes` lanes."""
         self._channel = channel
         #: Counts of its connections.
         self.counts = channel.counts
         self._records = RecordStream(channel, gateway_name, metrics)
-        self._groups = GroupStream(channel, metrics, answer_age_max_s=answer_age_max_s)
+        self._groups = GroupStream(channel, metrics)
         #: None without lanes, and with TLS, which takes every byte through this process.
         self.lanes = Lanes(channel, record_lanes, metrics) if record_lanes and channel.is_plain else None
         unary = Unary(metrics, self._records.connected)
@@ -229,7 +167,7 @@ class GrpcStorage:
             window=self._records.window,
             lanes=self.lanes,
             offsets=GrpcOffsets(channel, unary),
-            topics=GrpcTopics(channel, unary, self._groups),
+            topics=GrpcTopics(channel, unary),
             groups=GrpcGroups(channel, unary, self._groups),
             producers=GrpcProducers(channel, unary),
             logs=GrpcLogs(channel, unary),
@@ -245,11 +183,10 @@ class GrpcStorage:
         metrics: GatewayMetrics,
         *,
         record_lanes: int = 0,
-        answer_age_max_s: float = ANSWER_AGE_MAX_S,
     ) -> GrpcStorage:
         """Connect in the background, for as long as it takes. Options as for the class."""
         channel = rpc.channel(address, CONTRACT_VERSION)
-        return cls(channel, gateway_name, metrics, record_lanes=record_lanes, answer_age_max_s=answer_age_max_s)
+        return cls(channel, gateway_name, metrics, record_lanes=record_lanes)
 
     def fault(self) -> str | None:
         """Return why storage cannot be reached, for /readyz; None when it can."""

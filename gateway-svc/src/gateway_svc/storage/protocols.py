@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from broker_contract import (
     cluster_pb2,
@@ -160,8 +160,11 @@ class Topics(Protocol):
 class RepeatableHeartbeat(Protocol):
     """A heartbeat that its member may repeat over the same connection, with the same bytes, once it was answered."""
 
-    def __call__(self) -> bool:
-        """Return whether the answer is the same. If not, the heartbeat must be sent, and this object is useless."""
+    def __call__(self, done: Callable[[Any], None]) -> bool:
+        """Repeat the heartbeat; `done` gets None when the answer is the same, or the new answer, later or at once.
+
+        Returns False, and does not call `done`, when the whole heartbeat must be sent; this object is useless then.
+        """
         ...
 
     def forget(self) -> None:

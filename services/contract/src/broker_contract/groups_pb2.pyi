@@ -26,7 +26,6 @@ class GroupCalls(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     CALLS_FIELD_NUMBER: _builtins.int
-    REPEATS_FIELD_NUMBER: _builtins.int
     FORGOTTEN_FIELD_NUMBER: _builtins.int
     AGAIN_FIELD_NUMBER: _builtins.int
     AGAIN_LIKE_FIELD_NUMBER: _builtins.int
@@ -34,25 +33,20 @@ class GroupCalls(_message.Message):
     AGAIN_OFFSETS_FIELD_NUMBER: _builtins.int
     PULSES_FIELD_NUMBER: _builtins.int
     pulses: _builtins.bool
-    """While the gateway holds promises it sends a message every PULSE_S (gateway_svc.storage.group_stream), if need be with
-    nothing but this. So storage can tell a gateway that stands still from one whose members are silent.
+    """While the gateway may repeat heartbeats it sends a message every PULSE_S (gateway_svc.storage.group_stream), if need
+    be with nothing but this. So storage can tell a gateway that stands still from one whose members are silent.
     """
     @_builtins.property
     def calls(self) -> _containers.RepeatedCompositeFieldContainer[Global___GroupCall]: ...
     @_builtins.property
-    def repeats(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """Call ids of promised heartbeats of this stream: their members have repeated them, and the gateway has repeated the
-        answers. It reports them within REPEATS_LATE_MS (storage_svc.rpc.group_stream).
-        """
-
-    @_builtins.property
     def forgotten(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """Call ids of promised heartbeats that the gateway will not repeat any more."""
+        """Call ids of this stream that may be repeated, and that the gateway will not repeat any more."""
 
     @_builtins.property
     def again(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """Commits that differ from an earlier, repeatable one of this stream only in their offsets. The four lists hold the
-        call id of each, the call id of the earlier one, its number of offsets, and the offsets of all, back to back.
+        """Calls that repeat an earlier one of this stream: a heartbeat as it was, or a commit with other offsets. The four
+        lists hold the call id of each, the call id of the earlier one, its number of offsets (0 for a heartbeat), and the
+        offsets of all, back to back.
         """
 
     @_builtins.property
@@ -65,7 +59,6 @@ class GroupCalls(_message.Message):
         self,
         *,
         calls: _abc.Iterable[Global___GroupCall] | None = ...,
-        repeats: _abc.Iterable[_builtins.int] | None = ...,
         forgotten: _abc.Iterable[_builtins.int] | None = ...,
         again: _abc.Iterable[_builtins.int] | None = ...,
         again_like: _abc.Iterable[_builtins.int] | None = ...,
@@ -75,7 +68,7 @@ class GroupCalls(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["again", b"again", "again_counts", b"again_counts", "again_like", b"again_like", "again_offsets", b"again_offsets", "calls", b"calls", "forgotten", b"forgotten", "pulses", b"pulses", "repeats", b"repeats"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["again", b"again", "again_counts", b"again_counts", "again_like", b"again_like", "again_offsets", b"again_offsets", "calls", b"calls", "forgotten", b"forgotten", "pulses", b"pulses"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -121,23 +114,13 @@ class GroupAnswers(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     ANSWERS_FIELD_NUMBER: _builtins.int
-    HEARD_FIELD_NUMBER: _builtins.int
-    ENDED_FIELD_NUMBER: _builtins.int
-    COMMITTED_FIELD_NUMBER: _builtins.int
+    DONE_FIELD_NUMBER: _builtins.int
     REFUSED_FIELD_NUMBER: _builtins.int
-    heard: _builtins.int
-    """Number of messages with `repeats` that storage has received since its last answers."""
     @_builtins.property
     def answers(self) -> _containers.RepeatedCompositeFieldContainer[Global___GroupAnswer]: ...
     @_builtins.property
-    def ended(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """Call ids of promises that storage revokes: from now on the gateway sends these heartbeats whole. No earlier answer
-        in this stream shows a client the change that revoked them.
-        """
-
-    @_builtins.property
-    def committed(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """Call ids of `again` whose commits are durable, without an error."""
+    def done(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Call ids of `again`: commits that are durable without an error, and heartbeats whose answer is the same."""
 
     @_builtins.property
     def refused(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
@@ -147,14 +130,12 @@ class GroupAnswers(_message.Message):
         self,
         *,
         answers: _abc.Iterable[Global___GroupAnswer] | None = ...,
-        heard: _builtins.int = ...,
-        ended: _abc.Iterable[_builtins.int] | None = ...,
-        committed: _abc.Iterable[_builtins.int] | None = ...,
+        done: _abc.Iterable[_builtins.int] | None = ...,
         refused: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["answers", b"answers", "committed", b"committed", "ended", b"ended", "heard", b"heard", "refused", b"refused"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answers", b"answers", "done", b"done", "refused", b"refused"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -171,9 +152,7 @@ class GroupAnswer(_message.Message):
     MAY_REPEAT_FIELD_NUMBER: _builtins.int
     call_id: _builtins.int
     may_repeat: _builtins.bool
-    """For a heartbeat, a promise: the gateway may repeat this answer when the same heartbeat comes over the same
-    connection, until its call id is among `ended` or this stream ends. For a commit: `again` may refer to it.
-    """
+    """`again` may refer to this call, until the gateway forgets it or this stream ends."""
     @_builtins.property
     def heartbeat(self) -> Global___HeartbeatResponse: ...
     @_builtins.property

@@ -135,7 +135,6 @@ class GroupCoordinator:
     def set_assignment_interval(self, interval_ms: int) -> None:
         """Let consumer groups wait this long between two assignments, but for those with a config."""
         self._consumer.set_assignment_interval(interval_ms)
-        self._hosted.end_promises()
 
     def set_verification(self, *, verifies: bool) -> None:
         """Let transactional commits find their partition in the transaction, or not (before TxnOffsetCommit 5)."""
@@ -165,7 +164,6 @@ class GroupCoordinator:
     async def stop(self) -> None:
         """Answer everything parked: its clients look for their coordinator again, and find it after the restart."""
         self._stopping = True
-        self._hosted.end_promises()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -294,10 +292,6 @@ class GroupCoordinator:
         error = self._group_fault(group_id, empty_allowed=empty_allowed)
         hosted = None if error else self.groups.get(group_id)
         return error, None if hosted is None else hosted.group
-
-    def topics_changed(self) -> None:
-        """End promises after a topic was created, deleted or extended: consumer groups check it at a heartbeat."""
-        self._hosted.end_promises()
 
     # --- checks ---------------------------------------------------------------------------------------------------
 

@@ -5,22 +5,14 @@ All answers that are ready at the end of a turn of the event loop go out in one 
 ours is logged and comes back empty; the others of its message go on. A gateway that does not read its answers is not
 read from either, once `_CALLS_MAX` of its calls are open.
 
-The answer to a heartbeat that may be repeated (`RepeatableHeartbeat`) is a promise: the gateway answers repeats by
-itself, and reports a few times a second which calls it answered. When the group changes the promise ends. The gateway
-learns of that in the next message, before it gets later answers. Each of its reports is confirmed, so that it knows how
-old its last news from storage is. Promises also end with the stream, and when the gateway says so; if there are more
-than REPEATS_MAX the oldest ends.
+The answer to a call may allow the gateway to repeat it in short (`RepeatableHeartbeat`, `RepeatableCommit`): by the id
+of the call alone, for commits with other offsets. A repeated call that succeeds as it did before is answered by its id
+alone. One whose original was dropped, or that would be answered otherwise, has to come whole. REPEATS_MAX heartbeats
+and as many commits of a stream are kept; the oldest is dropped.
 
-The answer to a commit that will be repeated lets the gateway repeat it by its offsets alone. Repeats that are durable
-without an error are answered by their call ids alone. REPEATS_MAX of a stream are kept. One whose original was dropped,
-or would not be accepted, has to come whole.
-
-A session that promises keep up lasts REPEATS_LATE_MS longer, for heartbeats that the gateway has not reported yet. When
-the stream ends it starts again, for those that it will never report.
-
-A gateway that holds promises sends a message even when it has nothing to say. If none comes for STILL_S, the gateway
-stands still, and heartbeats may wait in its sockets: no session of its promises ends until it has had GRACE_S after its
-next message. A gateway that says nothing for STILL_MAX_S counts as dead, and its members' sessions end.
+A gateway that may repeat heartbeats sends a message even when it has nothing to say. If none comes for STILL_S, the
+gateway stands still, and heartbeats may wait in its sockets: no session of theirs ends until it has had GRACE_S after
+its next message. A gateway that says nothing for STILL_MAX_S counts as dead, and its members' sessions end.
 """
 
 from __future__ import annotations
@@ -45,8 +37,6 @@ _MESSAGE_BYTES_MAX: Final = 1 << 30
 #: The most answers in one message; others that are ready go into the next.
 _ANSWERS_MAX: Final = 10_000
 REPEATS_MAX: Final = 100_000
-#: Twice the time between two reports of a gateway (`gateway_svc.storage.group_stream`, REPORT_S).
-REPEATS_LATE_MS: Final = 500
 #: Silence in seconds after which a gateway stands still (`gateway_svc.storage.group_stream`, KEEPALIVE_S: it is silent
 #: for a third), and after which it is dead; the time between two looks; the time a gateway has after a standstill.
 STILL_S: Final = 1.5
@@ -65,16 +55,12 @@ class _Exchange:
         stream.on_room = partial(stream.send_from, self._next_answers)
         self._repeats_max = repeats_max
         self._answers: list[pb.GroupAnswer] = []
-        #: Heartbeats by the id of their call, the oldest first.
-        self._repeats: dict[int, RepeatableHeartbeat] = {}
-        #: Commits by the id of the whole commit's call, the oldest first.
+        #: Those that may be repeated by the id of the whole call, the oldest first.
+        self._heartbeats: dict[int, RepeatableHeartbeat] = {}
         self._commits: dict[int, RepeatableCommit] = {}
-        #: Call ids of repeated commits that are durable, and of those that have to come whole.
-        self._committed: list[int] = []
+        #: Call ids of repeated calls that are done, and of those that have to come whole.
+        self._repeated: list[int] = []
         self._refused: list[int] = []
-        #: Messages with repeats that have come, and ids of promises that have ended, since the last message left.
-        self._reports = 0
-        self._ended_promises: list[int] = []
         #: Set when the last call is answered and its answer has left.
         self._done = asyncio.Event()
         self._open_calls = 0
@@ -85,7 +71,7 @@ class _Exchange:
         self._received_at = self._loop.time()
         self._pulses = False
         self._stands_still = False
-        #: The next look for a standstill, while there are promises.
+        #: The next look for a standstill, while heartbeats may be repeated.
         self._standstill_timer: asyncio.Handle | None = None
         self._methods: dict[
             str, Callable[[Any, Callable[[Any], None]], RepeatableHeartbeat | RepeatableCommit | None]
@@ -109,9 +95,6 @@ class _Exchange:
             self._stream.on_room = _nothing
             if self._standstill_timer is not None:
                 self._standstill_timer.cancel()
-            for repeat in self._repeats.values():
-                repeat.start_session(REPEATS_LATE_MS)
-                repeat.forget()
 
     def _receive(self, wire: memoryview) -> None:
         """Start the calls of a message."""
@@ -120,11 +103,10 @@ class _Exchange:
         for call in message.calls:
             self._take(call)
         if message.again:
-            self._repeat_commits(message)
-        if message.repeats:
-            self._repeat(message.repeats)
+            self._repeat(message)
         for call_id in message.forgotten:
-            self._drop(call_id)
+            self._heartbeats.pop(call_id, None)
+            self._commits.pop(call_id, None)
         if self._open_calls > _CALLS_MAX:
             self._stream.pause()
 
@@ -136,7 +118,7 @@ class _Exchange:
             self._keep_sessions()
 
     def _check_for_standstill(self) -> None:
-        if not self._repeats:  # mutant: quiet-gateway
+        if not self._heartbeats:  # mutant: quiet-gateway
             self._standstill_timer = None
             return
         now = self._loop.time()
@@ -144,12 +126,12 @@ class _Exchange:
         silent_s = now - self._received_at
         if self._pulses and STILL_S < silent_s < STILL_MAX_S:  # mutant: dead-gateway
             if not self._stands_still:
-                _log.warning("a gateway stands still", promises=len(self._repeats))
+                _log.warning("a gateway stands still", heartbeats=len(self._heartbeats))
             self._stands_still = True
             self._keep_sessions()  # mutant: sessions-over-standstill
 
     def _keep_sessions(self) -> None:
-        for repeat in self._repeats.values():
+        for repeat in self._heartbeats.values():
             repeat.keep_session(int(GRACE_S * 1000))
 
     def _take(self, call: pb.GroupCall) -> None:
@@ -159,11 +141,9 @@ class _Exchange:
             self._answer(pb.GroupAnswer(call_id=call_id))
             return
         request = getattr(call, kind)
-        answered: list[pb.GroupAnswer] = []
 
         def done(answer: Any) -> None:
-            answered.append(pb.GroupAnswer(call_id=call_id, **{kind: answer}))
-            self._answer(answered[0])
+            self._answer(pb.GroupAnswer(call_id=call_id, **{kind: answer}))
 
         if _log.debug_enabled:
             _log.debug("call", method=kind, correlation_id=request.correlation_id)
@@ -173,75 +153,52 @@ class _Exchange:
             _log.exception("call failed", method=kind, correlation_id=request.correlation_id)
             self._answer(pb.GroupAnswer(call_id=call_id))
             return
-        if repeat is None:
-            return
         if isinstance(repeat, RepeatableCommit):
-            self._keep(call_id, repeat)
-        elif answered:
-            self._promise(call_id, repeat)
+            _keep(self._commits, call_id, repeat, self._repeats_max)
+        elif repeat is not None:
+            _keep(self._heartbeats, call_id, repeat, self._repeats_max)
+            if self._standstill_timer is None:
+                due = self._loop.time() + STANDSTILL_CHECK_S
+                self._standstill_timer = self._loop.call_at(due, self._check_for_standstill)
 
-    def _keep(self, call_id: int, commit: RepeatableCommit) -> None:
-        if len(self._commits) >= self._repeats_max:
-            del self._commits[next(iter(self._commits))]
-        self._commits[call_id] = commit
-
-    def _repeat_commits(self, message: pb.GroupCalls) -> None:
+    def _repeat(self, message: pb.GroupCalls) -> None:
         offsets, begin = message.again_offsets, 0
         for call_id, like, count in zip(message.again, message.again_like, message.again_counts, strict=True):
             end = begin + count
             self._open_calls += 1
             try:
-                commit = self._commits.get(like)
-                if commit is None or not commit(offsets[begin:end], partial(self._committed_repeat, call_id)):
-                    self._commits.pop(like, None)
+                if not self._repeat_one(call_id, like, offsets[begin:end]):
                     self._refused.append(call_id)
                     self._stream.send_soon()
             except Exception:
-                _log.exception("call failed", method="commit_offsets")
+                _log.exception("repeated call failed", is_commit=count > 0)
                 self._answer(pb.GroupAnswer(call_id=call_id))
             begin = end
 
-    def _committed_repeat(self, call_id: int, error_codes: Sequence[int]) -> None:
+    def _repeat_one(self, call_id: int, like: int, offsets: Sequence[int]) -> bool:
+        """Repeat a commit if there are offsets, otherwise a heartbeat. False if it has to come whole."""
+        if offsets:
+            commit = self._commits.get(like)
+            if commit is not None and commit(offsets, partial(self._committed, call_id)):
+                return True
+            self._commits.pop(like, None)
+            return False
+        heartbeat = self._heartbeats.get(like)
+        if heartbeat is not None and heartbeat(partial(self._answer_short, call_id)):
+            return True
+        self._heartbeats.pop(like, None)
+        return False
+
+    def _committed(self, call_id: int, error_codes: Sequence[int]) -> None:
         if error_codes:
             outcome = pb.CommitOffsetsResponse(error_codes=error_codes)
             self._answer(pb.GroupAnswer(call_id=call_id, commit_offsets=outcome))
         else:
-            self._committed.append(call_id)
-            self._stream.send_soon()
+            self._answer_short(call_id)
 
-    def _promise(self, call_id: int, repeat: RepeatableHeartbeat) -> None:
-        self._drop(call_id)
-        if len(self._repeats) >= self._repeats_max:
-            oldest = next(iter(self._repeats))
-            self._drop(oldest)
-            self._end(oldest)
-        self._repeats[call_id] = repeat
-        if self._standstill_timer is None:
-            self._standstill_timer = self._loop.call_at(
-                self._loop.time() + STANDSTILL_CHECK_S, self._check_for_standstill
-            )
-        repeat.start_session(REPEATS_LATE_MS)
-        repeat.promise(partial(self._end, call_id))
-
-    def _drop(self, call_id: int) -> None:
-        repeat = self._repeats.pop(call_id, None)
-        if repeat is not None:
-            repeat.forget()
-        self._commits.pop(call_id, None)
-
-    def _end(self, call_id: int) -> None:
-        """End a promise. The gateway may have answered the member before it learns of this: the repeat is kept until it
-        forgets it."""
-        self._ended_promises.append(call_id)
-        self._stream.send_soon()
-
-    def _repeat(self, call_ids: Sequence[int]) -> None:
-        """Start the sessions of repeated heartbeats again."""
-        for call_id in call_ids:
-            repeat = self._repeats.get(call_id)
-            if repeat is not None:
-                repeat.start_session(REPEATS_LATE_MS)  # mutant: promised-session-late
-        self._reports += 1
+    def _answer_short(self, call_id: int, _: None = None) -> None:
+        """Answer a repeated call by its id alone."""
+        self._repeated.append(call_id)
         self._stream.send_soon()
 
     def _answer(self, answer: pb.GroupAnswer) -> None:
@@ -250,7 +207,7 @@ class _Exchange:
 
     def _next_answers(self) -> Message | None:
         """Return the next message, encoded; None if there is none."""
-        if self._answers or self._committed or self._refused or self._reports or self._ended_promises:
+        if self._answers or self._repeated or self._refused:
             wire = self._next_message().SerializeToString()
             return (wire,), len(wire), b""
         if self._stream.is_paused and self._open_calls <= _CALLS_MAX:
@@ -262,20 +219,18 @@ class _Exchange:
     def _next_message(self) -> pb.GroupAnswers:
         answers, self._answers = self._answers[:_ANSWERS_MAX], self._answers[_ANSWERS_MAX:]
         for answer in answers:
-            repeat = self._repeats.get(answer.call_id)
-            # It may have ended already.
-            # mutant: promise-still-held
-            answer.may_repeat = answer.call_id in self._commits if repeat is None else repeat.is_promised
-        message = pb.GroupAnswers(
-            answers=answers,
-            heard=self._reports,
-            ended=self._ended_promises,
-            committed=self._committed,
-            refused=self._refused,
-        )
-        self._open_calls -= len(answers) + len(self._committed) + len(self._refused)
-        self._reports, self._ended_promises, self._committed, self._refused = 0, [], [], []
+            answer.may_repeat = answer.call_id in self._heartbeats or answer.call_id in self._commits
+        message = pb.GroupAnswers(answers=answers, done=self._repeated, refused=self._refused)
+        self._open_calls -= len(answers) + len(self._repeated) + len(self._refused)
+        self._repeated, self._refused = [], []
         return message
+
+
+def _keep(kept: dict[int, Any], call_id: int, repeat: object, most: int) -> None:
+    """Keep a call that may be repeated; drop the oldest of `most`."""
+    if len(kept) >= most:
+        del kept[next(iter(kept))]
+    kept[call_id] = repeat
 
 
 def _nothing() -> None:
@@ -284,7 +239,7 @@ def _nothing() -> None:
 
 def group_stream(service: GroupsService, repeats_max: int = REPEATS_MAX) -> Method:
     """Return the method millrace.v1.Groups/Exchange. `repeats_max` bounds the heartbeats of a stream that may be
-    repeated."""
+    repeated, and its commits."""
 
     async def exchange(call: ServerCall) -> None:
         await _Exchange(service, call, repeats_max).run()

@@ -72,8 +72,6 @@ class TopicRegistry(Generic[ConfigT]):
         self.version = 0
         #: The number of topics that were deleted.
         self.deletions = 0
-        #: Called whenever the version was raised.
-        self.on_changed: list[Callable[[], None]] = []
         #: Functions that get the topics that were deleted together.
         self.on_deleted: list[Callable[[Sequence[Topic]], None]] = []
 
@@ -369,8 +367,6 @@ class TopicRegistry(Generic[ConfigT]):
 
     def _raise_version(self) -> None:
         self.version += 1
-        for callback in self.on_changed:
-            callback()
 
 
 class _Steps:

@@ -23,15 +23,18 @@ REBALANCE = 27
 
 
 class Repeat:
-    """A RepeatableHeartbeat; it holds until the test ends it."""
+    """A RepeatableHeartbeat; it holds until the test ends it, or gives it another answer."""
 
     def __init__(self) -> None:
         self.holds = True
+        self.answer: Any = None
         self.repeated = 0
         self.forgotten = 0
 
-    def __call__(self) -> bool:
+    def __call__(self, done: Callable[[Any], None]) -> bool:
         self.repeated += self.holds
+        if self.holds:
+            done(self.answer)
         return self.holds
 
     def forget(self) -> None:
@@ -138,6 +141,22 @@ def test_one_that_storage_does_not_repeat_is_served_whole_and_repeated_again() -
     assert read(answer) == (4, HeartbeatResponse(error_code=REBALANCE))
     assert (len(groups.asked), groups.repeats[1].repeated) == (2, 1)
     assert rig.finished("Heartbeat") == {(4, "NONE"): 2, (4, "REBALANCE_IN_PROGRESS"): 2}
+
+
+def test_another_answer_to_a_repeated_heartbeat_is_passed_on() -> None:
+    groups = Groups()
+    rig = Rig(groups=groups)
+    rig.receive(beat(1))
+    rig.receive(beat(2))
+    groups.repeats[0].answer = groups_pb2.HeartbeatResponse(error_code=REBALANCE)
+    (answer,) = rig.receive(beat(3))
+    assert read(answer) == (3, HeartbeatResponse(error_code=REBALANCE))
+    assert (len(groups.asked), groups.repeats[0].forgotten) == (1, 1)
+    for number in (4, 5):
+        (answer,) = rig.receive(beat(number))
+        assert read(answer) == (number, HeartbeatResponse(error_code=0))
+    assert (len(groups.asked), groups.repeats[1].repeated) == (2, 1)
+    assert rig.finished("Heartbeat") == {(4, "NONE"): 4, (4, "REBALANCE_IN_PROGRESS"): 1}
 
 
 def test_the_first_answer_may_come_later() -> None:

@@ -1,187 +1,149 @@
-"""Repeatable calls: heartbeats that storage has promised to answer, and commits like the last."""
+"""Repeated calls: heartbeats with the same bytes as the last, and commits with other offsets."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
 from broker_contract import groups_pb2 as pb
 from gateway_svc.storage.group_calls import RemoteRepeatableCommit, RemoteRepeatableHeartbeat
-from gateway_svc.storage.group_stream import ANSWER_AGE_MAX_S, GATHER_S, KEEPALIVE_S, REPORT_S, GroupStream
+from gateway_svc.storage.group_stream import GATHER_S, PULSE_S, GroupStream
 
-from tests.unit.gateway_svc.group_storage import Clock, GroupStorage, Members, at_rest, who
+from tests.unit.gateway_svc.group_storage import Clock, GroupStorage, Members, at_rest
 
 pytestmark = pytest.mark.event_loops("uvloop")
 
+KINDS = ["heartbeat", "consumer_group_heartbeat"]
+#: Kafka's REBALANCE_IN_PROGRESS.
+REBALANCE = 27
+
 
 class Beating:
-    """Members whose heartbeats were answered with a promise."""
+    """Members whose heartbeats may be repeated."""
 
     def __init__(self, stream: GroupStream, storage: GroupStorage, clock: Clock) -> None:
         self._stream, self._storage, self._clock = stream, storage, clock
+        #: The answers to repeated heartbeats, in their order.
+        self.answers: asyncio.Queue[Any] = asyncio.Queue()
 
-    async def ask(self, group_id: str = "g") -> tuple[RemoteRepeatableHeartbeat, int, asyncio.Event]:
-        """Send a heartbeat; return its promise, its call id, and the event that its answer sets."""
+    async def begin(self, kind: str = "heartbeat", *, may_repeat: bool = True) -> tuple[RemoteRepeatableHeartbeat, int]:
+        """Send a heartbeat, have it answered, and return it with its call id."""
         answered = asyncio.Event()
         self._clock.go_on(GATHER_S)  # it leaves at once
-        request = pb.HeartbeatRequest(group_id=group_id, member_id="m")
-        promise = self._stream.heartbeat(request, lambda _: answered.set())
-        assert promise is not None
+        request = pb.HeartbeatRequest if kind == "heartbeat" else pb.ConsumerGroupHeartbeatRequest
+        like = getattr(self._stream, kind)(request(member_id="m"), lambda _: answered.set())
         (call,) = await self._storage.message()
-        return promise, call.call_id, answered
-
-    async def begin(self, group_id: str = "g", *, may_repeat: bool = True) -> tuple[RemoteRepeatableHeartbeat, int]:
-        promise, call_id, answered = await self.ask(group_id)
-        assert not promise()  # before it is answered
-        await self._storage.answer(
-            pb.GroupAnswer(call_id=call_id, heartbeat=pb.HeartbeatResponse(), may_repeat=may_repeat)
-        )
+        assert not self.repeat(like)  # before it is answered
+        await self._storage.answer(answer_to(call.call_id, kind, may_repeat=may_repeat))
         await asyncio.wait_for(answered.wait(), 60)
-        return promise, call_id
+        return like, call.call_id
+
+    def repeat(self, like: RemoteRepeatableHeartbeat) -> bool:
+        self._clock.go_on(GATHER_S)
+        return like(self.answers.put_nowait)
+
+    async def next_answer(self) -> Any:
+        return await asyncio.wait_for(self.answers.get(), 60)
+
+
+def answer_to(call_id: int, kind: str, error_code: int = 0, *, may_repeat: bool = False) -> pb.GroupAnswer:
+    response = pb.HeartbeatResponse if kind == "heartbeat" else pb.ConsumerGroupHeartbeatResponse
+    return pb.GroupAnswer(call_id=call_id, may_repeat=may_repeat, **{kind: response(error_code=error_code)})
 
 
 @pytest.fixture
-def beating(group_stream: GroupStream, group_storage: GroupStorage, clock: Clock) -> Beating:
+def beating(members: Members, group_stream: GroupStream, group_storage: GroupStorage, clock: Clock) -> Beating:
+    del members  # for the stream that is up
     return Beating(group_stream, group_storage, clock)
 
 
-async def ended(promise: RemoteRepeatableHeartbeat) -> None:
-    """Wait until the promise has ended."""
-    async with asyncio.timeout(60):
-        while promise.holds:  # noqa: ASYNC110
-            await asyncio.sleep(0.001)
-
-
-async def test_a_promise_is_kept_here_and_storage_told_who_was_heard(
-    beating: Beating, group_storage: GroupStorage, clock: Clock
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_heartbeat_is_repeated_by_an_id_and_answered_by_one(
+    beating: Beating, group_storage: GroupStorage, kind: str
 ) -> None:
-    (one, first), (other, second) = await beating.begin(), await beating.begin("h")
-    assert [one(), other(), one()] == [True, True, True]
-    clock.go_on(REPORT_S)
-    repeats, forgotten = await group_storage.repeated()
-    assert (sorted(repeats), forgotten) == ([first, second], [])
-    await group_storage.say(ended=[first, 12345])
-    await ended(one)
-    assert [one(), other()] == [False, True]
-    clock.go_on(REPORT_S)
-    assert await group_storage.repeated() == ([second], [first])
+    like, first = await beating.begin(kind)
+    assert beating.repeat(like)
+    ((second, *rest),) = await group_storage.said_again()
+    assert rest == [first, []]
+    await group_storage.say(done=[second, 12345])
+    assert await beating.next_answer() is None
+    assert beating.repeat(like)
+    ((third, *rest),) = await group_storage.said_again()
+    assert rest == [first, []]
+    await group_storage.say(answers=[pb.GroupAnswer(call_id=third)])  # it failed by a fault of storage's
+    assert (await beating.next_answer()).error_code == 15
 
 
-async def test_what_ended_a_promise_is_told_to_nobody_before(
+async def test_repeated_heartbeats_are_gathered(beating: Beating, group_storage: GroupStorage, clock: Clock) -> None:
+    (one, first), (other, second) = await beating.begin(), await beating.begin()
+    assert beating.repeat(one)
+    assert [like for _, like, _ in await group_storage.said_again()] == [first]  # it leaves at once
+    for like in (one, other):
+        assert like(beating.answers.put_nowait)
+        await asyncio.sleep(0.01)
+    assert group_storage.again.empty()
+    clock.go_on(GATHER_S)
+    assert [like for _, like, _ in await group_storage.said_again()] == [first, second]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_heartbeat_that_storage_does_not_repeat_is_sent_whole(
+    beating: Beating, group_storage: GroupStorage, kind: str
+) -> None:
+    not_kept, _ = await beating.begin(kind, may_repeat=False)
+    assert not beating.repeat(not_kept)
+    like, _ = await beating.begin(kind)
+    assert beating.repeat(like)
+    ((call_id, _, _),) = await group_storage.said_again()
+    await group_storage.say(refused=[call_id, 12345])
+    (call,) = await group_storage.message()
+    assert (call.call_id, call.WhichOneof("call"), getattr(call, kind).member_id) == (call_id, kind, "m")
+    assert not beating.repeat(like)
+    await group_storage.answer(answer_to(call_id, kind, REBALANCE, may_repeat=True))
+    assert (await beating.next_answer()).error_code == REBALANCE
+    await beating.begin(kind)
+    assert await group_storage.next_forgotten() == [call_id]  # the answer went to a call that nothing repeats
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_repeated_heartbeat_outlives_the_stream_as_a_whole_one_does(
+    beating: Beating, group_storage: GroupStorage, kind: str
+) -> None:
+    like, _ = await beating.begin(kind)
+    assert beating.repeat(like)
+    ((call_id, _, _),) = await group_storage.said_again()
+    await group_storage.stop()
+    if kind == "consumer_group_heartbeat":
+        assert (await beating.next_answer()).error_code == 15
+    await group_storage.start()
+    sent = await group_storage.message()
+    assert [call.call_id for call in sent[1:]] == ([call_id] if kind == "heartbeat" else [])
+    assert not beating.repeat(like)
+    like.forget()  # of which this storage knows nothing
+    await beating.begin(kind)
+    assert group_storage.forgotten.empty()
+
+
+async def test_storage_is_told_which_heartbeats_are_not_repeated(
     beating: Beating, group_stream: GroupStream, group_storage: GroupStorage, clock: Clock
 ) -> None:
-    promise, call_id = await beating.begin()
-    seen: list[bool] = []
+    like, call_id = await beating.begin()
+    like.forget()
+    like.forget()
+    assert not beating.repeat(like)
     clock.go_on(GATHER_S)
-    group_stream.consumer_group_heartbeat(pb.ConsumerGroupHeartbeatRequest(), lambda _: seen.append(promise()))
+    early = group_stream.heartbeat(pb.HeartbeatRequest(member_id="m"), beating.answers.put_nowait)
+    assert early is not None
+    early.forget()  # before its answer
+    assert await group_storage.next_forgotten() == [call_id]
     (call,) = await group_storage.message()
-    answer = pb.GroupAnswer(call_id=call.call_id, consumer_group_heartbeat=pb.ConsumerGroupHeartbeatResponse())
-    assert promise()
-    await group_storage.say(answers=[answer], ended=[call_id])
-    await ended(promise)
-    assert seen == [False]
-
-
-async def test_without_a_promise_it_comes_whole(beating: Beating) -> None:
-    promise, _ = await beating.begin(may_repeat=False)
-    assert not promise()
-
-
-async def test_promises_of_a_storage_that_is_not_heard_are_not_used(
-    beating: Beating, group_storage: GroupStorage, clock: Clock
-) -> None:
-    """They are used again once storage has answered."""
-    promise, call_id = await beating.begin()
-    assert promise()
-    clock.go_on(REPORT_S)
-    assert await group_storage.repeated() == ([call_id], [])
-    clock.go_on(ANSWER_AGE_MAX_S - REPORT_S - 0.001)
-    assert promise()
-    clock.go_on(0.002)
-    assert not promise()
-    assert promise.holds
+    await group_storage.answer(answer_to(call.call_id, "heartbeat", may_repeat=True))
+    await beating.next_answer()
     await beating.begin()
-    assert promise()
-
-
-async def test_storage_that_has_heard_who_was_heard_lives(
-    beating: Beating, members: Members, group_storage: GroupStorage, clock: Clock
-) -> None:
-    promise, call_id = await beating.begin()
-    rounds = round(1.5 * ANSWER_AGE_MAX_S / REPORT_S)
-    for number in range(rounds):
-        members.commit(f"c{number}", 1)
-    commits = await group_storage.message()
-    assert len(commits) == rounds
-    for commit in commits:
-        assert promise()
-        clock.go_on(REPORT_S)
-        assert await group_storage.repeated() == ([call_id], [])
-        # What was asked long ago says little of storage's life; its answer tells that the rest of the message has come.
-        answer = pb.GroupAnswer(call_id=commit.call_id, commit_offsets=pb.CommitOffsetsResponse(error_codes=[0]))
-        await group_storage.say(heard=1, answers=[answer])
-        await members.all_answered(commit.commit_offsets.member_id)
-
-
-async def test_promises_end_with_the_stream(beating: Beating, group_storage: GroupStorage) -> None:
-    forgotten, _ = await beating.begin()
-    promise, _ = await beating.begin()
-    assert promise()
-    forgotten.forget()
-    await group_storage.stop()
-    await ended(promise)
-    promise.forget()
-    await group_storage.start()
-    assert who(await group_storage.message()) == ["first"]
-    assert group_storage.repeats.empty()  # of what the stream before knew
-
-
-async def test_storage_is_told_what_it_may_forget_behind_what_was_heard(
-    members: Members, beating: Beating, group_storage: GroupStorage
-) -> None:
-    promise, call_id = await beating.begin()
-    assert promise()
-    promise.forget()
-    promise.forget()
-    assert not promise()
-    members.commit("a", 1)
-    assert await group_storage.repeated() == ([call_id], [call_id])
-
-
-async def test_one_forgotten_before_its_answer_is_forgotten_then(
-    members: Members, group_stream: GroupStream, group_storage: GroupStorage, clock: Clock
-) -> None:
-    promise = group_stream.heartbeat(pb.HeartbeatRequest(member_id="m"), lambda _: members.commit("a", 1))
-    assert promise is not None
-    promise.forget()
-    (call,) = await group_storage.message()
-    await group_storage.answer(pb.GroupAnswer(call_id=call.call_id, heartbeat=pb.HeartbeatResponse(), may_repeat=True))
-    assert await group_storage.repeated() == ([], [call.call_id])
-    assert not promise()
-
-
-@pytest.mark.parametrize("groups", [["g", "h"], None])
-async def test_doubted_promises_are_not_used(
-    beating: Beating, group_stream: GroupStream, groups: list[str] | None
-) -> None:
-    (doubted, _), (other, _) = await beating.begin("g"), await beating.begin("i")
-    group_stream.end_promises(groups)
-    assert [doubted(), other()] == [False, groups is not None]
-    again, _ = await beating.begin("g")
-    assert again()
-
-
-async def test_what_was_asked_before_the_doubt_is_not_promised(
-    beating: Beating, group_stream: GroupStream, group_storage: GroupStorage
-) -> None:
-    promise, call_id, answered = await beating.ask()
-    group_stream.end_promises(["g"])
-    await group_storage.answer(pb.GroupAnswer(call_id=call_id, heartbeat=pb.HeartbeatResponse(), may_repeat=True))
-    await asyncio.wait_for(answered.wait(), 60)
-    assert not promise()
-    await beating.begin()
-    assert await group_storage.repeated() == ([], [call_id])
+    assert await group_storage.next_forgotten() == [call.call_id]
+    assert not beating.repeat(early)
 
 
 class Committing:
@@ -245,7 +207,7 @@ async def test_commits_said_again_are_told_by_their_offsets_and_answered_by_thei
     assert [each[1:] for each in said] == [(first, [3]), (second, [4, 40]), (first, [5])]
     failed = pb.CommitOffsetsResponse(error_codes=[16, 16])
     await group_storage.say(
-        committed=[said[2][0], 12345], answers=[pb.GroupAnswer(call_id=said[1][0], commit_offsets=failed)]
+        done=[said[2][0], 12345], answers=[pb.GroupAnswer(call_id=said[1][0], commit_offsets=failed)]
     )
     await group_storage.say(answers=[pb.GroupAnswer(call_id=said[0][0])])  # it failed by a fault of storage's
     await committing.answered(3, 4, 5)
@@ -299,7 +261,7 @@ async def test_the_next_stream_is_told_whole_what_the_last_was_told_in_short(
         pb.GroupAnswer(call_id=call.call_id, commit_offsets=pb.CommitOffsetsResponse(error_codes=[0, 0]))
     )
     await committing.answered(2)
-    assert group_storage.repeats.empty()
+    assert group_storage.forgotten.empty()
     assert committing.say(again, 5)
     assert [each[1:] for each in await group_storage.said_again()] == [(call_id, [5])]
 
@@ -313,33 +275,33 @@ async def test_storage_is_told_which_commits_are_not_said_again(
     early = committing.ask(3)
     assert early is not None
     early.forget()
-    assert await group_storage.repeated() == ([], [call_id])
+    assert await group_storage.next_forgotten() == [call_id]
     (call,) = await group_storage.message()
     await group_storage.answer(
         pb.GroupAnswer(call_id=call.call_id, commit_offsets=pb.CommitOffsetsResponse(error_codes=[0]), may_repeat=True)
     )
     await committing.answered(3)
     members.commit("next", 1)
-    assert await group_storage.repeated() == ([], [call.call_id])
+    assert await group_storage.next_forgotten() == [call.call_id]
 
 
-async def test_a_gateway_with_promises_shows_that_it_is_alive(
+async def test_a_gateway_whose_members_repeat_heartbeats_shows_that_it_is_alive(
     beating: Beating, group_stream: GroupStream, group_storage: GroupStorage, clock: Clock
 ) -> None:
-    promise, call_id = await beating.begin()
+    like, call_id = await beating.begin()
     before = group_storage.pulses
     for count in range(1, 6):
-        clock.go_on(KEEPALIVE_S)
+        clock.go_on(PULSE_S)
         await seen(lambda count=count: group_storage.pulses == before + count)  # type: ignore[misc]
         await at_rest(group_stream)
-    promise.forget()
-    clock.go_on(KEEPALIVE_S)
-    assert (await group_storage.repeated())[1] == [call_id]
+    like.forget()
+    clock.go_on(PULSE_S)
+    assert await group_storage.next_forgotten() == [call_id]
     await at_rest(group_stream)
     for _ in range(10):
-        clock.go_on(KEEPALIVE_S)
+        clock.go_on(PULSE_S)
         await asyncio.sleep(0.01)
-    assert group_storage.pulses <= before + 7, "without promises it is silent"
+    assert group_storage.pulses <= before + 7, "without such members it is silent"
 
 
 async def seen(condition: Callable[[], bool]) -> None:

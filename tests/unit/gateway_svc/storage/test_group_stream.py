@@ -172,7 +172,7 @@ async def test_what_storage_does_not_answer_fails_in_time_and_may_be_answered_to
     await members.all_answered("next")
     assert members.answers["next"] == pb.CommitOffsetsResponse(error_codes=[0])
     members.commit("last", 4)
-    assert await group_storage.repeated() == ([], [early.call_id])
+    assert await group_storage.next_forgotten() == [early.call_id]
     await stream.close()
     await channel.close()
 

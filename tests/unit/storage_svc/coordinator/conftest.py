@@ -92,7 +92,6 @@ class Node:
         self.coordinator = GroupCoordinator(
             self.offsets_log, self.settings, exists, self.registry, self.transactions, lambda: self.now_ms
         )
-        self.registry.on_changed.append(self.coordinator.topics_changed)
         self.registry.on_deleted.append(lambda _: self.coordinator.offsets.topic_deleted())
         self.loading = self.coordinator.start()
         if wait:

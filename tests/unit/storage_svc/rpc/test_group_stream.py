@@ -13,10 +13,10 @@ import pytest
 from broker_contract import groups_pb2 as pb
 from protocol_lib.errors import ErrorCode as E
 from service_chassis import rpc
+from storage_svc.coordinator.hosting.repeatable_heartbeats import ClassicRepeatableHeartbeat
 from storage_svc.rpc import group_stream as group_stream_module
 from storage_svc.rpc.group_stream import (
     GRACE_S,
-    REPEATS_LATE_MS,
     STANDSTILL_CHECK_S,
     STILL_MAX_S,
     STILL_S,
@@ -24,12 +24,12 @@ from storage_svc.rpc.group_stream import (
 )
 from support.group_calls import GroupExchange
 
-from tests.unit.storage_svc.conftest import PlayedTime, until
+from tests.unit.storage_svc.conftest import PlayedTime
 from tests.unit.storage_svc.rpc import control_peer
 
 SESSION_MS = 10_000
-#: A pause that a session outlasts only by the time that promises add.
-PAUSE_S = (SESSION_MS + REPEATS_LATE_MS) / 1000 - 0.2
+#: A pause that a session just outlasts.
+PAUSE_S = SESSION_MS / 1000 - 0.2
 Who = dict[str, Any]
 
 
@@ -52,7 +52,7 @@ class Peer(control_peer.Peer):
         leaver = pb.LeaveGroupRequest.Leaver(member_id=who["member_id"])
         await self.groups.LeaveGroup(pb.LeaveGroupRequest(group_id=who["group_id"], members=[leaver]))
 
-    async def promised(self) -> tuple[GroupExchange, Who]:
+    async def beating(self) -> tuple[GroupExchange, Who]:
         """Make a member of group `g` whose heartbeat, call 7 of the stream, may be repeated."""
         who, exchange = await self.member("g"), GroupExchange(self.channel)
         await exchange.send(beat(7, who))
@@ -130,23 +130,23 @@ async def test_commits_are_repeated_by_their_offsets_alone(peer: Peer) -> None:
     await kept(exchange, commit(2, 0, 5), commit(3, 0, 0, group_id="h", offsets=BOTH))
     await exchange.send(commit(4, 1, 7))
     assert not (await exchange.receive(1))[4].may_repeat
-    await exchange.repeat_commit((5, 2, (8,)), (6, 3, (9, 10)), (7, 2, (11,)), (8, 4, (12,)))
-    assert (sorted(exchange.committed), exchange.refused) == ([5, 6, 7], [8])
+    await exchange.repeat((5, 2, (8,)), (6, 3, (9, 10)), (7, 2, (11,)), (8, 4, (12,)))
+    assert (sorted(exchange.done), exchange.refused) == ([5, 6, 7], [8])
     assert await peer.committed("g") == {0: 11, 1: 7}
     assert await peer.committed("h") == {1: 9, 2: 10}
-    await exchange.repeat(forgotten=[3])
-    await exchange.repeat_commit((9, 3, (1, 2)), (10, 2, (13,)))
-    assert (exchange.committed[3:], exchange.refused[1:]) == ([10], [9])
+    await exchange.forget(3)
+    await exchange.repeat((9, 3, (1, 2)), (10, 2, (13,)))
+    assert (exchange.done[3:], exchange.refused[1:]) == ([10], [9])
     await exchange.end()
 
 
 async def test_a_commit_that_is_not_accepted_as_it_was_has_to_come_whole(peer: Peer) -> None:
     exchange = GroupExchange(peer.channel)
     await kept(exchange, commit(2, 0, 5))
-    await exchange.repeat_commit((3, 2, (6,)))
+    await exchange.repeat((3, 2, (6,)))
     await peer.member("g")
-    await exchange.repeat_commit((4, 2, (7,)), (5, 2, (8,)))
-    assert (exchange.committed, exchange.refused) == ([3], [4, 5])
+    await exchange.repeat((4, 2, (7,)), (5, 2, (8,)))
+    assert (exchange.done, exchange.refused) == ([3], [4, 5])
     assert await peer.committed("g") == {0: 6}
     await exchange.end()
 
@@ -154,8 +154,8 @@ async def test_a_commit_that_is_not_accepted_as_it_was_has_to_come_whole(peer: P
 async def test_a_commit_repeated_with_too_few_offsets_fails_alone(peer: Peer) -> None:
     exchange = GroupExchange(peer.channel)
     await kept(exchange, commit(2, 0, 0, offsets=BOTH), commit(3, 0, 5))
-    await exchange.repeat_commit((4, 2, (7,)), (5, 3, (8,)))
-    assert (exchange.committed, exchange.refused) == ([5], [])
+    await exchange.repeat((4, 2, (7,)), (5, 3, (8,)))
+    assert (exchange.done, exchange.refused) == ([5], [])
     assert await peer.committed("g") == {0: 8, 1: 0, 2: 0}
     await exchange.end()
 
@@ -224,7 +224,7 @@ async def test_a_gateway_that_dies_takes_no_member_with_it(peer: Peer) -> None:
     assert [each.group_id for each in listed.groups] == ["g"]
 
 
-async def test_a_heartbeat_is_promised_until_its_group_changes(peer: Peer) -> None:
+async def test_a_heartbeat_is_repeated_until_its_group_changes(peer: Peer) -> None:
     who, other = await peer.member("g"), await peer.member("h")
     exchange = GroupExchange(peer.channel)
     await exchange.send(
@@ -235,28 +235,34 @@ async def test_a_heartbeat_is_promised_until_its_group_changes(peer: Peer) -> No
     )
     answers = await exchange.receive(4)
     assert {call_id for call_id, answer in answers.items() if answer.may_repeat} == {7, 8}
-    await exchange.repeat(7, 8, 9, 11)
-    await exchange.repeat(7, 8)
-    assert exchange.ended == set()
+    assert await exchange.repeat((11, 7, ()), (12, 8, ()), (13, 9, ()), (14, 99, ()), (15, 7, ())) == {}
+    assert (exchange.done, exchange.refused) == ([11, 12, 15], [13, 14])
 
     await peer.leave(who)
-    await exchange.until_ended(7)
+    assert not await exchange.beat(16, 7)
+    assert await exchange.beat(17, 8)
     assert (await exchange.ask(heartbeat=pb.HeartbeatRequest(**who))).error_code == E.UNKNOWN_MEMBER_ID
-    assert exchange.ended == {7}
     await exchange.end()
 
 
-async def test_a_promise_that_is_forgotten_or_of_another_stream_is_not_ended(peer: Peer) -> None:
+async def test_a_heartbeat_that_is_forgotten_or_of_another_stream_has_to_come_whole(peer: Peer) -> None:
     who = await peer.member("g")
     first, second = GroupExchange(peer.channel), GroupExchange(peer.channel)
     await first.send(beat(1, who), beat(2, who))
     assert (await first.receive(2))[1].may_repeat
-    await first.repeat(2, forgotten=[1])
-    await second.repeat(1)
-    await peer.leave(who)
-    await first.until_ended(2)
-    await second.repeat(1)
-    assert (first.ended, second.ended) == ({2}, set())
+    await first.forget(1)
+    assert [await first.beat(3, 1), await first.beat(4, 2), await second.beat(5, 2)] == [False, True, False]
+
+
+async def test_a_repeated_heartbeat_that_fails_fails_alone(peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
+    exchange = GroupExchange(peer.channel)
+    await kept(exchange, commit(2, 0, 5, group_id="h"))
+    await exchange.send(beat(7, await peer.member("g")))
+    assert (await exchange.receive(1))[7].may_repeat
+    monkeypatch.setattr(ClassicRepeatableHeartbeat, "holds", Mock(side_effect=ValueError("a fault of ours")))
+    answers = await exchange.repeat((20, 7, ()), (21, 2, (8,)))
+    assert answers == {20: pb.GroupAnswer(call_id=20)}
+    assert exchange.done == [21]
 
 
 @contextlib.asynccontextmanager
@@ -273,21 +279,21 @@ async def two_are_kept(peer: Peer, tmp_path: Path) -> AsyncIterator[GroupExchang
     await server.stop(0)
 
 
-async def test_of_more_than_may_be_repeated_the_oldest_ends(peer: Peer, tmp_path: Path) -> None:
+async def test_of_more_heartbeats_than_are_kept_the_oldest_has_to_come_whole(peer: Peer, tmp_path: Path) -> None:
     who = await peer.member("g")
     async with two_are_kept(peer, tmp_path) as exchange:
         await exchange.send(*(beat(number, who) for number in (1, 2, 3)))
-        answers = await exchange.receive(3)
-        await exchange.until_ended(1)
-        assert ({number for number, each in answers.items() if each.may_repeat}, exchange.ended) == ({2, 3}, {1})
+        await exchange.receive(3)
+        await exchange.repeat((4, 1, ()), (5, 2, ()), (6, 3, ()))
+        assert (exchange.done, exchange.refused) == ([5, 6], [4])
 
 
 async def test_of_more_commits_than_are_kept_the_oldest_has_to_come_whole(peer: Peer, tmp_path: Path) -> None:
     async with two_are_kept(peer, tmp_path) as exchange:
         await kept(exchange, commit(2, 0, 5), commit(3, 1, 5))
         await kept(exchange, commit(4, 2, 5))
-        await exchange.repeat_commit((5, 2, (6,)), (6, 3, (7,)), (7, 4, (8,)))
-        assert (sorted(exchange.committed), exchange.refused) == ([6, 7], [5])
+        await exchange.repeat((5, 2, (6,)), (6, 3, (7,)), (7, 4, (8,)))
+        assert (sorted(exchange.done), exchange.refused) == ([6, 7], [5])
 
 
 def joining(member_id: str) -> pb.ConsumerGroupHeartbeatRequest:
@@ -302,7 +308,7 @@ def joining(member_id: str) -> pb.ConsumerGroupHeartbeatRequest:
     )
 
 
-async def promised_consumer(exchange: GroupExchange) -> pb.ConsumerGroupHeartbeatRequest:
+async def beating_consumer(exchange: GroupExchange) -> pb.ConsumerGroupHeartbeatRequest:
     """Send the heartbeat of a member without news, whose call id is 2."""
     joined = await exchange.ask(consumer_group_heartbeat=joining("m1"))
     assert joined.error_code == E.NONE
@@ -315,69 +321,39 @@ async def promised_consumer(exchange: GroupExchange) -> pb.ConsumerGroupHeartbea
             answer = (await exchange.receive(1))[2]
             assert answer.consumer_group_heartbeat.error_code == E.NONE
             if answer.may_repeat:
-                exchange.ended.clear()
                 return same
 
 
-async def test_a_consumer_heartbeat_is_promised_until_there_is_something_to_tell(peer: Peer) -> None:
+async def test_a_consumer_heartbeat_is_repeated_until_there_is_something_to_tell(peer: Peer) -> None:
     exchange = GroupExchange(peer.channel)
-    same = await promised_consumer(exchange)
-    await exchange.repeat(2)
-    assert exchange.ended == set()
-    await exchange.send(
-        pb.GroupCall(call_id=3, consumer_group_heartbeat=same),
-        pb.GroupCall(call_id=4, consumer_group_heartbeat=joining("m2")),
-    )
-    answers = await exchange.receive(2)
-    assert exchange.ended == {2, 3}
-    assert {call_id: each.may_repeat for call_id, each in answers.items()} == {3: False, 4: False}
+    await beating_consumer(exchange)
+    assert await exchange.beat(3, 2)
+    await exchange.send(pb.GroupCall(call_id=4, consumer_group_heartbeat=joining("m2")))
+    await exchange.receive(1)
+    assert not await exchange.beat(5, 2)
 
 
-async def test_a_consumer_heartbeat_is_promised_until_a_topic_comes(peer: Peer) -> None:
+async def test_a_consumer_heartbeat_is_repeated_until_a_topic_comes(peer: Peer) -> None:
     exchange = GroupExchange(peer.channel)
-    await promised_consumer(exchange)
+    await beating_consumer(exchange)
     peer.storage.topic_registry.create("payments", 1, {})
-    await exchange.until_ended(2)
+    assert not await exchange.beat(3, 2)
 
 
-async def test_promises_keep_a_session_and_silence_ends_it(peer: Peer, played: PlayedTime) -> None:
-    exchange, _ = await peer.promised()
-    for _ in range(3):
+async def test_repeated_heartbeats_keep_a_session_and_silence_ends_it(peer: Peer, played: PlayedTime) -> None:
+    exchange, _ = await peer.beating()
+    for number in range(3):
         await played.go_on(PAUSE_S)
-        await exchange.repeat(7)
-    assert exchange.ended == set()
+        assert await exchange.beat(10 + number, 7)
     await played.go_on(PAUSE_S)
     assert await peer.state() == "Stable"
     await played.go_on(0.3)
-    await exchange.until_ended(7)
     assert await peer.state() == "Empty"
-
-
-async def test_a_report_from_before_a_promise_ended_keeps_the_session(peer: Peer, played: PlayedTime) -> None:
-    exchange, who = await peer.promised()
-    other = asyncio.create_task(peer.join("g"))
-    await exchange.until_ended(7)
-    for _ in range(2):
-        await played.go_on(PAUSE_S)
-        await exchange.repeat(7)
-    answer = await exchange.ask(heartbeat=pb.HeartbeatRequest(**who))
-    assert answer.error_code == E.REBALANCE_IN_PROGRESS
-    other.cancel()
-
-
-async def test_a_session_begins_again_when_the_stream_ends(peer: Peer, played: PlayedTime) -> None:
-    """The gateway may have answered its members, and not reported it."""
-    (first, who), second = await peer.promised(), GroupExchange(peer.channel)
-    await played.go_on(PAUSE_S)
-    first.cut()
-    await until(lambda: not peer.storage.coordinator.groups["g"].promised)
-    await played.go_on(PAUSE_S)
-    answer = await second.ask(heartbeat=pb.HeartbeatRequest(**who))
-    assert answer.error_code == E.NONE
+    assert not await exchange.beat(20, 7)
 
 
 async def test_no_session_ends_while_its_gateway_stands_still(peer: Peer, played: PlayedTime) -> None:
-    exchange, who = await peer.promised()
+    exchange, who = await peer.beating()
     await exchange.pulse()
     await played.go_on(STILL_MAX_S - GRACE_S)
     assert peer.members == 1
@@ -389,7 +365,7 @@ async def test_no_session_ends_while_its_gateway_stands_still(peer: Peer, played
 
 @pytest.mark.parametrize("why", ["the gateway is dead", "the gateway goes on", "its member is silent"])
 async def test_a_session_ends_all_the_same_when(peer: Peer, played: PlayedTime, why: str) -> None:
-    exchange, _ = await peer.promised()
+    exchange, _ = await peer.beating()
     await exchange.pulse()
     if why == "the gateway is dead":
         await played.go_on(STILL_MAX_S + STANDSTILL_CHECK_S + GRACE_S + 0.5)
@@ -407,17 +383,17 @@ async def test_a_session_ends_all_the_same_when(peer: Peer, played: PlayedTime, 
 
 
 async def test_a_gateway_without_pulses_is_never_waited_for(peer: Peer, played: PlayedTime) -> None:
-    await peer.promised()
+    await peer.beating()
     await played.go_on(PAUSE_S + 0.5)
     assert peer.members == 0
 
 
-async def test_a_gateway_without_promises_does_not_stand_still(
+async def test_a_gateway_without_repeated_heartbeats_does_not_stand_still(
     peer: Peer, played: PlayedTime, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    exchange, who = await peer.promised()
+    exchange, who = await peer.beating()
     await exchange.pulse()
-    await exchange.repeat(7, forgotten=[7])
+    await exchange.forget(7)
     await played.go_on(STILL_S + 2 * STANDSTILL_CHECK_S)
     assert "a gateway stands still" not in capsys.readouterr().err
     await exchange.send(beat(8, who))
@@ -426,7 +402,7 @@ async def test_a_gateway_without_promises_does_not_stand_still(
     assert "a gateway stands still" in capsys.readouterr().err
 
 
-async def test_a_stream_without_promises_needs_no_timer() -> None:
+async def test_a_stream_without_repeated_heartbeats_needs_no_timer() -> None:
     loop = asyncio.get_running_loop()
     looks: list[float] = []
 
@@ -440,14 +416,15 @@ async def test_a_stream_without_promises_needs_no_timer() -> None:
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(asyncio, "get_running_loop", Loop)
-        exchange = group_stream_module._Exchange(cast("Any", Mock()), cast("Any", Mock()), 10)
+        service = Mock()
+        exchange = group_stream_module._Exchange(cast("Any", Mock()), service, 10)
     assert looks == []
-    exchange._promise(1, Mock())
-    exchange._promise(2, Mock())
+    service.heartbeat.return_value = Mock(spec=ClassicRepeatableHeartbeat)
+    exchange._take(beat(1, {}))
+    exchange._take(beat(2, {}))
     assert len(looks) == 1
-    exchange._drop(1)
-    exchange._drop(2)
+    exchange._heartbeats.clear()
     exchange._check_for_standstill()
     assert len(looks) == 1
-    exchange._promise(3, Mock())
+    exchange._take(beat(3, {}))
     assert len(looks) == 2

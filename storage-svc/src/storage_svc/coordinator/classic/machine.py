@@ -84,12 +84,10 @@ def _on_heartbeat(step: Step, heartbeat: Heartbeat) -> None:
         if group.state is _PREPARING:
             error = ErrorCode.REBALANCE_IN_PROGRESS
     step.answer(heartbeat.request, ErrorAnswer(error))
-    step.outcome.is_quiet = True
 
 
 def _on_commit(step: Step, commit: Commit) -> None:
     step.answer(commit.request, ErrorAnswer(_commit_error(step, commit)))
-    step.outcome.is_quiet = True
 
 
 def _commit_error(step: Step, commit: Commit) -> ErrorCode:

@@ -50,7 +50,6 @@ class GroupLoader:
         """Stop serving groups of a partition whose memory may be ahead of the log. Callers that wait for its records
         are answered first."""
         if self.partitions.lost(partition, reason):
-            self._hosted.end_promises()
             asyncio.get_running_loop().call_soon(self._unload, partition)
 
     def _unload(self, partition: int) -> None:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from storage_svc.coordinator.classic.group import Group
 from storage_svc.coordinator.consumer.group import ConsumerGroup
 from storage_svc.coordinator.hosting.group_write import GroupWrite
-from storage_svc.coordinator.hosting.repeatable_heartbeats import RepeatableHeartbeat
 from storage_svc.coordinator.stored.committed_offsets import CommittedOffsets
 
 
@@ -21,14 +19,6 @@ class HostedGroup:
     offsets: CommittedOffsets
     #: The newest write of the group's records; None when all have ended.
     write: GroupWrite | None = None
-    #: Heartbeats that a gateway answers by itself, and the call by which it learns that the answer holds no more.
-    promised: dict[RepeatableHeartbeat, Callable[[], None]] = field(default_factory=dict)
-
-    def changed(self) -> None:
-        """End the promises that do not hold any more. Called when the group changes, or whether it is served."""
-        if self.promised:  # mutant: promises-revoked
-            for repeat in [each for each in self.promised if not each.holds()]:
-                self.promised.pop(repeat)()
 
     @property
     def is_empty(self) -> bool:

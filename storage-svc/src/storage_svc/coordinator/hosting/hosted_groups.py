@@ -7,7 +7,7 @@ once. One that did is deleted from the log, too, when its last offset has expire
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict, defaultdict, deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import chain
@@ -31,7 +31,7 @@ from storage_svc.coordinator.stored.records import encode, encode_group_key, enc
 from storage_svc.topic_partition import TopicPartition
 from storage_svc.transaction_ports import Marker
 
-#: Groups and members that one turn of the event loop hosts, forgets or tells of a change: 3 ms.
+#: Groups and members that one turn of the event loop hosts or forgets: 3 ms.
 TOGETHER_MAX: Final = 200
 _NO_GROUP = GroupMetadataValue(protocol_type="", generation=0, protocol=None, leader=None, members=())
 
@@ -58,8 +58,6 @@ class HostedGroups:
         self.pending = PendingMemory(pending_bytes_max)
         self._opened: defaultdict[int, OpenCommits] = defaultdict(partial(OpenCommits, self.pending))
         self.performer = Performer(self.by_id, offsets_log, wall_clock_ms)
-        #: The groups of which some promises may not hold any more, in the order in which they are looked at.
-        self._doubted: OrderedDict[str, HostedGroup] = OrderedDict()
 
     def host(self, group_id: str) -> HostedGroup:
         """Return the group; a new classic one if it is not there."""
@@ -125,24 +123,6 @@ class HostedGroups:
         finally:  # also after a group that raises
             if gone:
                 self._loop.call_soon(self._unload_some, gone)
-
-    def end_promises(self) -> None:
-        """End promises of all groups that do not hold any more, some in a turn: the first ones now."""
-        is_due = bool(self._doubted)
-        self._doubted.update((group_id, hosted) for group_id, hosted in self.by_id.items() if hosted.promised)
-        if not is_due:
-            self._end_some_promises()
-
-    def _end_some_promises(self) -> None:
-        work = 0
-        try:
-            while self._doubted and work < TOGETHER_MAX:
-                _, hosted = self._doubted.popitem(last=False)
-                work += 1 + len(hosted.promised)
-                hosted.changed()
-        finally:
-            if self._doubted:
-                self._loop.call_soon(self._end_some_promises)
 
     def renew_classic(self, hosted: HostedGroup, consumer: ConsumerGroup) -> bool:
         """Forget an empty consumer group but for its offsets: a classic group of the same name begins. False, and

@@ -130,11 +130,8 @@ class Performer:
                 return False
         if outcome.entity is not hosted.group:
             self._replace(hosted, outcome)
-        # Promises end before callers are answered: an answer may overtake the end of a promise.
-        if not outcome.is_quiet:
-            hosted.changed()
-            if outcome.rebalance is not None:
-                self.rebalances[outcome.rebalance] += 1
+        if outcome.rebalance is not None:
+            self.rebalances[outcome.rebalance] += 1
         self.change_timers(outcome.entity.group_id, outcome.timers)
         if outcome.to_successor is not None:
             self.send(hosted, outcome.to_successor)

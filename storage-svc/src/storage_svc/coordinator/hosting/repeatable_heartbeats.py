@@ -4,9 +4,6 @@ Most heartbeats are such: the group has not changed, and its machine would only 
 an answered one may keep a `RepeatableHeartbeat` and call that instead of sending the whole heartbeat. It checks
 everything that the answer depends on. If any of it has changed, it returns False and starts no session: the caller then
 sends the whole heartbeat.
-
-A gateway in another process cannot call it for every heartbeat. It holds a *promise* instead: it answers by itself
-until storage ends the promise (`HostedGroup.changed`), and reports afterwards which members sent theirs.
 """
 
 from __future__ import annotations
@@ -30,7 +27,6 @@ class Hosted(Protocol):
 
     group: Group | ConsumerGroup
     partition: int
-    promised: dict[RepeatableHeartbeat, Callable[[], None]]
 
 
 class RepeatableHeartbeat(ABC):
@@ -46,14 +42,12 @@ class RepeatableHeartbeat(ABC):
         self._timeout_ms = timeout_ms
         self._serves = serves
 
-    def __call__(self) -> bool:
-        """Return whether the answer is still the same; the session has started again then."""
-        return self.holds() and self._timers.push_back(self._session, self._timeout_ms)
-
-    def start_session(self, late_ms: int = 0) -> bool:
-        """Start the session again, if it has not ended. `late_ms`: the delay with which the next heartbeat may be
-        reported."""
-        return self._timers.push_back(self._session, self._timeout_ms + late_ms)
+    def __call__(self, done: Callable[[None], None]) -> bool:
+        """Start the session again if the answer is the same, and call `done`. Otherwise return False."""
+        if not (self.holds() and self._timers.push_back(self._session, self._timeout_ms)):
+            return False
+        done(None)
+        return True
 
     def keep_session(self, delay_ms: int) -> None:
         """Let the session last for `delay_ms` from now at least, if it has not ended."""
@@ -63,17 +57,8 @@ class RepeatableHeartbeat(ABC):
     def holds(self) -> bool:
         """Return whether the answer is still the same."""
 
-    @property
-    def is_promised(self) -> bool:
-        return self in self._hosted.promised
-
-    def promise(self, ended: Callable[[], None]) -> None:
-        """Call `ended` once, when the answer does not hold any more."""
-        self._hosted.promised[self] = ended
-
-    def forget(self) -> None:
-        """Drop the promise: the keeper needs it no longer."""
-        self._hosted.promised.pop(self, None)
+    def forget(self) -> None:  # noqa: B027 (a gateway calls it for every kind)
+        """Forget the heartbeat; there is nothing kept of it elsewhere."""
 
 
 class ClassicRepeatableHeartbeat(RepeatableHeartbeat):
@@ -97,6 +82,7 @@ class ClassicRepeatableHeartbeat(RepeatableHeartbeat):
 
     def holds(self) -> bool:
         group, heartbeat = self._group, self._heartbeat
+        # mutant: repeated-heartbeat-of-stable-group
         return (
             self._hosted.group is group
             and group.state is GroupState.STABLE
@@ -133,6 +119,7 @@ class ConsumerRepeatableHeartbeat(RepeatableHeartbeat):
 
     def holds(self) -> bool:
         group = self._group
+        # mutant: repeated-heartbeat-without-news
         return (
             self._hosted.group is group
             and group.answers_again(self._topics.version, self._member_id, self._connection_id)

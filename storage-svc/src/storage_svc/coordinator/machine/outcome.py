@@ -71,7 +71,5 @@ class Outcome(Generic[EntityT]):
     #: The last event of the entity that this one replaces, and the first event of the entity itself.
     to_replaced: object | None = None
     to_successor: object | None = None
-    #: True if nothing changed but sessions: every answer to a repeated heartbeat stays as it was.
-    is_quiet: bool = False
     #: The cause of the rebalance that the event began; None where it began none.
     rebalance: RebalanceReason | None = None

@@ -4,27 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from functools import partial
 from pathlib import Path
-from typing import cast
 
 import pytest
 from protocol_lib.internal.offset_commit import OffsetCommitValue
 from storage_svc.coordinator.hosting.hosted_groups import TOGETHER_MAX
-from storage_svc.coordinator.hosting.repeatable_heartbeats import RepeatableHeartbeat
 from storage_svc.coordinator.limits import CoordinatorSettings
 from storage_svc.coordinator.stored.offsets_log import LoadedPartition
 
 from tests.unit.storage_svc.coordinator.conftest import E, Node
 
 SOME = TOGETHER_MAX
-
-
-class Broken:
-    """A heartbeat whose answer holds no more."""
-
-    def holds(self) -> bool:
-        return False
 
 
 @pytest.fixture
@@ -98,17 +88,3 @@ async def test_the_groups_of_a_lost_partition_go_some_in_a_turn(node: Node) -> N
         await asyncio.sleep(0)
     assert counts == [3 * SOME + 1, 2 * SOME + 1, SOME + 1, 1]
     assert (await joining).error == E.NOT_COORDINATOR
-
-
-async def test_promises_of_all_groups_end_some_in_a_turn_and_none_is_left_out(node: Node) -> None:
-    await node.coordinator._hosted.install(0, loaded_groups(2 * SOME), lambda: False)
-    ended: list[str] = []
-    for group_id, hosted in node.coordinator.groups.items():
-        hosted.promised[cast(RepeatableHeartbeat, Broken())] = partial(ended.append, group_id)
-    counts: list[int] = []
-    while len(ended) < 2 * SOME:
-        node.coordinator.topics_changed()  # again and again: the first groups do not keep the last ones waiting
-        counts.append(len(ended))
-        await asyncio.sleep(0)
-    assert counts == [SOME // 2, SOME, 3 * SOME // 2]
-    assert ended == list(node.coordinator.groups)

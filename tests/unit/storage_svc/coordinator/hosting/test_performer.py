@@ -156,20 +156,6 @@ async def test_the_replaced_and_the_new_entity_get_their_events_from_their_own_m
     assert others.performed_for == ["new"]
 
 
-async def test_promises_end_unless_an_outcome_is_quiet(world: World) -> None:
-    ended: list[str] = []
-
-    class Repeat:
-        def holds(self) -> bool:
-            return False
-
-    world.hosted.promised[Repeat()] = lambda: ended.append("ended")  # type: ignore[index]
-    world.send(Outcome(world.entity, is_quiet=True))
-    assert ended == []
-    world.send(Outcome(world.entity))
-    assert ended == ["ended"]
-
-
 async def test_timers_start_stop_and_stay_as_they_are(world: World) -> None:
     world.send(Outcome(world.entity, timers=[SetTimer(SESSION, 9_000)]))
     started = world.performer.timers.running(("g", SESSION))
