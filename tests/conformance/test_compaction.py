@@ -26,6 +26,7 @@ from storage_svc.log.config import LogConfig, LogSettings
 from storage_svc.log.folder.data_folder import DataFolder
 from storage_svc.log.folder.maintenance import Maintenance
 from storage_svc.log.partition.partition_log import Origin, PartitionLog
+from storage_svc.log.partition.transaction_end import end_transaction
 from storage_svc.rpc.offsets import OffsetsService
 from support.kafka_broker import ApacheKafka, need_java
 
@@ -94,7 +95,7 @@ class Writer:
     def _transaction(self, producer_id: int, *, commit: bool) -> None:
         for _ in range(self._chance.randint(1, 3)):
             self._append(self._chance.randint(1, 4), producer_id=producer_id, transactional=True)
-        ended = self._log.transactions.end(producer_id, 0, commit=commit, coordinator_epoch=1)
+        ended = end_transaction(self._log, producer_id, 0, commit=commit, coordinator_epoch=1)
         assert ended.error_code == 0, ended
 
 

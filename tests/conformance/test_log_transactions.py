@@ -28,6 +28,7 @@ from storage_svc.log.disk.files import Files
 from storage_svc.log.folder.data_folder import DataFolder
 from storage_svc.log.folder.maintenance import Maintenance
 from storage_svc.log.inspection.verification import Totals, verify
+from storage_svc.log.partition.transaction_end import end_transaction
 from support.kafka_broker import ApacheKafka
 from support.maven import need_java
 
@@ -138,7 +139,7 @@ def _appended_again(source: Path, data: Path) -> Path:
             (record,) = read_records(batch)
             marker = read_marker(record)
             commit = marker.type is ControlType.COMMIT
-            appended = log.transactions.end(*producer, commit=commit, coordinator_epoch=marker.coordinator_epoch)
+            appended = end_transaction(log, *producer, commit=commit, coordinator_epoch=marker.coordinator_epoch)
         else:
             appended = log.append(bytes(8) + batch[8:])
         assert (appended.error_code, appended.base_offset) == (0, header.base_offset)

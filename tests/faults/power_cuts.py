@@ -36,6 +36,7 @@ from storage_svc.log.folder.data_folder import DataFolder
 from storage_svc.log.partition.outcome import Origin
 from storage_svc.log.partition.partition_log import PartitionLog
 from storage_svc.log.partition.retention import apply_retention, drop_below_start
+from storage_svc.log.partition.transaction_end import end_transaction
 
 ROOT = Path("/simulated/data")
 PARTITIONS = 2
@@ -132,9 +133,7 @@ class PowerCuts(RuleBasedStateMachine):
             else:
                 sent.base_offset = model.batches[-1].end_offset if model.batches else 0
                 model.batches.append(sent)
-            outcomes.append(
-                (sent, log.writer.stage(memoryview(sent.records), Origin.CLIENT, self.now_ms, verified=True))
-            )
+            outcomes.append((sent, log.stage(memoryview(sent.records), Origin.CLIENT, self.now_ms, verified=True)))
         log.write_staged()
         for sent, outcome in outcomes:
             assert (outcome.error_code, outcome.base_offset) == (0, sent.base_offset), outcome.error_message
@@ -205,7 +204,7 @@ class PowerCuts(RuleBasedStateMachine):
         made = build_marker_batch(marker, timestamp=self.now_ms, producer_id=TRANSACTIONAL, producer_epoch=0)
         sent = Sent(made, 1, base_offset=log.log_end_offset, transactional=True, commits=commits)
         model.batches.append(sent)
-        ended = log.transactions.end(TRANSACTIONAL, 0, commit=commits, coordinator_epoch=0)
+        ended = end_transaction(log, TRANSACTIONAL, 0, commit=commits, coordinator_epoch=0)
         assert (ended.error_code, ended.base_offset) == (0, sent.base_offset)
         log.on_durable(sent.end_offset, lambda code: self._acknowledge(sent, code))
         self.directory.flusher.sync_now()

@@ -23,6 +23,7 @@ from storage_svc.log.folder.data_folder import DataFolder
 from storage_svc.log.partition.environment import DeletionReason
 from storage_svc.log.partition.outcome import Appended, Origin
 from storage_svc.log.partition.partition_log import PartitionLog
+from storage_svc.log.partition.retention import drop_oldest
 
 
 def _run(machines: int, *, reproducible: bool) -> Tally:
@@ -104,7 +105,7 @@ def _opened(disk: SimulatedDisk) -> tuple[DataFolder, PartitionLog]:
 
 def _produce(log: PartitionLog, **producer: int) -> Appended:
     batch = build_batch([Record(0, 0, None, b"x")], **producer)
-    outcome = log.writer.stage(memoryview(batch), Origin.CLIENT, 0)
+    outcome = log.stage(memoryview(batch), Origin.CLIENT, 0)
     log.write_staged()
     return outcome
 
@@ -130,7 +131,7 @@ def test_producers_outlive_the_segments_of_their_batches(before):
         directory, log = _opened(disk)
 
     disk.journal = []
-    assert log.drop_oldest([DeletionReason.TIME]) > 0
+    assert drop_oldest(log, [DeletionReason.TIME]) > 0
     assert ("sync" in dict(disk.journal)) == (before == "a stop after the roll")  # it writes the snapshot again
     if before == "a stop after the roll":
         assert _produce(log).base_offset == 1

@@ -25,6 +25,7 @@ from protocol_lib.records.batch import read_batch_header
 from protocol_lib.records.compression import Codec
 from protocol_lib.records.legacy import Message, build_message_set, read_message_set, read_messages, write_message
 from protocol_lib.records.record import Record, read_records
+from storage_svc.log.partition.transaction_end import end_transaction
 
 from tests.wire.conftest import Running, Wire, batch, produce, produce_request
 
@@ -184,7 +185,7 @@ async def test_a_consumer_is_led_past_what_it_cannot_be_shown(broker: Running) -
     for sequence in range(3):
         records = batch(b"%d" % sequence, producer_id=7, producer_epoch=0, base_sequence=sequence, transactional=True)
         assert log.append(records).error_code == 0
-        assert log.transactions.end(7, 0, commit=True, coordinator_epoch=0).error_code == 0
+        assert end_transaction(log, 7, 0, commit=True, coordinator_epoch=0).error_code == 0
     await log.durable(6)
     assert await fetched(wire, 2, fetch_request(0)) == (0, [(0, b"0"), (2, b"1"), (4, b"2")])
     assert await fetched(wire, 2, fetch_request(1, max_bytes=1)) == (0, [(2, b"1")])

@@ -14,6 +14,7 @@ from protocol_lib.messages.delete_topics import DeleteTopicsRequest
 from protocol_lib.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, ForgottenTopic
 from storage_svc.log.partition.environment import DeletionReason
 from storage_svc.log.partition.partition_log import PartitionLog
+from storage_svc.log.partition.retention import drop_oldest
 
 from tests.wire.conftest import Running, StartBroker, Wire, batch, produce, produce_request, until
 from tests.wire.test_storage_grpc import RemoteStorage, gateway_of
@@ -217,7 +218,7 @@ async def test_expired_segments_are_not_read(reader: tuple[Running, Wire]) -> No
     broker, wire = reader
     log = log_of(broker)
     log.roll(log.now_ms())
-    log.drop_oldest([DeletionReason.TIME])
+    drop_oldest(log, [DeletionReason.TIME])
     assert await read(wire, 2) == (ErrorCode.OFFSET_OUT_OF_RANGE, BATCHES, b"")
 
 

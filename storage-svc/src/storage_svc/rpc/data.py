@@ -233,7 +233,7 @@ class DataService:
         _log.exception("an append failed", correlation_id=request.correlation_id)
         reason = f"{type(error).__name__}: {error}"
         for log in {log for each in request.partitions if (log := self._log_of(each)) is not None}:
-            log.writer.drop_staged(NotNow(reason))
+            log.drop_staged(NotNow(reason))
         count = len(request.batches)
         return (None,) * count, [Appended(ErrorCode.UNKNOWN_SERVER_ERROR, error_message=reason) for _ in range(count)]
 
@@ -278,7 +278,7 @@ class DataService:
         if checked or self._slow.queues or request.transactional_id is not None:
             return logs, [self._stage_batch(request, log, batch, touched, now_ms, checked=checked) for batch in batches]
         touched[log] = None
-        stage = log.writer.stage
+        stage = log.stage
         outcomes: list[Appended] = []
         for number, batch in enumerate(batches):
             view = batch if type(batch) is memoryview else memoryview(batch)
@@ -337,7 +337,7 @@ class DataService:
         if request.transactional_id is not None:
             appended = self._transactional.stage(request, log, view, now_ms)
         else:
-            appended = log.writer.stage(view, _CLIENT, now_ms, may_wait=True)
+            appended = log.stage(view, _CLIENT, now_ms, may_wait=True)
         return appended if isinstance(appended, Appended) else self._slow.add(log, view, request, appended)
 
     def _answer_durable(self, request: Append, done: AppendDone, logs: Logs, outcomes: list[Appended]) -> None:

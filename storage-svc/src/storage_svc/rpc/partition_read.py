@@ -25,7 +25,7 @@ from service_chassis import logs as service_logs
 
 from storage_svc.log.errors import StorageFailure
 from storage_svc.log.folder.data_folder import DataFolder
-from storage_svc.log.partition.log_reader import Span, awaited_bytes, next_offset
+from storage_svc.log.partition.log_reader import Span
 from storage_svc.log.partition.partition_log import PartitionLog
 from storage_svc.rpc import found_records
 from storage_svc.rpc.found_records import Found, epoch_error, offset_error, size_of, slices_of
@@ -144,7 +144,7 @@ class PartitionReads:
         end = readable.offset, readable.segment, readable.position
         if request.isolation_level == READ_COMMITTED:
             end = log.transactions.stable_end()
-        size = awaited_bytes(log, wanted.fetch_offset, wanted.max_bytes, spans, end)
+        size = log.awaited_bytes(wanted.fetch_offset, wanted.max_bytes, spans, end)
         return request.min_bytes if size is None else max(size, size_of(spans))
 
     def ahead(self, request: AheadRequest) -> AheadResponse:
@@ -163,7 +163,7 @@ class PartitionReads:
         try:
             spans, _ = found_records.find(log, offset, most, is_committed=is_committed)
             while spans and len(reads) < min(request.count, AHEAD_READS_MAX):
-                following = next_offset(log, spans)
+                following = log.next_offset(spans)
                 if following is None:
                     break
                 offset = following

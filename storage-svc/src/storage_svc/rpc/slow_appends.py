@@ -145,15 +145,14 @@ class SlowAppends:
         self._settle(staged)
 
     def _stage(self, slow: _Slow, now_ms: int) -> Appended | Retry:
-        writer = slow.log.writer
         try:
             if slow.request.transactional_id is not None:
                 # mutant: verified-after-wait
                 return self._stage_verified(slow.request, slow.log, slow.view, now_ms, slow.admitted)
-            return writer.stage(slow.view, Origin.CLIENT, now_ms, slow.admitted, may_wait=True)
+            return slow.log.stage(slow.view, Origin.CLIENT, now_ms, slow.admitted, may_wait=True)
         except Exception as error:  # a bug; the other batches of the queue must be answered
             _log.exception("an append failed", log=slow.log.folder)
-            writer.drop_staged(NotNow(str(error)))
+            slow.log.drop_staged(NotNow(str(error)))
             return Appended(ErrorCode.UNKNOWN_SERVER_ERROR, error_message=f"{type(error).__name__}: {error}")
 
     def _retry_later(self, slow: _Slow, retry: Retry) -> None:

@@ -192,15 +192,14 @@ class TransactionalAppends:
     def stage(
         self, request: Append, log: PartitionLog, view: memoryview, now_ms: int, admitted: Admitted | None = None
     ) -> Appended | Retry:
-        """Stage a batch as `BatchWriter.stage` does, and verify it if it begins a transaction: never AFTER_VERIFY."""
-        writer = log.writer
-        appended = writer.stage(view, Origin.CLIENT, now_ms, admitted, may_wait=True, may_verify=True)
+        """Stage a batch as `PartitionLog.stage` does, and verify it if it begins a transaction: never AFTER_VERIFY."""
+        appended = log.stage(view, Origin.CLIENT, now_ms, admitted, may_wait=True, may_verify=True)
         if appended is not Retry.AFTER_VERIFY:
             return appended
         header = unpack_header(view)
         if (refusal := self._fault(request, log, header)) is not None:  # mutant: transaction-known
             return Appended.refused(refusal)
-        appended = writer.stage(view, Origin.CLIENT, now_ms, admitted, may_wait=True, verified=True)
+        appended = log.stage(view, Origin.CLIENT, now_ms, admitted, may_wait=True, verified=True)
         if self._refused and not isinstance(appended, Retry) and not appended.error_code:
             self._refused.pop((log.folder, header[9], header[10]), None)
         return appended

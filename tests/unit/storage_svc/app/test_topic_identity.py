@@ -12,6 +12,7 @@ from protocol_lib.errors import ErrorCode
 from storage_svc.log.disk import checkpoints
 from storage_svc.log.errors import StorageFailure
 from storage_svc.log.partition.environment import DeletionReason
+from storage_svc.log.partition.retention import drop_oldest
 from storage_svc.log.segment.segment import Segment
 from support.storage_lives import append, create, delete, delete_records, kill, produce, started, values_of
 
@@ -104,7 +105,7 @@ async def test_a_deleted_log_touches_no_path_of_the_next_one(tmp_path: Path) -> 
     await produce(storage, "t", [b"new"])
     folder = tmp_path / "t-0"
     before = contents(folder)
-    assert old.drop_oldest([DeletionReason.TIME] * 2) == 0
+    assert drop_oldest(old, [DeletionReason.TIME] * 2) == 0
     with pytest.raises(StorageFailure, match="was deleted"):
         old.roll(0)
     with pytest.raises(StorageFailure, match="was deleted"):

@@ -12,6 +12,7 @@ import os
 import pytest
 from storage_svc.log.config import LogConfig
 from storage_svc.log.partition.environment import DeletionReason
+from storage_svc.log.partition.retention import drop_oldest
 
 from tests.support.waiting import until_async
 
@@ -82,9 +83,9 @@ async def test_file_delete_delay_ms(tmp_path, folders, fill):
     log.roll(NOW_MS)
     fill(log, [1])
     log.roll(NOW_MS)
-    log.drop_oldest([DeletionReason.TIME])
+    drop_oldest(log, [DeletionReason.TIME])
     alter(log, file_delete_delay_ms="0")
-    log.drop_oldest([DeletionReason.TIME])
+    drop_oldest(log, [DeletionReason.TIME])
     gone = tmp_path / "t-0" / "00000000000000000001.log.deleted"
     await until_async(lambda: not gone.exists())
     assert (tmp_path / "t-0" / "00000000000000000000.log.deleted").exists()

@@ -229,7 +229,7 @@ def test_what_rolls_does_not_depend_on_what_arrives_together(tmp_path, folders, 
     for ages in ((0, 900, 1100, 1200), (1900, 1910, 1920, 1930, 1940, 1950, 1960, 3400)):
         for age in ages:
             one.append(make_batch(1, timestamp=NOW_MS + age))
-            together.writer.stage(memoryview(make_batch(1, timestamp=NOW_MS + age)), Origin.CLIENT, NOW_MS)
+            together.stage(memoryview(make_batch(1, timestamp=NOW_MS + age)), Origin.CLIENT, NOW_MS)
         together.write_staged()
     assert together.segments.bases == one.segments.bases == [0, 2, 7, 11]
 

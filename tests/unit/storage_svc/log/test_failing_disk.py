@@ -14,9 +14,9 @@ from storage_svc.log.config import FlushPolicy, LogConfig, LogSettings
 from storage_svc.log.disk.files import Files
 from storage_svc.log.errors import DiskFull, StorageFailure
 from storage_svc.log.folder.data_folder import DataFolder
-from storage_svc.log.partition.batch_writer import BatchWriter
 from storage_svc.log.partition.environment import DeletionReason
-from storage_svc.log.partition.partition_log import Origin
+from storage_svc.log.partition.partition_log import Origin, PartitionLog
+from storage_svc.log.partition.retention import drop_oldest
 from storage_svc.rpc.data import DataService
 from support.scripted_transactions import NoTransactions
 
@@ -104,7 +104,7 @@ def test_write_that_fails_on_the_way_to_a_roll_starts_no_segment(tmp_path, folde
     directory = folders.open(tmp_path, files=files)
     log = directory.create("t", 0, bytes(16), LogConfig(segment_bytes=200))
     files.write_errno = number
-    staged = [log.writer.stage(memoryview(make_batch(size=60)), Origin.CLIENT, 1_700_000_000_000) for _ in range(2)]
+    staged = [log.stage(memoryview(make_batch(size=60)), Origin.CLIENT, 1_700_000_000_000) for _ in range(2)]
     log.write_staged()
     assert [each.error_code for each in staged] == [STORAGE_ERROR] * 2
     assert log.segments.bases == [0]
@@ -127,7 +127,7 @@ def test_segments_whose_files_cannot_be_renamed_are_gone_all_the_same(tmp_path, 
 
     monkeypatch.setattr(files, "rename", refuse)
     with pytest.raises(StorageFailure, match="read-only"):
-        log.drop_oldest([DeletionReason.TIME] * 2)
+        drop_oldest(log, [DeletionReason.TIME] * 2)
     monkeypatch.undo()
     assert (log.segments.bases, log.log_start_offset) == (bases[2:], bases[2])
     directory.check_invariants()
@@ -158,16 +158,16 @@ def test_segments_stay_as_long_as_only_they_tell_of_their_producers(
         directory.background.sync_now()
     log.append(make_batch())
     assert log.segments.bases == [0, 1, 2]
-    log.drop_oldest([DeletionReason.TIME] * 2)
+    drop_oldest(log, [DeletionReason.TIME] * 2)
     assert log.segments.bases == [1, 2]
-    assert log.drop_oldest([DeletionReason.TIME]) == 0
+    assert drop_oldest(log, [DeletionReason.TIME]) == 0
 
     folders.crash(directory)
     (log,) = folders.open(tmp_path).logs.values()
     again = {"producer_epoch": 0, "base_sequence": 0}
     assert [log.append(make_batch(producer_id=each, **again)).base_offset for each in (7, 8)] == [0, 1]
     log.roll(0)
-    log.drop_oldest([DeletionReason.TIME] * 2)
+    drop_oldest(log, [DeletionReason.TIME] * 2)
     assert log.segments.bases == [3]
 
 
@@ -179,7 +179,7 @@ def test_a_segment_goes_with_its_log_file_first(tmp_path, folders, fill, small, 
     fill(log, [20] * 8)
     renamed = []
     monkeypatch.setattr(files, "rename", lambda old, new: renamed.append(old.rpartition(".")[2]))
-    log.drop_oldest([DeletionReason.TIME])
+    drop_oldest(log, [DeletionReason.TIME])
     monkeypatch.undo()
     assert next(suffix for suffix in renamed if suffix != "tmp") == "log"
     assert "index" in renamed
@@ -292,11 +292,11 @@ async def test_a_bug_in_one_request_leaves_no_other_one_without_an_answer(tmp_pa
     logs = directory.create_many("t", range(2), bytes(16), LogConfig())
     directory.start(asyncio.get_running_loop())
     service = DataService(directory, lambda _: None, NoTransactions())
-    stage = BatchWriter.stage
+    stage = PartitionLog.stage
 
     def broken(self, view, *arguments, **options):
         appended = stage(self, view, *arguments, **options)
-        return appended if self is logs[1].writer else appended.no_such_field
+        return appended if self is logs[1] else appended.no_such_field
 
     async def turn():
         answers = [asyncio.get_running_loop().create_future() for _ in range(3)]
@@ -306,7 +306,7 @@ async def test_a_bug_in_one_request_leaves_no_other_one_without_an_answer(tmp_pa
         outcomes = [(await asyncio.wait_for(each, 20)).outcomes[0] for each in answers]
         return [(each.error_code, each.base_offset) for each in outcomes]
 
-    monkeypatch.setattr(BatchWriter, "stage", broken)
+    monkeypatch.setattr(PartitionLog, "stage", broken)
     assert await turn() == [(0, 0), (-1, -1), (0, 1)]
     monkeypatch.undo()
     assert await turn() == [(0, 2), (0, 0), (0, 3)]

@@ -11,6 +11,7 @@ from storage_svc.log.disk.files import Files
 from storage_svc.log.errors import DataFolderError, DataFolderInUse
 from storage_svc.log.folder.data_folder import DataFolder
 from storage_svc.log.partition.environment import DeletionReason
+from storage_svc.log.partition.retention import drop_oldest
 from unit.storage_svc.log.conftest import descriptors
 
 TOPIC_ID = bytes(range(16))
@@ -38,7 +39,7 @@ def test_checkpoints_after_a_stop(tmp_path, folders, fill, small):
     directory = folders.open(tmp_path)
     fill(directory.create("b", 0, TOPIC_ID, small), [3] * 40)
     fill(directory.create("a", 1, TOPIC_ID, small), [2])
-    directory.logs["b", 0].drop_oldest([DeletionReason.TIME])
+    drop_oldest(directory.logs["b", 0], [DeletionReason.TIME])
     start = directory.logs["b", 0].log_start_offset
     assert 0 < start < 120
     folders.stop(directory)

@@ -19,6 +19,7 @@ from protocol_lib.records.record import Record
 from storage_svc.log.config import FlushPolicy, LogConfig, LogSettings
 from storage_svc.log.folder.data_folder import DataFolder
 from storage_svc.log.partition.partition_log import PartitionLog
+from storage_svc.log.partition.transaction_end import end_transaction
 
 OK, OUT_OF_ORDER, INVALID_EPOCH, INVALID_TXN_STATE, COORDINATOR_FENCED = 0, 45, 47, 48, 52
 WINDOW = 5
@@ -144,7 +145,7 @@ class ProducerModel(RuleBasedStateMachine):
     def end_transaction(self, number: int, commit: bool, bump: bool, coordinator_epoch: int) -> None:
         producer = self.producers[number]
         epoch = producer.epoch + bump
-        appended = self.log.transactions.end(number, epoch, commit=commit, coordinator_epoch=coordinator_epoch)
+        appended = end_transaction(self.log, number, epoch, commit=commit, coordinator_epoch=coordinator_epoch)
         outcome = appended.error_code, appended.base_offset
         if coordinator_epoch < producer.coordinator_epoch:
             assert outcome == (COORDINATOR_FENCED, -1)

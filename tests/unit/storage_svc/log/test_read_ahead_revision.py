@@ -11,6 +11,7 @@ from storage_svc.log.config import LogConfig
 from storage_svc.log.folder.data_folder import DataFolder
 from storage_svc.log.partition.environment import DeletionReason
 from storage_svc.log.partition.partition_log import PartitionLog
+from storage_svc.log.partition.retention import drop_oldest
 from storage_svc.log.segment.segment import Segment
 
 TOPIC_ID = bytes(range(16))
@@ -35,7 +36,7 @@ def rewritten(log: PartitionLog) -> tuple[list[Segment], Segment]:
 CHANGES: dict[str, Callable[[DataFolder, PartitionLog, Any], Any]] = {
     "append": lambda directory, log, batch: log.append(batch),
     "deleted records": lambda directory, log, batch: log.raise_log_start(1),
-    "retention": lambda directory, log, batch: log.drop_oldest([DeletionReason.TIME]),
+    "retention": lambda directory, log, batch: drop_oldest(log, [DeletionReason.TIME]),
     "compaction": lambda directory, log, batch: log.replace_segments(*rewritten(log)),
     "deleted topic": lambda directory, log, batch: directory.delete("t", 0),
     "configs": lambda directory, log, batch: log.configure(LogConfig(compression_type="zstd")),
@@ -60,7 +61,8 @@ def test_a_step_that_readers_cannot_see_leaves_the_number(
     log = directory.logs["t", 0]
     if same != "no reader ahead":
         log.current_revision()
-    slot, number = log._revision_slot, directory.revisions[log._revision_slot]
+    slot = log._state.read_ahead.slot
+    number = directory.revisions[slot]
     if same == "roll":
         log.roll(log.now_ms())
     elif same == "deleted before":

@@ -15,6 +15,7 @@ from storage_svc.log.disk.files import Files
 from storage_svc.log.errors import StorageFailure
 from storage_svc.log.folder.data_folder import DataFolder
 from storage_svc.log.partition.partition_log import PartitionLog
+from storage_svc.log.partition.transaction_end import end_transaction
 from storage_svc.log.segment.segment import Segment
 from storage_svc.rpc.data import DataService
 from storage_svc.rpc.found_records import ABORTED_BYTES, ABORTED_MIN
@@ -124,7 +125,7 @@ async def test_by_reference(bench):
 
 async def test_errors(bench):
     bench.logs[0].append(BATCH)
-    bench.logs[0].leader_epoch = 5
+    bench.logs[0].begin_leader_epoch(5)
     cases = [
         (at(3), 1),
         (at(-1), 1),
@@ -548,7 +549,7 @@ async def test_committed_reads_wait_for_the_end_of_the_transaction(bench, by_ref
     log.append(BATCH)
     await asyncio.sleep(0)
     assert bench.answers == []
-    log.transactions.end(7, 0, commit=False, coordinator_epoch=0)
+    end_transaction(log, 7, 0, commit=False, coordinator_epoch=0)
     result = (await bench.answered()).partitions[0]
     assert (result.error_code, result.last_stable_offset, result.aborted) == (0, 6, [(7, 2)])
     bench.read(at(5), isolation=1)
@@ -638,7 +639,7 @@ async def test_aborted_transactions_are_not_read_ahead(bench):
     transactional = [Record(0, 1_700_000_000_000, b"k", b"value")]
     log.append(build_batch(transactional, producer_id=7, producer_epoch=0, base_sequence=0, transactional=True))
     told = log.current_revision()
-    assert log.transactions.end(7, 0, commit=False, coordinator_epoch=0).error_code == 0
+    assert end_transaction(log, 7, 0, commit=False, coordinator_epoch=0).error_code == 0
     assert bench.directory.revisions[told[0]] > told[1]
     log.append(BATCH)
     assert [each for each, _ in positions(ahead(bench, at(0, max_bytes=1), isolation=0))] == [2, 3, 4]
@@ -653,7 +654,7 @@ async def test_an_answer_lists_some_thousand_aborted_transactions_at_most(bench)
                 [Record(0, 1, b"k", b"v")], producer_id=7, producer_epoch=0, base_sequence=number, transactional=True
             )
             assert log.append(batch).error_code == 0
-            assert log.transactions.end(7, 0, commit=False, coordinator_epoch=0).error_code == 0
+            assert end_transaction(log, 7, 0, commit=False, coordinator_epoch=0).error_code == 0
     lists = []
     for max_bytes in (1 << 20, 510 * ABORTED_BYTES + 1, 1 << 30):
         bench.read(at(0), at(0, 1), at(0, 2), max_bytes=max_bytes, isolation=1)

@@ -13,6 +13,7 @@ from protocol_lib.records.compression import Codec
 from protocol_lib.records.record import Record
 from storage_svc.log.config import FlushPolicy, LogConfig, LogSettings
 from storage_svc.log.folder.data_folder import DataFolder
+from storage_svc.log.partition.transaction_end import end_transaction
 from storage_svc.rpc import offsets
 from storage_svc.rpc.offsets import OffsetsService
 
@@ -76,7 +77,7 @@ async def test_an_open_transaction_ends_what_committed_readers_find(service):
     nothing = (0, -1, -1, -1)
     assert await ask(service, *wanted) == [(0, -1, 8, 0), (0, 500, 7, 0), (0, 400, 5, 0), (0, 500, 7, 0)]
     assert await ask(service, *wanted, isolation=1) == [(0, -1, 7, 0), nothing, (0, 400, 5, 0), nothing]
-    log.transactions.end(7, 0, commit=True, coordinator_epoch=0)
+    end_transaction(log, 7, 0, commit=True, coordinator_epoch=0)
     latest, largest = await ask(service, *wanted[:2], isolation=1)
     assert (latest, largest[2]) == ((0, -1, 9, 0), log.log_end_offset - 1)  # the marker, written by our clock
 

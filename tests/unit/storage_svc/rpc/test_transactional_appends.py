@@ -14,6 +14,7 @@ from protocol_lib.records.batch import build_batch, read_batches
 from protocol_lib.records.record import Record
 from storage_svc.log.config import FlushPolicy, LogConfig, LogSettings
 from storage_svc.log.folder.data_folder import DataFolder
+from storage_svc.log.partition.transaction_end import end_transaction
 from storage_svc.rpc import transactional_appends
 from storage_svc.rpc.data import DataService
 from support.scripted_transactions import ScriptedTransactions
@@ -85,7 +86,7 @@ async def test_the_coordinator_is_asked_once_a_transaction_and_partition(bench: 
         assert await bench.codes(9, (1, batch(sequence))) == [(0, sequence)]
     assert await bench.codes(9, (1, batch(2))) == [(0, 2)]  # a repetition
     assert bench.transactions.asked == [("t", 1)]
-    bench.logs[1].transactions.end(PRODUCER, EPOCH, commit=True, coordinator_epoch=0)
+    end_transaction(bench.logs[1], PRODUCER, EPOCH, commit=True, coordinator_epoch=0)
     bench.transactions.ongoing.clear()
     assert await bench.codes(9, (1, batch(3))) == [(INVALID_TXN_STATE, -1)]  # a repetition, as Kafka answers it
     assert await bench.codes(9, (1, batch(4))) == [(INVALID_TXN_STATE, -1)]
@@ -95,7 +96,7 @@ async def test_the_coordinator_is_asked_once_a_transaction_and_partition(bench: 
 async def test_the_transaction_is_judged_before_the_sequence(bench: Bench) -> None:
     bench.transactions.begin("x", PRODUCER, EPOCH, ("t", 1))
     assert await bench.codes(9, (1, batch())) == [(0, 0)]
-    bench.logs[1].transactions.end(PRODUCER, EPOCH, commit=True, coordinator_epoch=0)
+    end_transaction(bench.logs[1], PRODUCER, EPOCH, commit=True, coordinator_epoch=0)
     bench.transactions.ongoing.clear()
     for version, code in ((9, INVALID_TXN_STATE), (11, ABORTABLE)):
         assert await bench.codes(version, (1, batch(5))) == [(code, -1)]

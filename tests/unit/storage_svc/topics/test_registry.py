@@ -190,7 +190,7 @@ async def test_any_damaged_byte_of_a_topic_id_is_repaired_from_the_catalog(folde
     for at in range(len(whole)):
         for damaged in (whole[:at], *(whole[:at] + bytes([byte]) + whole[at + 1 :] for byte in (0, whole[at] ^ 1))):
             path.write_bytes(damaged)
-            folder.logs.logs["orders", 0].topic_id = decoded(damaged)
+            folder.logs.logs["orders", 0].identify(decoded(damaged))
             folder.registry.reconcile()
             assert folder.logs.logs["orders", 0].offline is None, damaged
             assert folder.logs.logs["orders", 0].topic_id == topic.id

@@ -281,7 +281,7 @@ class InternalLog:
             appended = append()
         except Exception as error:  # a bug; the callers must be answered
             log.exception("append failed", topic=self.topic, partition=partition)
-            target.writer.drop_staged(NotNow(str(error)))
+            target.drop_staged(NotNow(str(error)))
             self._failed(target, ErrorCode.UNKNOWN_SERVER_ERROR, done)
             return
         if isinstance(appended, Retry):  # of a coordinator it is AFTER_SYNC

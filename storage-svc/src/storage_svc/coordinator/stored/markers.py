@@ -14,6 +14,7 @@ from service_chassis import logs as service_logs
 
 from storage_svc.log.errors import NotNow
 from storage_svc.log.partition.partition_log import Appended, PartitionLog, Retry
+from storage_svc.log.partition.transaction_end import end_transaction
 from storage_svc.topic_partition import TopicPartition
 from storage_svc.topics.names import OFFSETS_TOPIC
 from storage_svc.transaction_ports import Marker
@@ -31,7 +32,8 @@ def write_marker(log: PartitionLog, marker: Marker) -> Appended | Retry:
     coordinator_epoch = marker.coordinator_epoch
     if marker.is_own and (producer := log.producers.producers.get(marker.producer_id)) is not None:
         coordinator_epoch = max(coordinator_epoch, producer.coordinator_epoch)  # mutant: coordinator-epoch-kept
-    return log.transactions.end(
+    return end_transaction(
+        log,
         marker.producer_id,
         marker.producer_epoch,
         commit=marker.commit,
@@ -69,7 +71,7 @@ class LogMarkerWriter:
             appended = write_marker(log, marker)
         except Exception as error:  # a bug; the transaction must end all the same
             _log.exception("marker not written", log=log.folder)
-            log.writer.drop_staged(NotNow(str(error)))
+            log.drop_staged(NotNow(str(error)))
             done(ErrorCode.UNKNOWN_SERVER_ERROR)
             return
         if isinstance(appended, Retry):

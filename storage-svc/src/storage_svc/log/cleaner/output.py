@@ -54,11 +54,8 @@ class CleanedOutput:
             raise Uncleanable(f"segment {segment.base_offset} would be larger than {_POSITION_MAX} bytes")
         self._pace.spend(size)
         self._end_sync()
-        segment.write(parts, size)
-        for batch in parts:
-            header = Header._make(unpack_header(batch))
-            segment.note(segment.size, header.size, header.last_offset, header.max_timestamp)
-            segment.size += header.size
+        found = (Header._make(unpack_header(batch)) for batch in parts)
+        segment.append(parts, size, ((header.size, header.last_offset, header.max_timestamp) for header in found))
         self._begin_sync()
 
     def _begin_sync(self) -> None:

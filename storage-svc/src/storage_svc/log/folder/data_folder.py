@@ -47,6 +47,7 @@ from storage_svc.log.partition.flusher import Flusher
 from storage_svc.log.partition.leader_epochs import LeaderEpochs
 from storage_svc.log.partition.partition_log import PartitionLog
 from storage_svc.log.partition.pending_sync import Syncable
+from storage_svc.log.partition.state import LogState
 from storage_svc.log.producers.state import ProducerState
 from storage_svc.log.recovery.partition_folder import is_partition
 from storage_svc.log.recovery.recovery import Known, Recovery
@@ -262,7 +263,7 @@ class DataFolder:
         except StorageFailure:
             self._remove_half_made(folder, config, existed=existed)
             raise
-        log = PartitionLog(
+        state = LogState.at_end(
             self,
             folder,
             topic,
@@ -275,7 +276,8 @@ class DataFolder:
             epochs=LeaderEpochs(self.files, f"{folder}/{checkpoints.LEADER_EPOCHS}"),
             config=config,
         )
-        log.unsynced.add_paths(identity, folder, self.root)
+        log = PartitionLog(self, state)
+        log.sync_paths(identity, folder, self.root)
         self.logs[topic, partition] = log
         return log
 
@@ -309,7 +311,7 @@ class DataFolder:
         log = self.logs[topic, partition]
         log.identify(topic_id)
         try:
-            log.unsynced.add_paths(self._write_identity(log.folder, topic_id), log.folder)
+            log.sync_paths(self._write_identity(log.folder, topic_id), log.folder)
         except StorageFailure as error:
             _log.warning("topic id not stored", log=log.folder, reason=str(error))
         else:

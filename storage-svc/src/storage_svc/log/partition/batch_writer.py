@@ -1,8 +1,8 @@
-"""Appends batches to the end of one log, in two steps: all that arrive in one turn of the event loop are one write.
+"""The staged batches of one log: all that arrive in one turn of the event loop are one write.
 
-`stage` checks a batch and gives it offsets; `write_staged` writes all staged batches. Between the two nothing else may
-happen to the log. After a failed write the file is cut back, and offsets and producer state return to their earlier
-values. Every `Appended` that was returned for it changes to error 56.
+`stage` checks a batch and gives it offsets, and `write` writes all that were staged. Between the two nothing else may
+happen to the log. After a failed write the file is cut back, and offsets and producer state
+return to their earlier values. Every `Appended` that was returned for it changes to error 56.
 """
 
 from __future__ import annotations
@@ -22,64 +22,69 @@ from storage_svc.log.batch.rules import Refusal, Rules
 from storage_svc.log.config import INTERNAL_TOPICS, LogConfig
 from storage_svc.log.disk.files import Buffer
 from storage_svc.log.disk.threads import Threads
-from storage_svc.log.errors import Refused, StorageFailure
+from storage_svc.log.errors import StorageFailure
 from storage_svc.log.partition.outcome import (
     NOT_VERIFIED,
     Admitted,
     Appended,
     Origin,
+    Prepared,
     Retry,
     prepare,
 )
 from storage_svc.log.partition.producer_look_back import ProducerLookBack
-from storage_svc.log.partition.state import LogActions, LogState
+from storage_svc.log.partition.state import LogState
 from storage_svc.log.producers.state import ProducedBatch
 from storage_svc.log.segment.segment import Segment
 
 _INTERNAL: Final = Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, "clients may not write to an internal topic")
 
-#: The result of a write: the new log end offset, then the number of batches, records and bytes that were written.
+#: The result of a write: the new log end offset, then the numbers of batches, records and bytes.
 Written = tuple[int, int, int, int]
 
 _logger = logs.get(__name__)
 
 
 class BatchWriter:
-    """The writer of one log, owned by its PartitionLog, which moves the log's end by the returned `Written`."""
+    """The batches of one log that are staged and not written yet, owned by its PartitionLog.
+
+    It reads the log's state, and changes the producers' and the active segment's by their methods. It never calls the
+    log.
+    """
 
     __slots__ = (
-        "_actions",
         "_failing",
         "_internal",
         "_look_back",
-        "_next_offset",
         "_of_producers",
+        "_outcomes",
         "_parts",
         "_producers",
+        "_records",
+        "_repeats",
         "_room",
         "_rules",
+        "_size",
         "_staged",
-        "_staged_records",
-        "_staged_repeats",
-        "_staged_size",
         "_state",
+        "next_offset",
     )
 
-    def __init__(self, state: LogState, actions: LogActions, room: Room) -> None:
+    def __init__(self, state: LogState, room: Room) -> None:
         self._state = state
-        self._actions = actions
         self._room = room
         self._internal = state.topic in INTERNAL_TOPICS
         self._producers = state.producers
         self._look_back = ProducerLookBack(state.producers, state.segments, state.files)
-        self._next_offset = state.log_end_offset
+        #: The offset of the next batch that is added.
+        self.next_offset = state.log_end_offset
         self._parts: list[Buffer] = []
-        #: (outcome, size, largest timestamp) of each staged batch.
-        self._staged: list[tuple[Appended, int, int]] = []
+        #: (size, last offset, largest timestamp) of each staged batch, and its outcome.
+        self._staged: list[tuple[int, int, int]] = []
+        self._outcomes: list[Appended] = []
         #: Repetitions of staged batches: they fail with them.
-        self._staged_repeats: list[Appended] = []
-        self._staged_size = 0
-        self._staged_records = 0
+        self._repeats: list[Appended] = []
+        self._size = self._records = 0
         #: Whether any of them was added to the producer state.
         self._of_producers = False
         self._failing = False
@@ -99,20 +104,20 @@ class BatchWriter:
         view: memoryview,
         origin: Origin,
         now_ms: int,
-        admitted: Admitted | None = None,
-        *,
-        may_wait: bool = False,
-        may_verify: bool = False,
-        verified: bool = False,
-    ) -> Appended | Retry:
-        """Check one batch and give it offsets. `write_staged` must follow before anything else happens to the log.
+        admitted: Admitted | None,
+        may_wait: bool,
+        may_verify: bool,
+        verified: bool,
+    ) -> Prepared | Appended | Retry:
+        """Check one batch and give it offsets; return its outcome, or why it must be staged again. A checked batch is
+        returned if it does not fit: the log makes room and calls `add`.
 
         Args:
             view: the batch.
             origin: its source.
             now_ms: the present time.
             admitted: the result of `admit`, if it was called.
-            may_wait: return AFTER_SYNC, AFTER_CHECK or AFTER_LOOK_BACK instead of doing that work here.
+            may_wait: return AFTER_CHECK or AFTER_LOOK_BACK instead of doing that work here.
             may_verify: return AFTER_VERIFY instead of the refusal NOT_VERIFIED.
             verified: the transaction coordinator has confirmed, in this step of the event loop, that the producer's
                 transaction has this partition.
@@ -139,31 +144,34 @@ class BatchWriter:
                 return Appended.refused(prepared)
         if type(prepared) is ProducedBatch:
             return self._repeated(prepared)
+        return self.add(prepared, now_ms) or prepared
+
+    def add(self, prepared: Prepared, now_ms: int) -> Appended | None:
+        """Give a checked batch the next offsets and return its outcome.
+
+        None: it does not fit. If batches are staged, they must be written first; else the batch begins a segment.
+
+        Raises:
+            StorageFailure: the segment was released, and cannot be opened again.
+        """
+        state, staged = self._state, self._staged
         view, header = prepared
         _, length, _, _, _, attributes, last_delta, _, max_timestamp, producer_id, epoch, sequence, count = header
-        base_offset = self._next_offset
+        base_offset = self.next_offset
         last_offset = base_offset + last_delta
         size = length + 12
         append_time = -1
         if self._rules.log_append_time:
             append_time = max_timestamp = now_ms
         active = state.segments.active
-        if self._staged and not active.has_index_room(len(self._staged)):
-            self._actions.write_staged()
-        if self._staged_size == 0 and active.size == 0:
-            active.first_timestamp = max_timestamp
-        try:
-            rolls = active.must_roll(self._staged_size, size, last_offset, max_timestamp, state.config, now_ms)
-        # mutant: segment-opens-or-answers
-        except StorageFailure as error:  # the segment was released, and cannot be opened again
-            return Appended(ErrorCode.KAFKA_STORAGE_ERROR, error_message=str(error))
-        if rolls:
-            if (outcome := self._roll(base_offset, now_ms, may_wait)) is not None:
-                return outcome
-        elif base_offset != self._next_offset:
-            return _after_lost()
-        if state.epochs.latest < state.leader_epoch:
-            self._enter_epoch(base_offset)
+        if staged:
+            first = staged[0][2]
+            if not active.has_index_room(len(staged)):
+                return None
+        else:
+            first = -1
+        if active.must_roll(self._size, first, size, last_offset, max_timestamp, state.config, now_ms):
+            return None
         if append_time >= 0:
             head, view = stamped(view, header, now_ms)
             self._parts += (pack_prefix(base_offset, length, state.leader_epoch), head[16:], view)
@@ -174,25 +182,12 @@ class BatchWriter:
             opens = bool(attributes & TRANSACTIONAL)
             self._producers.add(producer_id, epoch, sequence, last_offset, last_delta, max_timestamp, opens, now_ms)
         appended = Appended(NO_ERROR, base_offset, last_offset, append_time, state.log_start_offset)
-        self._staged.append((appended, size, max_timestamp))
-        self._staged_size += size
-        self._staged_records += count
-        self._next_offset = last_offset + 1
+        self._outcomes.append(appended)
+        staged.append((size, last_offset, max_timestamp))
+        self._size += size
+        self._records += count
+        self.next_offset = last_offset + 1
         return appended
-
-    def _roll(self, base_offset: int, now_ms: int, may_wait: bool) -> Appended | Retry | None:
-        """Write the staged batches and roll for the batch of this offset; return its outcome if it is not staged."""
-        self._actions.write_staged()
-        if base_offset != self._next_offset:
-            return _after_lost()
-        if may_wait and self._state.roll_syncs:  # mutant: roll-off-loop
-            return Retry.AFTER_SYNC
-        try:
-            self._actions.roll(now_ms)
-        except StorageFailure as error:
-            self._lose([], error)
-            return Appended(ErrorCode.KAFKA_STORAGE_ERROR, error_message=str(error))
-        return None
 
     async def look_back(self, view: memoryview, threads: Threads) -> None:
         """Search the log for older batches of this batch's producer, while one of these threads reads.
@@ -216,61 +211,45 @@ class BatchWriter:
         base_offset = batch.last_offset - batch.offset_delta
         appended = Appended(NO_ERROR, base_offset, batch.last_offset, append_time, self._state.log_start_offset)
         if batch.last_offset >= self._state.log_end_offset:
-            self._staged_repeats.append(appended)
+            self._repeats.append(appended)
         return appended
 
-    def _enter_epoch(self, start_offset: int) -> None:
-        """Begin this leader epoch with the batch being staged."""
-        state = self._state
-        if state.epochs.assign(state.leader_epoch, start_offset):
-            try:
-                state.epochs.store(sync=False)
-            except StorageFailure as error:  # the batches carry the epoch: the list can be rebuilt
-                _logger.warning("leader epochs not stored", log=state.folder, reason=str(error))
-            else:
-                state.unsynced.add_paths(state.epochs.path, state.folder)
-
-    def write_staged(self) -> Written | None:
-        """Write everything staged with one call; None if nothing was written.
+    def write(self) -> Written | None:
+        """Write everything staged with one call; None if nothing was staged.
 
         A failure turns every staged `Appended` into error 56.
+
+        Raises:
+            Refused: nothing was written; later batches may be.
+            StorageFailure: nothing was written, and the log cannot be trusted with more.
         """
         staged = self._staged
         if not staged:
             return None
-        parts, size, records = self._parts, self._staged_size, self._staged_records
-        self._staged, self._parts, self._staged_size, self._staged_records = [], [], 0, 0
-        state = self._state
-        segment = state.segments.active
+        parts, size, records = self._parts, self._size, self._records
+        self._staged, self._parts, self._size, self._records = [], [], 0, 0
+        segment = self._state.segments.active
         try:
-            segment.write(parts, size)
+            segment.append(parts, size, staged)
         except StorageFailure as error:
-            self._lose(staged, error if len(staged) == 1 else self._cut_for_good(segment, error))
-            return None
+            failure = error if len(staged) == 1 else self._cut_for_good(segment, error)
+            self.lose(failure)
+            raise failure from None
         except Exception as error:  # a bug; every batch of the turn must have an outcome
-            _logger.exception("write failed", log=state.folder)
-            self._lose(staged, StorageFailure(f"{type(error).__name__}: {error}"))
-            return None
+            _logger.exception("write failed", log=self._state.folder)
+            failure = StorageFailure(f"{type(error).__name__}: {error}")
+            self.lose(failure)
+            raise failure from error
         if self._failing:
             self._failing = False
-            _logger.info("appends work again", log=state.folder)
-        position = segment.size
-        for appended, batch_size, max_timestamp in staged:
-            segment.note(position, batch_size, appended.last_offset, max_timestamp)
-            position += batch_size
-        segment.size = position
+            _logger.info("appends work again", log=self._state.folder)
         if self._of_producers:
             self._of_producers = False
             self._producers.keep()
-        if self._staged_repeats:
-            self._staged_repeats.clear()
-        return self._next_offset, len(staged), records, size
-
-    def drop_staged(self, error: StorageFailure) -> None:
-        """Give up the staged batches, which cannot be written for this reason."""
-        staged, self._staged = self._staged, []
-        self._parts, self._staged_size, self._staged_records = [], 0, 0
-        self._lose(staged, error)
+        self._outcomes = []
+        if self._repeats:
+            self._repeats.clear()
+        return self.next_offset, len(staged), records, size
 
     def _cut_for_good(self, segment: Segment, error: StorageFailure) -> StorageFailure:
         """Sync the cut after a failed write of several batches; return the reason why no more can be written.
@@ -286,32 +265,26 @@ class BatchWriter:
             return failure
         return error
 
-    def _lose(self, staged: list[tuple[Appended, int, int]], error: StorageFailure) -> None:
-        """Turn the outcomes of staged batches that could not be written into errors."""
-        state = self._state
-        self._next_offset = state.log_end_offset
+    def lose(self, error: StorageFailure) -> None:
+        """Turn the outcomes of the staged batches, which cannot be written for this reason, into errors."""
+        lost, self._outcomes = [*self._outcomes, *self._repeats], []
+        self._staged, self._parts, self._size, self._records = [], [], 0, 0
+        self._repeats.clear()
+        self.next_offset = self._state.log_end_offset
         self._of_producers = False
         self._producers.take_back()  # mutant: unwritten-batch-forgotten
         if not self._failing:
             self._failing = True
-            _logger.error("appends fail", log=state.folder, reason=str(error))
-        lost = [*(appended for appended, _, _ in staged), *self._staged_repeats]
-        self._staged_repeats.clear()
+            _logger.error("appends fail", log=self._state.folder, reason=str(error))
         for appended in lost:
             appended.error_code = ErrorCode.KAFKA_STORAGE_ERROR
             appended.error_message = str(error)
             appended.base_offset = appended.last_offset = -1
-        if not isinstance(error, Refused):
-            self._actions.take_offline(str(error))
 
     def check_invariants(self) -> None:
         """Raise AssertionError unless nothing is staged."""
-        assert self._next_offset == self._state.log_end_offset, self._state.folder
+        assert self.next_offset == self._state.log_end_offset, self._state.folder
         assert not self._staged, self._state.folder
         assert not self._parts, self._state.folder
-        assert not self._staged_repeats, self._state.folder
-
-
-def _after_lost() -> Appended:
-    """Return the outcome of a batch whose offset followed staged batches that could not be written."""
-    return Appended(ErrorCode.KAFKA_STORAGE_ERROR, error_message="an earlier batch could not be written")
+        assert not self._outcomes, self._state.folder
+        assert not self._repeats, self._state.folder

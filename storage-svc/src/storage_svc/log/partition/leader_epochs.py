@@ -17,6 +17,7 @@ from service_chassis import logs
 from storage_svc.log.batch.header import Header, headers
 from storage_svc.log.disk import checkpoints
 from storage_svc.log.disk.files import Files
+from storage_svc.log.errors import StorageFailure
 from storage_svc.log.segment.positions import position_before
 from storage_svc.log.segment.segment import Segment
 
@@ -167,6 +168,17 @@ class LeaderEpochs:
     def store(self, *, sync: bool) -> None:
         """Write the file."""
         self._files.replace_file(self.path, checkpoints.encode_epochs(self._entries), sync=sync)
+
+    def store_if_possible(self) -> bool:
+        """Write the file without a sync; return whether that worked. The batches carry the epochs: a start can rebuild
+        the list.
+        """
+        try:
+            self.store(sync=False)
+        except StorageFailure as error:
+            _log.warning("leader epochs not stored", path=self.path, reason=str(error))
+            return False
+        return True
 
 
 def _first(files: Files, segment: Segment) -> Header | None:

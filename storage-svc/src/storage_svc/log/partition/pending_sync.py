@@ -31,7 +31,13 @@ class SyncTarget:
     )
 
     def __init__(
-        self, segments: list[Segment], paths: Collection[str], recovery_point: int, active: Segment, end_offset: int
+        self,
+        segments: list[Segment],
+        paths: Collection[str],
+        recovery_point: int,
+        active: Segment,
+        end_offset: int,
+        written: int,
     ) -> None:
         """Describe one sync, after which everything below `recovery_point` is on disk; the log ended at `end_offset` in
         `active`.
@@ -45,7 +51,7 @@ class SyncTarget:
         self.end_offset = end_offset
         self.failure: StorageFailure | None = None
         #: The part of `PartitionLog.appended_bytes` that is on disk after this sync.
-        self.written = 0
+        self.written = written
 
     def descriptors(self) -> list[int] | None:
         """Return the open files to sync; None if there is anything else to sync."""
@@ -71,10 +77,13 @@ class SyncTarget:
 class Syncable(Protocol):
     """A log as its flusher sees it: `sync_target`, then the sync in a thread, then `synced`."""
 
-    #: Names the log in log lines.
-    folder: str
-    #: Whether the log's writers wait for syncs.
-    policy: FlushPolicy
+    @property
+    def folder(self) -> str:
+        """The folder, which names the log in log lines."""
+
+    @property
+    def policy(self) -> FlushPolicy:
+        """The policy: whether the log's writers wait for syncs."""
 
     def request_sync(self) -> None:
         """Have everything synced that is written when the flusher begins its next sync."""
@@ -119,15 +128,19 @@ class PendingSync:
         """Have the next sync cover everything that is written to the active segment by then."""
         self._active = active.awaits_sync = True
 
-    def take(self, active: Segment, end_offset: int) -> SyncTarget | None:
-        """Return the content of the next sync, pinned, and begin a new list; None when there is nothing to sync."""
+    def take(self, active: Segment, end_offset: int, appended_bytes: int) -> SyncTarget | None:
+        """Return the content of the next sync, pinned, and begin a new list; None when there is nothing to sync.
+
+        The log ends at `end_offset` in `active`, and has got that number of bytes since it was opened.
+        """
         segments, recovery_point = self._segments, active.base_offset
         if self._active:
             segments, recovery_point = [*segments, active], end_offset
             self.records = 0
         elif not segments and not self.paths:
             return None
-        target = SyncTarget(segments, self.paths, recovery_point, active, end_offset)
+        written = appended_bytes - (0 if self._active else active.size)  # mutant: unflushed-bytes
+        target = SyncTarget(segments, self.paths, recovery_point, active, end_offset, written)
         self._segments, self.paths, self._active = [], {}, False
         for segment in segments:
             segment.pin()

@@ -12,10 +12,12 @@ another one is started first. Files are renamed `.deleted` at once and unlinked 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from service_chassis import logs
 
 from storage_svc.log.disk.threads import Threads
-from storage_svc.log.errors import Refused
+from storage_svc.log.errors import Refused, StorageFailure
 from storage_svc.log.partition.environment import DeletionReason
 from storage_svc.log.partition.partition_log import PartitionLog
 
@@ -46,7 +48,7 @@ def apply_retention(log: PartitionLog, now_ms: int) -> int:
     if not reasons:
         return 0
     before = len(log.segments)
-    freed = log.drop_oldest(reasons)
+    freed = drop_oldest(log, reasons)
     if count := before - len(log.segments):
         _log.info(
             "segments deleted", log=log.folder, segments=count, bytes=freed, log_start_offset=log.log_start_offset
@@ -86,7 +88,35 @@ def drop_below_start(log: PartitionLog) -> int:
         StorageFailure: the disk refused; `apply_retention` finds the remaining segments again.
     """
     count = 0 if log.compaction.running else _below_start(log)
-    return log.drop_oldest([DeletionReason.LOG_START] * count) if count else 0
+    return drop_oldest(log, [DeletionReason.LOG_START] * count) if count else 0
+
+
+def drop_oldest(log: PartitionLog, reasons: Sequence[DeletionReason]) -> int:
+    """Delete one of the oldest segments for each reason, at most, and never all; return the bytes they had.
+
+    The producers with batches in them must be in the snapshot of a segment that stays. Without such a snapshot (it
+    could not be written when the segment began) fewer segments are deleted, or none.
+
+    The files are deleted first, which frees space on a full disk. The list of leader epochs, which needs some, is
+    written last.
+
+    Raises:
+        StorageFailure: some files stay in the folder until the next start.
+    """
+    count = 0 if log.deleted else min(len(reasons), log.snapshots.newest(log.segments.bases))
+    if count == 0:
+        return 0
+    dropped = log.take_oldest(reasons[:count])
+    failure: StorageFailure | None = None
+    for segment in dropped:
+        try:
+            log.set_aside(segment)
+        except StorageFailure as error:  # the other segments are deleted all the same
+            failure = failure or error
+    log.raise_log_start(log.segments.bases[0])
+    if failure is not None:
+        raise failure
+    return sum(segment.size for segment in dropped)
 
 
 def _below_start(log: PartitionLog) -> int:

@@ -118,6 +118,8 @@ def swap(log: PartitionLog, group: CleanedGroup, now_ms: int) -> Steps:
     new.pin()  # readers use it under every name
     try:
         log.replace_segments(old, new)
+        for segment in old:
+            log.set_aside(segment, snapshot=segment.base_offset != new.base_offset)
         yield log.folder
         if not log.deleted:
             # The `.log` first: as long as it is a `.swap`, a start takes files under their proper names for old ones.

@@ -2,54 +2,41 @@
 
     log start offset <= last stable offset <= high watermark <= log end offset
 
-A PartitionLog *is* this state, and hands itself to its parts: as a LogState, and as the LogActions that they may start.
-All of them run on the event loop's thread. They write:
+A PartitionLog has one LogState, on the event loop's thread, and only that PartitionLog assigns its fields. Its parts
+(BatchWriter, LogTransactions, log_reader) get the state to read it. Other modules see the log as a LogView.
 
-    PartitionLog       every field but the parts below
-    BatchWriter        the active segment's size and first timestamp, `producers`, `epochs`, paths of `unsynced`
-    LogTransactions    `producers`, the transaction index of the active segment, paths of `unsynced`
-    log_reader         `read_positions`
-    Cleaner, scrub     `compaction`
-    Recovery           any field, before the log is used
+Some fields are objects that others change by their methods:
+
+    producers         BatchWriter adds staged batches, keeps them, or takes them back
+    read_positions    log_reader and the high watermark note positions
+    compaction        the Cleaner, the Scrubber and the start assign its fields
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Self
 
 from protocol_lib.errors import ErrorCode
 
 from storage_svc.log.config import FlushPolicy, LogConfig
 from storage_svc.log.disk.files import Files
+from storage_svc.log.errors import StorageFailure
 from storage_svc.log.partition.compaction_state import CompactionState
+from storage_svc.log.partition.environment import LogEnvironment
 from storage_svc.log.partition.high_watermark import HighWatermark
 from storage_svc.log.partition.leader_epochs import LeaderEpochs
 from storage_svc.log.partition.pending_sync import PendingSync
+from storage_svc.log.partition.read_ahead_revision import ReadAheadRevision
 from storage_svc.log.partition.read_positions import ReadPositions
 from storage_svc.log.producers.state import ProducerState
+from storage_svc.log.segment.segment import Segment
 from storage_svc.log.segment.segment_list import Segments
-
-
-class LogActions(Protocol):
-    """The steps of a PartitionLog that its parts may start."""
-
-    def write_staged(self) -> None:
-        """Write the staged batches and move the log's end."""
-
-    def roll(self, now_ms: int) -> None:
-        """Close the active segment and start another."""
-
-    def take_offline(self, reason: str) -> None:
-        """Refuse appends and acknowledge nothing more."""
-
-    def invalidate_read_ahead(self) -> None:
-        """Withdraw the answers that readers got in advance."""
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class LogState:
-    """The state of one log. The table above says which module writes which field."""
+    """The state of one log. Only its PartitionLog assigns the fields."""
 
     #: The topic's name.
     topic: str
@@ -95,6 +82,55 @@ class LogState:
     withheld: bool = False
     #: Whether the partition was deleted.
     deleted: bool = False
+    #: (recovery point, high watermark) in the checkpoints of a damaged log, so that no later start cuts it.
+    known_durable: tuple[int, int] | None = None
+    #: The answers that readers got in advance, as far as they are valid.
+    read_ahead: ReadAheadRevision
+    #: Batches, records and bytes that were appended since the log was opened.
+    appended_batches: int = 0
+    appended_records: int = 0
+    appended_bytes: int = 0
+    #: The number of these bytes, from the first on, that a sync has covered.
+    synced_bytes: int = 0
+
+    @classmethod
+    def at_end(
+        cls,
+        environment: LogEnvironment,
+        folder: str,
+        topic: str,
+        partition: int,
+        topic_id: bytes,
+        segments: list[Segment],
+        *,
+        log_start_offset: int,
+        log_end_offset: int,
+        producers: ProducerState,
+        epochs: LeaderEpochs,
+        config: LogConfig,
+    ) -> Self:
+        """Return the state of a log whose records are all readable and need no sync."""
+        positions, active = ReadPositions(), segments[-1]
+        read_ahead = ReadAheadRevision(environment.revisions)
+        return cls(
+            topic=topic,
+            partition=partition,
+            topic_id=topic_id,
+            folder=folder,
+            files=environment.files,
+            config=config,
+            policy=config.flush_policy or environment.policy,
+            segments=Segments(segments, environment.open_segments),
+            log_start_offset=log_start_offset,
+            log_end_offset=log_end_offset,
+            readable=HighWatermark(log_end_offset, active, active.size, positions, read_ahead.invalidate),
+            recovery_point=log_end_offset,
+            producers=producers,
+            epochs=epochs,
+            leader_epoch=max(0, epochs.latest),
+            read_positions=positions,
+            read_ahead=read_ahead,
+        )
 
     @property
     def high_watermark(self) -> int:
@@ -109,6 +145,11 @@ class LogState:
         if undecided is None or undecided >= high_watermark:
             return high_watermark
         return max(undecided, self.log_start_offset)  # mutant: last-stable-offset
+
+    @property
+    def checkpoint(self) -> tuple[int, int]:
+        """(recovery point, high watermark) for the next start."""
+        return self.known_durable or (self.recovery_point, self.high_watermark)
 
     @property
     def roll_syncs(self) -> bool:
@@ -126,6 +167,11 @@ class LogState:
     def unavailable(self) -> int:
         """The error code of requests to an offline or deleted log."""
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if self.deleted else ErrorCode.KAFKA_STORAGE_ERROR
+
+    def refuse_deleted(self) -> None:
+        """Raise StorageFailure if the partition was deleted."""
+        if self.deleted:
+            raise StorageFailure(f"the partition {self.topic}-{self.partition} was deleted")
 
     def end_of_epoch(self, epoch: int) -> tuple[int, int]:
         """Return (newest epoch not newer than this one, the offset after its last record); (-1, -1) if none is

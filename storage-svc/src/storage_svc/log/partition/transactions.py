@@ -1,8 +1,8 @@
 """Transactions as one partition's log sees them: they begin with a batch, end with a marker, and make readers wait.
 
-A transaction begins with its first batch here, and the transaction coordinator ends it by a marker (`end`). In between,
-readers with isolation level read_committed see nothing after the last stable offset. Aborted batches stay in the log;
-such readers learn which producers' batches to leave out (`aborted`).
+A transaction begins with its first batch here, and the transaction coordinator ends it by a marker
+(transaction_end.py). In between, readers with isolation level read_committed see nothing after the last stable offset.
+Aborted batches stay in the log; such readers learn which producers' batches to leave out (`aborted`).
 
     offset      0      3      5(abort marker)   6      9
     producer 7  data          x
@@ -12,98 +12,23 @@ such readers learn which producers' batches to leave out (`aborted`).
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
-
-from protocol_lib.errors import ErrorCode
-from protocol_lib.records.control import ControlType, EndTransactionMarker, build_marker_batch
+from collections.abc import Sequence
 
 from storage_svc.log.batch.header import headers
-from storage_svc.log.errors import StorageFailure
-from storage_svc.log.partition.batch_writer import BatchWriter
 from storage_svc.log.partition.log_reader import Span, find_spans
-from storage_svc.log.partition.outcome import Appended, Origin, Retry
-from storage_svc.log.partition.state import LogActions, LogState
+from storage_svc.log.partition.state import LogState
 from storage_svc.log.segment.segment import Segment
-from storage_svc.log.segment.transaction_index import AbortedTransaction
-
-_MESSAGES: dict[int, str] = {
-    ErrorCode.INVALID_PRODUCER_EPOCH: "the producer's epoch is older than the newest one",
-    ErrorCode.TRANSACTION_COORDINATOR_FENCED: "a newer transaction coordinator has written here",
-}
 
 
 class LogTransactions:
-    """The transactions of one log, owned by its PartitionLog."""
+    """The transactions of one log, for its readers. Owned by its PartitionLog, which ends them."""
 
-    __slots__ = ("_actions", "_clock", "_stable", "_state", "_writer")
+    __slots__ = ("_stable", "_state")
 
-    def __init__(self, state: LogState, writer: BatchWriter, actions: LogActions, clock: Callable[[], int]) -> None:
+    def __init__(self, state: LogState) -> None:
         self._state = state
-        self._writer = writer
-        self._actions = actions
-        self._clock = clock
         #: The stable offset that was looked up last, and where it is.
         self._stable: tuple[int, Segment, int] | None = None
-
-    def end(
-        self,
-        producer_id: int,
-        producer_epoch: int,
-        *,
-        commit: bool,
-        coordinator_epoch: int,
-        transaction_version: int = 0,
-        may_wait: bool = False,
-    ) -> Appended | Retry:
-        """Write the marker that commits or aborts the producer's transaction in this partition.
-
-        With `may_wait` the result may be AFTER_SYNC: the log is unchanged, and the caller calls again after the sync.
-
-        Error 47 means that the producer has a newer epoch, 52 that a newer coordinator has written a marker for it.
-        Error 56 leaves everything as it was. Without an open transaction the marker is written all the same:
-        coordinators repeat themselves after a crash.
-        """
-        state, writer = self._state, self._writer
-        producers = state.producers
-        error = producers.check_marker(producer_id, producer_epoch, coordinator_epoch, transaction_version)
-        if state.offline is None and error:
-            return Appended(error, error_message=_MESSAGES[error])
-        self._actions.write_staged()
-        now_ms = self._clock()  # wall clock: timestamps of markers
-        marker = EndTransactionMarker(ControlType.COMMIT if commit else ControlType.ABORT, coordinator_epoch)
-        batch = build_marker_batch(marker, timestamp=now_ms, producer_id=producer_id, producer_epoch=producer_epoch)
-        appended = writer.stage(memoryview(batch), Origin.COORDINATOR, now_ms, may_wait=may_wait)
-        if isinstance(appended, Retry) or appended.error_code:
-            return appended
-        offset, first_offset = appended.base_offset, producers.open_since(producer_id)
-        index = state.segments.active.transaction_index
-        aborts = not commit and first_offset >= 0
-        if aborts:
-            # Before the marker: a reader that sees the marker must find the entry. If this fails, no state has changed.
-            stable_offset = producers.transactions.stable_without(producer_id, offset)
-            try:
-                index.append(AbortedTransaction(producer_id, first_offset, offset, stable_offset))
-            except StorageFailure as error:
-                writer.drop_staged(error)
-                return appended
-            state.unsynced.add_paths(index.file.path, state.folder)
-        self._actions.write_staged()
-        if appended.error_code:
-            if aborts:
-                self._take_back(index_end=offset)
-            return appended
-        producers.end(producer_id, producer_epoch, coordinator_epoch, offset, now_ms, now_ms)
-        self._actions.invalidate_read_ahead()
-        return appended
-
-    def _take_back(self, index_end: int) -> None:
-        """Remove the index entry of a marker that could not be written; if that fails, take the log offline."""
-        try:
-            self._state.segments.active.transaction_index.truncate(index_end)
-        except StorageFailure as error:
-            self._actions.take_offline(str(error))
-
-    # -- reading ------------------------------------------------------------------------------------------------------
 
     def stable_end(self) -> tuple[int, Segment, int]:
         """Return the last stable offset and where the batches below it end: segment and position.

@@ -31,10 +31,10 @@ from storage_svc.log.batch.header import WALK_CHUNK, Header, headers
 from storage_svc.log.config import INTERNAL_TOPICS, LogConfig
 from storage_svc.log.disk import checkpoints
 from storage_svc.log.disk.files import Files
-from storage_svc.log.errors import StorageFailure
 from storage_svc.log.partition.environment import LogEnvironment
 from storage_svc.log.partition.leader_epochs import LeaderEpochs
 from storage_svc.log.partition.partition_log import PartitionLog
+from storage_svc.log.partition.state import LogState
 from storage_svc.log.producers.state import ProducerState
 from storage_svc.log.recovery.partition_folder import listing, tidy
 from storage_svc.log.recovery.producer_recovery import ProducerRecovery
@@ -119,7 +119,7 @@ class Recovery:
         self._check_epochs(segments)
         self.strays = self._producers.remove_stray(found.logs, self._end_offset)
         self._epochs.truncate(self._end_offset)
-        log = PartitionLog(
+        state = LogState.at_end(
             self._environment,
             self._folder,
             self._topic,
@@ -132,6 +132,7 @@ class Recovery:
             epochs=self._epochs,
             config=self._config,
         )
+        log = PartitionLog(self._environment, state)
         self._finish(log, stored)
         if self.truncated_bytes or self.quarantined_bytes:
             _log.info(
@@ -149,7 +150,7 @@ class Recovery:
         known = self._known
         start = known.log_start_offset
         segment = Segment(self._files, self._folder, start, self._config, self._environment.clock())
-        log = PartitionLog(
+        state = LogState.at_end(
             self._environment,
             self._folder,
             self._topic,
@@ -162,6 +163,7 @@ class Recovery:
             epochs=self._epochs,
             config=self._config,
         )
+        log = PartitionLog(self._environment, state)
         log.withhold(reason)
         log.quarantine(reason, known.recovery_point, known.high_watermark)
         return log
@@ -207,17 +209,14 @@ class Recovery:
             log.begin_leader_epoch(log.leader_epoch + 1)  # mutant: epoch-after-loss
             self._epochs.assign(log.leader_epoch, self._end_offset)
         if self._epochs.entries != stored:
-            try:
-                self._epochs.store(sync=False)
-            except StorageFailure as error:  # the batches carry their epochs
-                _log.warning("leader epochs not stored", log=self._folder, reason=str(error))
+            self._epochs.store_if_possible()
         recovered = not self._known.clean or self._state is not None
         if self._producers.has_snapshot(base := log.segments.active.base_offset):
             # A roll's snapshot was synced before a clean stop. The stop writes that of the log's end and does not sync
             # it.
             path = log.snapshots.path(base)
             if recovered or base == self._end_offset:
-                log.unsynced.add_paths(path)
+                log.sync_paths(path)
             else:
                 log.snapshots.note_synced(base, [path])
         if not recovered and self._producers.has_snapshot(self._end_offset):
@@ -226,7 +225,7 @@ class Recovery:
             log.sync_again(min(self._known.recovery_point, self._end_offset))
         # Rebuilt or not: a transaction index that is missing at a later start counts as one that never was.
         if indexes := [each.transaction_index.file.path for each in log.segments if len(each.transaction_index)]:
-            log.unsynced.add_paths(*indexes, log.folder)
+            log.sync_paths(*indexes, log.folder)
             self._environment.mark(log)
 
     # -- segments -----------------------------------------------------------------------------------------------------

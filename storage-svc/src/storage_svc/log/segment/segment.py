@@ -10,7 +10,7 @@ followed is compared with the batch it leads to. Indexes that do not agree are r
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from random import random
 from typing import Final
@@ -193,32 +193,27 @@ class Segment:
         self._index_interval = config.index_interval_bytes
         self._age_max_ms = config.segment_ms - int(self._jitter * min(config.segment_jitter_ms, config.segment_ms))
 
-    def note(self, position: int, size: int, last_offset: int, max_timestamp: int) -> None:
-        """Note a batch that was written: look-ups and rolling need it."""
-        if max_timestamp > self.max_timestamp:
-            self.max_timestamp = max_timestamp
-            self.max_timestamp_offset = last_offset
-        if position == 0:
-            self.first_timestamp = max_timestamp
-        if self._bytes_since_index > self._index_interval:
-            self.offset_index.append(last_offset, position)
-            self.time_index.append(self.max_timestamp, self.max_timestamp_offset)
-            self._bytes_since_index = 0
-        self._bytes_since_index += size
-
     def must_roll(
-        self, staged: int, size: int, last_offset: int, max_timestamp: int, config: LogConfig, now_ms: int
+        self,
+        staged: int,
+        first_staged: int,
+        size: int,
+        last_offset: int,
+        max_timestamp: int,
+        config: LogConfig,
+        now_ms: int,
     ) -> bool:
         """Return whether a batch with these properties belongs in a new segment; `has_index_room` must come first.
 
-        `staged` bytes will be written before it. The order and the terms are Kafka's (LogSegment.shouldRoll).
+        `staged` bytes will be written before it, the first batch of them with the timestamp `first_staged`. The order
+        and the terms are Kafka's (LogSegment.shouldRoll).
         """
         used = self.size + staged
         if used == 0:
             return False
         if not self._loaded:
             self.load()
-        first = self.first_timestamp
+        first = self.first_timestamp if self.size else first_staged
         return (
             used + size > config.segment_bytes
             or (max_timestamp - first if first >= 0 else now_ms - self.created_ms) > self._age_max_ms
@@ -263,8 +258,10 @@ class Segment:
         self.open()
         return self._files.read(self.descriptor, length, position)
 
-    def write(self, parts: list[Buffer], size: int) -> None:
-        """Write batches after the last one; the caller moves `size` once it has noted them.
+    def append(self, parts: list[Buffer], size: int, batches: Iterable[tuple[int, int, int]]) -> None:
+        """Write batches after the last one: these parts, of this size.
+
+        `batches` has the size, the last offset and the largest timestamp of each.
 
         Raises:
             Refused: none of them is left, or `uncut` is set; until the next sync a power cut may bring them back.
@@ -284,6 +281,22 @@ class Segment:
             with suppress(Refused):  # mutant: half-batch-cut
                 self._cut()
             raise
+        for batch_size, last_offset, max_timestamp in batches:
+            self.note(self.size, batch_size, last_offset, max_timestamp)
+            self.size += batch_size
+
+    def note(self, position: int, size: int, last_offset: int, max_timestamp: int) -> None:
+        """Note a batch of the file: look-ups and rolling need it."""
+        if max_timestamp > self.max_timestamp:
+            self.max_timestamp = max_timestamp
+            self.max_timestamp_offset = last_offset
+        if position == 0:
+            self.first_timestamp = max_timestamp
+        if self._bytes_since_index > self._index_interval:
+            self.offset_index.append(last_offset, position)
+            self.time_index.append(self.max_timestamp, self.max_timestamp_offset)
+            self._bytes_since_index = 0
+        self._bytes_since_index += size
 
     def cut(self) -> None:
         """Cut off the bytes of a failed write that are still there, for good.

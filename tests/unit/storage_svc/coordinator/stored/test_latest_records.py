@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -230,8 +231,7 @@ class StoredHistory(PartitionLog):
     """A log that reads a history, a batch at a time."""
 
     def __init__(self, history: History) -> None:
-        self.topic = self.folder = "t"
-        self.log_start_offset, self.log_end_offset = 0, history.end
+        self._state: Any = SimpleNamespace(topic="t", folder="t", log_start_offset=0, log_end_offset=history.end)
         self.is_suspect = False
         self._batches = dict(enumerate(history.batches))
 

@@ -16,6 +16,7 @@ from storage_svc.coordinator.stored.records import encode_offset_key, encode_off
 from storage_svc.log.config import LogConfig, LogSettings
 from storage_svc.log.folder.data_folder import DataFolder
 from storage_svc.log.partition.partition_log import Origin
+from storage_svc.log.partition.transaction_end import end_transaction
 
 NOW_MS = 1_700_000_000_000
 
@@ -50,7 +51,7 @@ async def test_the_offset_that_a_group_resumes_from(tmp_path: Any, steps: str, e
     for step in steps.split():
         producer, _, action = step.partition(":")
         if action in ("commit", "abort"):
-            ended = log.transactions.end(int(producer), 0, commit=action == "commit", coordinator_epoch=0)
+            ended = end_transaction(log, int(producer), 0, commit=action == "commit", coordinator_epoch=0)
             assert ended.error_code == 0
             continue
         value = None if action == "gone" else encode_offset_value(committed(int(action)))

@@ -10,6 +10,7 @@ import pytest
 from storage_svc.log.cleaner.choice import Cleanable, cleanable, dirtiest
 from storage_svc.log.partition.environment import DeletionReason
 from storage_svc.log.partition.partition_log import PartitionLog
+from storage_svc.log.partition.retention import drop_oldest
 from unit.storage_svc.log.compacting import COMPACT, NOW_MS, TOPIC_ID, append
 
 
@@ -53,13 +54,13 @@ def test_what_was_cleaned_counts_as_clean(log: PartitionLog) -> None:
 
 @pytest.mark.parametrize("cleaned_to", [1, 99])
 def test_a_checkpoint_out_of_the_log_means_all_is_dirty(log: PartitionLog, cleaned_to: int) -> None:
-    log.drop_oldest([DeletionReason.TIME])
+    drop_oldest(log, [DeletionReason.TIME])
     log.compaction.cleaned_to = cleaned_to
     assert bounds(cleanable(log, NOW_MS)) == (2, 6)
 
 
 def test_nothing_after_the_synced_part(log: PartitionLog) -> None:
-    log.recovery_point = 5
+    log.sync_again(5)
     assert bounds(cleanable(log, NOW_MS)) == (0, 4)
 
 

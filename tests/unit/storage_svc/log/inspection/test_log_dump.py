@@ -9,6 +9,7 @@ from protocol_lib.records.record import Record
 from storage_svc.log.config import LogConfig
 from storage_svc.log.errors import DataFolderError
 from storage_svc.log.inspection.log_dump import Dump
+from storage_svc.log.partition.transaction_end import end_transaction
 
 
 @pytest.fixture
@@ -23,7 +24,7 @@ def partition(tmp_path, folders):
     log.append(build_batch(records, codec=Codec.GZIP))
     producer = {"producer_id": 7, "producer_epoch": 1, "base_sequence": 2**31 - 1}
     log.append(build_batch([Record(0, 1_700_000_000_002, b"k", None)], transactional=True, **producer))
-    log.transactions.end(7, 1, commit=False, coordinator_epoch=3)
+    end_transaction(log, 7, 1, commit=False, coordinator_epoch=3)
     folders.stop(directory)
     return tmp_path / "t-0"
 

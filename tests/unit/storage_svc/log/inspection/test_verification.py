@@ -12,6 +12,8 @@ from storage_svc.log.config import LogConfig
 from storage_svc.log.errors import DataFolderError, DataFolderInUse
 from storage_svc.log.inspection.verification import Totals, verify
 from storage_svc.log.partition.environment import DeletionReason
+from storage_svc.log.partition.retention import drop_oldest
+from storage_svc.log.partition.transaction_end import end_transaction
 from storage_svc.log.recovery import recovery, segment_recovery
 from unit.storage_svc.log.unreadable import spoil
 
@@ -37,7 +39,7 @@ def write(log, make_batch) -> None:
         sent = {"producer_id": producer, "producer_epoch": 0, "base_sequence": number // 3 * 2, "transactional": True}
         assert log.append(make_batch(2, timestamp=1_700_000_000_000 + number, **sent)).error_code == 0
         if number % 5 == 4:
-            log.transactions.end(producer, 0, commit=number % 2 == 0, coordinator_epoch=1)
+            end_transaction(log, producer, 0, commit=number % 2 == 0, coordinator_epoch=1)
 
 
 @pytest.fixture
@@ -189,7 +191,7 @@ def test_what_retention_and_compaction_leave_is_sound(tmp_path, folders, make_ba
     directory = folders.open(tmp_path)
     log = directory.create("t", 0, bytes(range(16)), LogConfig(segment_bytes=1500, index_interval_bytes=100))
     write(log, make_batch)
-    log.drop_oldest([DeletionReason.TIME] * 2)
+    drop_oldest(log, [DeletionReason.TIME] * 2)
     folders.stop(directory)
     assert found(tmp_path)[0] == []
 

@@ -33,17 +33,17 @@ def segments(tmp_path: Path) -> list[Segment]:
 
 
 def test_nothing_noted_is_nothing_to_sync(segments: list[Segment]) -> None:
-    assert PendingSync().take(segments[2], 25) is None
+    assert PendingSync().take(segments[2], 25, 0) is None
 
 
 def test_the_active_segment_is_synced_up_to_the_end(segments: list[Segment]) -> None:
     unsynced = PendingSync()
     unsynced.records = 5
     unsynced.include(segments[2])
-    target = unsynced.take(segments[2], 25)
+    target = unsynced.take(segments[2], 25, 0)
     assert target is not None
     assert (target.segments, target.recovery_point, target.end_offset) == ([segments[2]], 25, 25)
-    assert (unsynced.records, unsynced.take(segments[2], 25)) == (0, None)
+    assert (unsynced.records, unsynced.take(segments[2], 25, 0)) == (0, None)
 
 
 def test_older_segments_are_synced_up_to_the_active_one(segments: list[Segment]) -> None:
@@ -51,7 +51,7 @@ def test_older_segments_are_synced_up_to_the_active_one(segments: list[Segment])
     unsynced.records = 5
     unsynced.add_segments(*segments[:2])
     unsynced.forget_segments(segments[:1])
-    target = unsynced.take(segments[2], 25)
+    target = unsynced.take(segments[2], 25, 0)
     assert target is not None
     assert (target.segments, target.recovery_point, unsynced.records) == ([segments[1]], 20, 5)
     assert target.descriptors() == [segments[1].descriptor]
@@ -62,7 +62,7 @@ def test_paths_are_synced_in_order_and_once(tmp_path: Path, segments: list[Segme
     (tmp_path / "folder").mkdir()
     for name in ("folder", "gone", "folder"):
         unsynced.add_paths(str(tmp_path / name))
-    target = unsynced.take(segments[2], 25)
+    target = unsynced.take(segments[2], 25, 0)
     assert target is not None
     assert target.descriptors() is None
     target.run(files)

@@ -20,7 +20,9 @@ from storage_svc.log.folder.data_folder import DataFolder
 from storage_svc.log.folder.maintenance import Maintenance
 from storage_svc.log.partition.environment import DeletionReason
 from storage_svc.log.partition.partition_log import PartitionLog
+from storage_svc.log.partition.retention import drop_oldest
 from storage_svc.log.partition.segment_swap import CleanedGroup, Outdated, carry_out, carry_out_now, swap
+from storage_svc.log.partition.transaction_end import end_transaction
 from storage_svc.log.recovery.quarantine import write_sound
 from unit.storage_svc.log.compacting import COMPACT, NOW_MS, TOPIC_ID, append, make_cleanable, records_of
 
@@ -173,7 +175,7 @@ def test_a_log_that_lost_segments_during_a_cleaning_keeps_the_others(folders: An
     steps = swap(log, group, NOW_MS)
     if step:
         next(steps)
-    log.drop_oldest([DeletionReason.TIME])
+    drop_oldest(log, [DeletionReason.TIME])
     start = log.log_start_offset
     with pytest.raises(Outdated):
         next(steps)
@@ -214,7 +216,7 @@ def test_a_sync_under_way_meets_a_segment_that_was_replaced(folders: Any, tmp_pa
     log = make_log(directory)
     for segment in log.segments.older_segments():
         segment.release()
-    log.unsynced.add_segments(*log.segments.older_segments())
+    log.sync_again(log.recovery_point)
     target = log.sync_target()
     assert target is not None
     Maintenance(directory).cleaner.clean_now(log)
@@ -231,7 +233,7 @@ def aborted_log(directory: DataFolder) -> PartitionLog:
         batch = [Record(0, NOW_MS, b"k", b"%d" % number)]
         sent = {"producer_id": 7, "producer_epoch": 0, "base_sequence": number, "transactional": True}
         assert log.append(build_batch(batch, **sent)).error_code == 0
-        assert log.transactions.end(7, 0, commit=number > 0, coordinator_epoch=0).error_code == 0
+        assert end_transaction(log, 7, 0, commit=number > 0, coordinator_epoch=0).error_code == 0
         log.roll(NOW_MS)
     log.request_sync()
     directory.flusher.sync_now()

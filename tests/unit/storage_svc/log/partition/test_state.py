@@ -10,14 +10,15 @@ import pytest
 from storage_svc.log.config import LogConfig
 from storage_svc.log.partition.partition_log import PartitionLog
 from storage_svc.log.partition.state import LogState
+from storage_svc.log.partition.transaction_end import end_transaction
 
-BREAKS: dict[str, Callable[[PartitionLog], None]] = {
-    "log start after the high watermark": lambda log: setattr(log, "log_start_offset", 5),
-    "log start before the first segment": lambda log: setattr(log, "log_start_offset", -1),
-    "high watermark after the end": lambda log: setattr(log.readable, "offset", 5),
-    "recovery point after the end": lambda log: setattr(log, "recovery_point", 5),
-    "readable position after the segment's end": lambda log: setattr(log.readable, "position", 1 << 20),
-    "size of a segment": lambda log: setattr(log.segments.active, "size", log.segments.active.size + 1),
+BREAKS: dict[str, Callable[[LogState], None]] = {
+    "log start after the high watermark": lambda state: setattr(state, "log_start_offset", 5),
+    "log start before the first segment": lambda state: setattr(state, "log_start_offset", -1),
+    "high watermark after the end": lambda state: setattr(state.readable, "offset", 5),
+    "recovery point after the end": lambda state: setattr(state, "recovery_point", 5),
+    "readable position after the segment's end": lambda state: setattr(state.readable, "position", 1 << 20),
+    "size of a segment": lambda state: setattr(state.segments.active, "size", state.segments.active.size + 1),
 }
 
 
@@ -30,15 +31,16 @@ def log(folders: Any, tmp_path: Path, fill: Callable[..., Any]) -> PartitionLog:
 
 @pytest.mark.parametrize("broken", BREAKS)
 def test_a_broken_invariant_is_found(log: PartitionLog, broken: str) -> None:
+    state = log._state
     names = "log_start_offset", "recovery_point"
-    before = {name: getattr(log, name) for name in names}
+    before = {name: getattr(state, name) for name in names}
     readable, size = (log.readable.offset, log.readable.segment, log.readable.position), log.segments.active.size
-    LogState.check_invariants(log)
-    BREAKS[broken](log)
+    state.check_invariants()
+    BREAKS[broken](state)
     with pytest.raises(AssertionError):
-        LogState.check_invariants(log)
+        state.check_invariants()
     for name, value in before.items():
-        setattr(log, name, value)
+        setattr(state, name, value)
     log.readable.retreat(*readable)
     log.segments.active.size = size
 
@@ -60,5 +62,5 @@ def test_the_last_stable_offset_waits_for_the_oldest_open_transaction(
     assert (log.high_watermark, log.last_stable_offset) == (6, 4)
     log.raise_log_start(5)
     assert log.last_stable_offset == 5
-    assert log.transactions.end(7, 0, commit=True, coordinator_epoch=0).error_code == 0
+    assert end_transaction(log, 7, 0, commit=True, coordinator_epoch=0).error_code == 0
     assert log.last_stable_offset == 7

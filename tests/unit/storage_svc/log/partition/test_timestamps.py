@@ -10,6 +10,7 @@ from protocol_lib.records.compression import Codec
 from protocol_lib.records.record import Record
 from storage_svc.log.config import LogConfig
 from storage_svc.log.partition.environment import DeletionReason
+from storage_svc.log.partition.retention import drop_oldest
 
 from tests.unit.storage_svc.log.looking_up import by_timestamps
 
@@ -33,7 +34,7 @@ def test_agrees_with_a_full_walk(tmp_path, folders):
     largest = max(t for t, _ in records)
     wanted = [0, 1, largest - 1, largest, largest + 1, *(chance.randint(9_700, 11_100) for _ in range(200))]
     assert by_timestamps(log, wanted) == [*map(expected, wanted), expected(largest)]
-    log.drop_oldest([DeletionReason.TIME] * 2)
+    drop_oldest(log, [DeletionReason.TIME] * 2)
     records = [(t, offset) for t, offset in records if offset >= log.log_start_offset]
     largest = max(t for t, _ in records)
     assert by_timestamps(log, wanted) == [*map(expected, wanted), expected(largest)]

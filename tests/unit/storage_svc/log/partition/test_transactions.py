@@ -15,6 +15,7 @@ from storage_svc.log.config import FlushPolicy, LogConfig
 from storage_svc.log.disk.files import Files
 from storage_svc.log.errors import DiskFull, StorageFailure
 from storage_svc.log.partition.partition_log import Origin, Retry
+from storage_svc.log.partition.transaction_end import end_transaction
 
 INVALID_EPOCH, INVALID_TXN_STATE, COORDINATOR_FENCED, STORAGE_ERROR = 47, 48, 52, 56
 
@@ -39,7 +40,7 @@ def produce(make_batch):
 
 
 def end(log, producer, *, commit, epoch=0, coordinator_epoch=0):
-    appended = log.transactions.end(producer, epoch, commit=commit, coordinator_epoch=coordinator_epoch)
+    appended = end_transaction(log, producer, epoch, commit=commit, coordinator_epoch=coordinator_epoch)
     return appended.error_code, appended.base_offset
 
 
@@ -85,7 +86,7 @@ def test_a_marker_of_version_2_is_newer_than_its_transaction(log, produce):
     """Kafka's ProducerAppendInfo: one of the same epoch is a late one, unless nothing is open (it is repeated)."""
 
     def end_2(epoch):
-        appended = log.transactions.end(7, epoch, commit=True, coordinator_epoch=0, transaction_version=2)
+        appended = end_transaction(log, 7, epoch, commit=True, coordinator_epoch=0, transaction_version=2)
         return appended.error_code, appended.base_offset
 
     assert produce(log, 7, 0, epoch=1) == (0, 0)
@@ -108,7 +109,7 @@ def test_a_verified_batch_waits_and_must_be_verified_again(tmp_path, folders, ma
     assert log.append(batch, may_wait=True) is Retry.AFTER_SYNC
     directory.flusher.sync_now()
     view, now_ms = memoryview(batch), log.now_ms()
-    staged = log.writer.stage(view, Origin.CLIENT, now_ms, may_wait=True, may_verify=True)
+    staged = log.stage(view, Origin.CLIENT, now_ms, may_wait=True, may_verify=True)
     assert staged is Retry.AFTER_VERIFY
     assert log.append(batch, may_wait=True, verified=False).error_code == INVALID_TXN_STATE
     assert log.append(batch, may_wait=True).error_code == 0

@@ -174,7 +174,7 @@ def test_what_a_full_disk_had_no_room_for_does_not_come_back(folders, fill, make
     directory.flusher.sync_now()
     refused = [make_batch(size=600, producer_id=7, producer_epoch=0, base_sequence=sequence) for sequence in range(3)]
     disk.bytes_max = disk.used_bytes() + 2 * len(refused[0]) + 100
-    staged = [log.writer.stage(memoryview(batch), Origin.CLIENT, 1_700_000_000_000) for batch in refused]
+    staged = [log.stage(memoryview(batch), Origin.CLIENT, 1_700_000_000_000) for batch in refused]
     log.write_staged()
     assert [each.error_code for each in staged] == [int(ErrorCode.KAFKA_STORAGE_ERROR)] * 3
     disk.bytes_max = None

@@ -17,6 +17,7 @@ from storage_svc.log.folder.data_folder import DataFolder
 from storage_svc.log.folder.maintenance import Maintenance
 from storage_svc.log.inspection.verification import Totals, verify
 from storage_svc.log.partition.partition_log import PartitionLog
+from storage_svc.log.partition.transaction_end import end_transaction
 from storage_svc.log.scrub import job as scrub_job
 from storage_svc.log.scrub import scrubber
 from storage_svc.rpc.offsets import OffsetsService
@@ -148,7 +149,7 @@ async def test_aborted_transactions_stay_aborted(tmp_path, fill, make_batch):
     directory, log, _ = filled(tmp_path, fill)
     batch = make_batch(2, producer_id=7, producer_epoch=0, base_sequence=0, transactional=True)
     assert log.append(batch).base_offset == 120
-    assert log.transactions.end(7, 0, commit=False, coordinator_epoch=0).error_code == 0
+    assert end_transaction(log, 7, 0, commit=False, coordinator_epoch=0).error_code == 0
     log.request_sync()
     directory.flusher.sync_now()
     flip_batch(log, 118)
