@@ -25,7 +25,9 @@ from admin_api.routers import (
     clusters,
     console,
     consumer_groups,
+    documented_configs,
     group_offsets,
+    group_summaries,
     health,
     insight,
     lags,
@@ -37,6 +39,7 @@ from admin_api.routers import (
     session,
     topic_configs,
     topics,
+    transactions,
 )
 from admin_api.routers.operations import described
 from admin_api.rules import RULES
@@ -94,8 +97,8 @@ def create_app(settings: AdminSettings, storage: Storage, clients: KafkaClients)
     # Order matters where a path with "-" and one with a parameter both match: the first added wins.
     for noun in (
         *(clusters, acls, broker_configs, brokers, topic_configs, topics, partitions, produce),
-        *(consumer_groups, lags, group_offsets, insight, health, records, record_streams),
-        *(session, service, console),
+        *(consumer_groups, lags, group_offsets, group_summaries, insight, health, records, record_streams),
+        *(transactions, documented_configs, session, service, console),
     ):
         noun.add_operations(app)
     add_error_handlers(app, errors.rendered, errors.no_such_path)

@@ -9,12 +9,12 @@ from broker_contract import topics_pb2
 
 from admin_api import errors
 from admin_api.schemas.clusters import ConfigSource, ConfigSynonym
-from admin_api.schemas.configs import AlterConfigsRequest
-from admin_api.storage import BROKER_RESOURCE, TOPIC_RESOURCE, StorageCalls
+from admin_api.schemas.configs import AlterConfigsRequest, ConfigType, DocumentedConfig
+from admin_api.storage import BROKER_RESOURCE, GROUP_RESOURCE, TOPIC_RESOURCE, StorageCalls
 
 #: Kafka's operations on a configuration.
 _SET, _DELETE = 0, 1
-_NOUNS = {TOPIC_RESOURCE: "topic", BROKER_RESOURCE: "broker"}
+_NOUNS = {TOPIC_RESOURCE: "topic", BROKER_RESOURCE: "broker", GROUP_RESOURCE: "group"}
 
 #: Kafka's numbers of a configuration's source.
 _SOURCES: Mapping[int, ConfigSource] = {
@@ -23,6 +23,19 @@ _SOURCES: Mapping[int, ConfigSource] = {
     3: "DYNAMIC_DEFAULT_BROKER_CONFIG",
     4: "STATIC_BROKER_CONFIG",
     5: "DEFAULT_CONFIG",
+    8: "DYNAMIC_GROUP_CONFIG",
+}
+#: Kafka's numbers of a configuration's type.
+_TYPES: Mapping[int, ConfigType] = {
+    1: "BOOLEAN",
+    2: "STRING",
+    3: "INT",
+    4: "SHORT",
+    5: "LONG",
+    6: "DOUBLE",
+    7: "LIST",
+    8: "CLASS",
+    9: "PASSWORD",
 }
 
 
@@ -102,4 +115,16 @@ def fields(config: topics_pb2.Config) -> ConfigFields:
             )
             for synonym in config.synonyms
         ],
+    )
+
+
+def documented(config: topics_pb2.Config) -> DocumentedConfig:
+    """Return a configuration with its meaning, and with the value that holds after a reset."""
+    common = fields(config)
+    is_shown = config.HasField("inherited") and not config.is_sensitive
+    return DocumentedConfig(
+        **common,
+        default=config.inherited if is_shown else None,
+        type=_TYPES.get(config.type, "UNKNOWN"),
+        documentation=config.documentation,
     )

@@ -31,7 +31,13 @@ class TopicState:
     #: High watermarks, and these less the log start offsets.
     end_offsets: int = 0
     records: int = 0
-    group_ids: set[str] = field(default_factory=set)
+    #: The lag in the topic of each group that committed an offset there.
+    lags: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def max_lag(self) -> int | None:
+        """The largest lag of a group; None without a group."""
+        return max(self.lags.values(), default=None)
 
 
 @dataclass(slots=True)
@@ -90,6 +96,7 @@ def _add_groups(
         for each in group.offsets:
             topic = overview.topics.get(each.topic)
             if topic is not None and each.offset >= 0 and each.error_code == 0:
-                topic.group_ids.add(group.group_id)
-                lags[group.group_id] += max(0, ends.get((each.topic, each.partition), 0) - each.offset)
+                lag = max(0, ends.get((each.topic, each.partition), 0) - each.offset)
+                topic.lags[group.group_id] = topic.lags.get(group.group_id, 0) + lag
+                lags[group.group_id] += lag
     overview.lags |= lags

@@ -27,7 +27,7 @@ _READS = frozenset(("GET", "HEAD", "OPTIONS"))
 _LOGIN = "/api/v1/session"
 _PUBLIC = re.compile(r"/|/console(/.*)?|/docs(/[^/]*)?|/healthz|/readyz|/version|/openapi\.json")
 #: Configurations and ACLs, each also as the parent of names, and `:alter` and `:batch` of them; deletions by POST.
-_ADMIN = re.compile(r".*/((broker-)?configs|acls)([:/].*)?|.*:(truncate|delete)")
+_ADMIN = re.compile(r".*/((broker-)?configs|acls)([:/].*)?|.*:(truncate|delete|abort)|.*/transactions/[^/]*/abort")
 
 
 def required(method: str, path: str) -> Role:

@@ -83,6 +83,12 @@ class Samples:
                 return max(0, end_offsets - values[place]) / passed_s
         return None
 
+    def oldest(self, kind: str, name: str) -> int | None:
+        """Return the oldest sample of a series that is known; None without one."""
+        values = self._series.get((kind, name))
+        known = [] if values is None else [values[place] for place in self._places() if values[place] != _NONE]
+        return known[0] if known else None
+
     def range(self, kind: str, name: str | None) -> Iterator[tuple[float, float | None]]:
         """Yield the time and the value of each sample, the oldest first: one series, or the sum of a kind's."""
         chosen = [

@@ -18,6 +18,7 @@ from broker_contract import (
     logs_pb2,
     stubs,
     topics_pb2,
+    transactions_pb2,
 )
 from broker_contract.version import CONTRACT_VERSION
 from service_chassis import logs, rpc
@@ -31,6 +32,7 @@ EARLIEST = -2
 #: Kafka's types of a resource that has configurations.
 TOPIC_RESOURCE = 2
 BROKER_RESOURCE = 4
+GROUP_RESOURCE = 32
 #: Offsets in one commit: storage writes them as one batch.
 OFFSETS_BATCH = 1000
 
@@ -61,6 +63,7 @@ class Storage:
         self.logs = stubs.LogsStub(self._channel)
         self.administration = stubs.AdministrationStub(self._channel)
         self.topics = stubs.TopicsStub(self._channel)
+        self.transactions = stubs.TransactionsStub(self._channel)
 
     def calls(self, correlation_id: int, *, timeout_s: float | None = None) -> StorageCalls:
         return StorageCalls(self, correlation_id, self.timeout_s if timeout_s is None else timeout_s)
@@ -293,6 +296,70 @@ class StorageCalls:
         response = await self._answer(self._storage.logs.DescribeLogDirs(request, timeout=self._timeout_s))
         errors.check(response.error_code)
         return response
+
+    async def producers(
+        self, topic: str, partitions: Sequence[int]
+    ) -> list[logs_pb2.DescribeProducersResponse.Partition]:
+        """Return the producers of each log, in order; of fewer logs if they have too many."""
+        request = logs_pb2.DescribeProducersRequest(
+            correlation_id=self.correlation_id,
+            targets=[
+                logs_pb2.DescribeProducersRequest.Target(topic=topic, partition=partition) for partition in partitions
+            ],
+        )
+        response = await self._answer(self._storage.logs.DescribeProducers(request, timeout=self._timeout_s))
+        return list(response.partitions)
+
+    async def transactions(
+        self, states: Sequence[str], producer_ids: Sequence[int] = ()
+    ) -> Sequence[transactions_pb2.ListTransactionsResponse.Listed]:
+        """Return the transactional ids whose transactions have one of these states, or (empty) all."""
+        request = transactions_pb2.ListTransactionsRequest(
+            correlation_id=self.correlation_id, states=states, producer_ids=producer_ids, duration_ms=-1
+        )
+        response = await self._answer(self._storage.transactions.ListTransactions(request, timeout=self._timeout_s))
+        errors.check(response.error_code)
+        return response.transactions
+
+    async def describe_transactions(
+        self, transactional_ids: Sequence[str]
+    ) -> list[transactions_pb2.DescribeTransactionsResponse.Description]:
+        """Return the transactions in the order asked; the error code of each is a value."""
+        if not transactional_ids:
+            return []
+        request = transactions_pb2.DescribeTransactionsRequest(
+            correlation_id=self.correlation_id, transactional_ids=transactional_ids
+        )
+        response = await self._answer(self._storage.transactions.DescribeTransactions(request, timeout=self._timeout_s))
+        return list(response.transactions)
+
+    async def fence_producer(self, transactional_id: str, timeout_ms: int) -> int:
+        """Fence the producer of a transactional id, which aborts its transaction. Return Kafka's error code."""
+        request = transactions_pb2.InitProducerRequest(
+            correlation_id=self.correlation_id,
+            transactional_id=transactional_id,
+            timeout_ms=timeout_ms,
+            producer_id=-1,
+            producer_epoch=-1,
+        )
+        answer = await self._answer(self._storage.transactions.InitProducer(request, timeout=self._timeout_s))
+        return answer.error_code
+
+    async def abort_in_partition(
+        self, topic: str, partition: int, producer: logs_pb2.DescribeProducersResponse.Producer
+    ) -> None:
+        """Write the marker that aborts a producer's transaction in one partition, without the coordinator."""
+        marker = transactions_pb2.WriteMarkersRequest.Marker(
+            producer_id=producer.id,
+            producer_epoch=producer.epoch,
+            commit=False,
+            coordinator_epoch=max(producer.coordinator_epoch, 0),
+            topic=topic,
+            partition=partition,
+        )
+        request = transactions_pb2.WriteMarkersRequest(correlation_id=self.correlation_id, markers=[marker])
+        response = await self._answer(self._storage.transactions.WriteMarkers(request, timeout=self._timeout_s))
+        errors.check(_only(response.error_codes))
 
     async def segments(
         self, topic: str, after: tuple[str, int, int] | None, limit: int

@@ -15,6 +15,8 @@ TAGS = {
     "Topics (api/v1)": "Topics with their sizes and rates; topics to create or delete together.",
     "Records (api/v1)": "Records to browse, search, download, follow and delete.",
     "Consumer groups (api/v1)": "Offsets of groups to reset, copy and delete.",
+    "Transactions (api/v1)": "Transactions that are open, and the end of those that hang.",
+    "Configs (api/v1)": "Configurations of topics, groups and brokers, with what they mean.",
     "Login (api/v1)": "The login of a person in a browser. Programs send `Authorization: Bearer …` instead.",
     "Cluster (api/v1)": "Health with reasons, ranges of metrics, segments, the version.",
 }

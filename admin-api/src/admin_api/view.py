@@ -35,6 +35,8 @@ TopicName = Annotated[str, Path(), _Text]
 ConfigName = Annotated[str, Path(), _Text]
 GroupId = Annotated[str, Path(), _Text]
 ConsumerId = Annotated[str, Path(), _Text]
+TransactionalId = Annotated[str, Path(), _Text]
+ResourceName = Annotated[str, Path(description="A broker's is its node id, or - for all brokers."), _Text]
 PartitionId = Annotated[int, Path(ge=0, le=_ID_MAX)]
 BrokerId = Annotated[int, Path(ge=0, le=_ID_MAX)]
 

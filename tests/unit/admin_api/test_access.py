@@ -122,6 +122,9 @@ def test_every_route_requires_its_role(guarded: httpx.Client) -> None:
         ("POST", "/api/v1/topics/{topic_name}/records:truncate", Role.ADMIN),
         ("POST", "/api/v1/topics:create", Role.WRITE),
         ("POST", "/api/v1/topics:delete", Role.ADMIN),
+        ("POST", "/api/v1/transactions/{transactional_id}/abort", Role.ADMIN),
+        ("POST", "/api/v1/topics/{topic_name}/transactions:abort", Role.ADMIN),
+        ("POST", "/api/v1/configs/{resource_type}/{resource_name}", Role.ADMIN),
         ("POST", "/api/v1/consumer-groups/{consumer_group_id}/offsets:reset", Role.WRITE),
     ],
 )

@@ -194,10 +194,10 @@ class FakeStorage:
     async def topic(self, name: str) -> topics_pb2.Topic:
         return topics_pb2.Topic(name=name, partition_count=2)
 
-    async def describe_groups(self, group_ids: object) -> None:
+    async def describe_groups(self, *_: object) -> None:
         errors.check(errors.GROUP_ID_NOT_FOUND)
 
-    committed_offsets = groups = describe_groups
+    committed_offsets = groups = producers = describe_groups
 
     async def configs(self, *_: object, key: str) -> list[topics_pb2.ResourceConfigs]:
         return [topics_pb2.ResourceConfigs(configs=[topics_pb2.Config(name=key)])]
@@ -257,8 +257,22 @@ STEPS = {"createKafkaTopic": 1}
 
 def test_shapes() -> None:
     assert sorted(SHAPES.values()) == [
-        *("batchCreateKafkaAcls", "copyConsumerGroupOffsets", "createKafkaAcls", "createKafkaTopic", "createTopics"),
-        *("deleteRecords", "deleteTopics", "logIn", "resetConsumerGroupOffsets", "truncateRecords"),
+        *(
+            "abortOpenTransaction",
+            "batchCreateKafkaAcls",
+            "copyConsumerGroupOffsets",
+            "createKafkaAcls",
+            "createKafkaTopic",
+            "createTopics",
+        ),
+        *(
+            "deleteRecords",
+            "deleteTopics",
+            "logIn",
+            "resetConsumerGroupOffsets",
+            "restoreConsumerGroupOffsets",
+            "truncateRecords",
+        ),
         *("updateKafkaClusterConfig", "updateKafkaClusterConfigs", "updatePartitionCountKafkaTopic"),
     ]
 
@@ -309,6 +323,7 @@ def test_every_list_of_a_body_has_a_largest_length() -> None:
         for name, schema in lists(operation_id, operation.schema)
     }
     assert found == {
+        "alterConfigs.data": 100,
         "batchCreateKafkaAcls.data": 100,
         **dict.fromkeys((f"updateKafka{each}.data" for each in BATCHES), 100),
         "createKafkaTopic.configs": 100,
@@ -320,4 +335,5 @@ def test_every_list_of_a_body_has_a_largest_length() -> None:
         "createTopics.topics[].replicas_assignments[].broker_ids": 16,
         "deleteTopics.topic_names": 256,
         "resetConsumerGroupOffsets.partitions": 1000,
+        "restoreConsumerGroupOffsets.offsets": 500,
     }

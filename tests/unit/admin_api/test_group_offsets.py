@@ -238,3 +238,39 @@ def test_no_error_of_a_body_names_code(kind: type[Request]) -> None:
                 for fault in error.errors():
                     assert all(re.fullmatch(r"\d+|[a-z]\w*", str(part)) for part in fault["loc"]), fault["loc"]
                     assert " at 0x" not in fault["msg"]
+
+
+def test_saved_offsets_are_put_back(stack: Stack) -> None:
+    stack.commit("saved", {("moved", 0): 4, ("other", 0): 1})
+    path = "/api/v1/consumer-groups/saved/offsets"
+    listed = stack.http.get(path).json()
+    assert listed["consumer_group_id"] == "saved"
+    ends = {"moved": 10, "other": 4}
+    assert listed["data"] == [
+        {
+            "topic_name": topic,
+            "partition_id": 0,
+            "offset": offset,
+            "leader_epoch": -1,
+            "metadata": "",
+            "log_start_offset": 0,
+            "log_end_offset": ends[topic],
+            "lag": ends[topic] - offset,
+        }
+        for topic, offset in (("moved", 4), ("other", 1))
+    ]
+    reset(stack, "saved", to="latest")
+    kept = ("topic_name", "partition_id", "offset", "leader_epoch", "metadata")
+    body = {"offsets": [{name: row[name] for name in kept} for row in listed["data"]]}
+    answer = stack.http.post(f"{path}:restore", json={**body, "dry_run": True})
+    assert moves(answer.json()) == [("moved", 0, 10, 4), ("other", 0, 4, 1)]
+    assert committed(stack, "saved") == {("moved", 0): 10, ("other", 0): 4}
+    assert stack.http.post(f"{path}:restore", json=body).status_code == 200
+    assert stack.http.get(path).json() == listed
+    twice = {"offsets": [{"topic_name": "moved", "partition_id": 0, "offset": each} for each in (1, 2)]}
+    assert stack.http.post(f"{path}:restore", json=twice).status_code == 400
+    assert stack.http.get("/api/v1/consumer-groups/none/offsets").status_code == 404
+    member = stack.join("reading", "client", FLIGHTS_0_AND_1)
+    assert member
+    refused = stack.http.post("/api/v1/consumer-groups/reading/offsets:restore", json=body)
+    assert (refused.status_code, refused.json()["error_code"]) == (409, 40901)

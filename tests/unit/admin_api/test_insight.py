@@ -90,7 +90,8 @@ def test_topics_with_their_numbers(stack: Stack, insight: Insight) -> None:
     answer = insight.get("/api/v1/topics", q="SEEN-")
     assert answer["next"] is None
     sizes = {row["topic_name"]: row.pop("bytes") for row in answer["data"]}
-    common = {"is_internal": False, "offline_partitions_count": 0}
+    common = {"is_internal": False, "offline_partitions_count": 0, "cleanup_policy": "delete"}
+    assert [row.pop("max_lag") for row in answer["data"]] == [0, 4, None]
     assert answer["data"] == [
         {"topic_name": "Seen-b", "partitions_count": 1, "records": 3, "records_in_per_s": 0.0, "consumer_groups": 1}
         | common,
@@ -104,6 +105,42 @@ def test_topics_with_their_numbers(stack: Stack, insight: Insight) -> None:
     folder = insight.get("/api/v1/storage/segments", topic="Seen-b")["data"][0]["folder"]
     assert sizes["Seen-b"] == (Path(folder) / f"{0:020}.log").stat().st_size
     assert sizes["seen-c"] == 0
+
+
+def test_the_partitions_of_a_topic(stack: Stack, insight: Insight) -> None:
+    stack.create_topic("parts", 2)
+    stack.append("parts", 1, 5)
+    stack.http.request("DELETE", "/api/v1/topics/parts/records", json={"before": {"1": 2}})
+    answer = insight.get("/api/v1/topics/parts/partitions")
+    sizes = [row.pop("bytes") for row in answer["data"]]
+    assert (sizes[0], sizes[1] > 0, answer["next"]) == (0, True, None)
+    common = {"is_offline": False}
+    assert answer["data"] == [
+        {"partition_id": 0, "log_start_offset": 0, "log_end_offset": 0, "last_stable_offset": 0, "records": 0} | common,
+        {"partition_id": 1, "log_start_offset": 2, "log_end_offset": 5, "last_stable_offset": 5, "records": 3} | common,
+    ]
+    assert len(insight.get("/api/v1/topics/parts/partitions", page_size=1)["data"]) == 1
+
+
+def test_groups_with_their_lags(stack: Stack, insight: Insight) -> None:
+    stack.create_topic("followed", 1)
+    stack.create_topic("followed-too", 1)
+    stack.append("followed", 0, 10)
+    stack.append("followed-too", 0, 3)
+    stack.commit("follow a/ü", {("followed", 0): 1, ("followed-too", 0): 3})
+    stack.commit("follow b", {("followed", 0): 9})
+    insight.sample()
+    stack.append("followed", 0, 2)
+    answer = insight.get("/api/v1/consumer-groups", q="FOLLOW ", sort="lag")
+    common = {"state": "EMPTY", "type": "CLASSIC", "members_count": 0}
+    assert answer["data"] == [
+        {"consumer_group_id": "follow a/ü", "topics_count": 2, "lag": 11, "lag_before": 9} | common,
+        {"consumer_group_id": "follow b", "topics_count": 1, "lag": 3, "lag_before": 1} | common,
+    ]
+    of_topic = insight.get("/api/v1/consumer-groups", topic="followed-too")["data"]
+    assert [(row["consumer_group_id"], row["lag"]) for row in of_topic] == [("follow a/ü", 0)]
+    page = insight.get("/api/v1/consumer-groups", q="follow ", sort="lag", page_size=1)
+    assert [row["consumer_group_id"] for row in insight.get(page["next"])["data"]] == ["follow b"]
 
 
 @pytest.mark.parametrize(

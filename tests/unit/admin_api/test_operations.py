@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import httpx
 import pytest
 from admin_api.rules import reads_in_parts
+from broker_contract import transactions_pb2
 from broker_contract.version import CONTRACT_VERSION
 from service_chassis import rpc
 from service_chassis.grpc_server import unary
@@ -84,6 +85,9 @@ UNKNOWN: dict[str, tuple[tuple[str, ...], int, int, str]] = {
     "broker_id": (("99",), 404, 404, "Broker 99 cannot be found."),
     "consumer_group_id": (("none",), 404, 40405, "Consumer group id not found."),
     "consumer_id": (("none",), 404, 404, "The consumer group has no consumer of this id."),
+    "transactional_id": (("none",), 404, 404, "There is no such transactional id."),
+    "resource_type": (("none",), 400, 400, "path.resource_type: Input should be 'topic', 'group' or 'broker'"),
+    "resource_name": (("none",), 404, 40403, "Topic 'none' does not exist."),
     "name": (("no.such",), 404, 404, "A topic has no configuration of this name."),
 }  # fmt: skip
 _NOT_ASSIGNED = (404, 404, "This partition is not assigned to the consumer.")
@@ -110,7 +114,15 @@ UNKNOWN_TO: dict[tuple[str, str], tuple[int, int, str]] = {
     ("deleteConsumerGroupOffsets", "topic_name"): (404, 404, "The consumer group has committed no offset there."),
 }
 #: Operations that need no such thing: a reset makes a group, and what has no value is removed already.
-NOT_NEEDED = {("resetConsumerGroupOffsets", "consumer_group_id"), ("deleteKafkaClusterConfig", "name")}
+NOT_NEEDED = {
+    *((f"{verb}ConsumerGroupOffsets", "consumer_group_id") for verb in ("reset", "restore")),
+    ("deleteKafkaClusterConfig", "name"),
+}
+#: Operations that are refused as they are shown, since nothing is open.
+NOTHING_OPEN = {
+    "abortTransaction": (409, 40901, "The transaction is Empty: there is nothing to abort."),
+    "abortOpenTransaction": (404, 404, "No transaction is open at this offset of the partition."),
+}
 #: Operations that answer without storage.
 WITHOUT_STORAGE = ("getMetricRange", "getHealth", "getVersion", "getSession", "logIn", "logOut")
 
@@ -130,9 +142,17 @@ def known(stack: Stack) -> Iterator[dict[str, str]]:
     assigned = bytes.fromhex("0001 00000001 0006") + b"orders" + bytes.fromhex("00000001 00000000 ffffffff")
     member_id = stack.join("members", "panel", assigned)
     stack.commit("members", {("orders", 0): 1}, member_id)
+    stack.loop.run(
+        stack.core.transactions.init_producer(
+            transactions_pb2.InitProducerRequest(
+                transactional_id="exemplary", timeout_ms=60_000, producer_id=-1, producer_epoch=-1
+            )
+        )
+    )
     yield {
         "cluster_id": "-", "topic_name": "orders", "partition_id": "0", "offset": "0", "broker_id": str(broker_id),
         "consumer_group_id": "exemplary", "consumer_id": member_id, "name": "retention.ms",
+        "transactional_id": "exemplary", "resource_type": "topic", "resource_name": "orders",
     }  # fmt: skip
     for configs in (f"/brokers/{broker_id}/configs", "/broker-configs"):
         stack.http.delete(f"{stack.cluster}{configs}/message.max.bytes")
@@ -342,6 +362,9 @@ def test_it_works_as_shown(stack: Stack, known: dict[str, str], operation_id: st
         if operation_id not in ("createKafkaTopic", "createTopics"):
             _fill(stack)
     answer = _ask(stack.http, operation_id, known)
+    if operation_id in NOTHING_OPEN:
+        assert _refusal(answer) == NOTHING_OPEN[operation_id]
+        return
     assert answer.status_code == operation.status
     if "/acls" in operation.path:
         cluster_id = stack.cluster.rpartition("/")[2]

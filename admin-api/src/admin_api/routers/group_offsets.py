@@ -11,8 +11,16 @@ from service_chassis.http import audit
 
 from admin_api import errors, groups, offset_targets
 from admin_api.routers.operations import Operations
-from admin_api.schemas.administration import CopyRequest, OffsetChange, OffsetChanges, ResetRequest
-from admin_api.storage import StorageCalls
+from admin_api.schemas.administration import (
+    CommittedOffset,
+    CommittedOffsets,
+    CopyRequest,
+    OffsetChange,
+    OffsetChanges,
+    ResetRequest,
+    RestoreRequest,
+)
+from admin_api.storage import EARLIEST, LATEST, StorageCalls
 from admin_api.view import Calls, GroupId, TopicName
 
 GROUP = "/api/v1/consumer-groups/{consumer_group_id}"
@@ -27,6 +35,8 @@ _Committed = dict[TopicPartition, groups_pb2.FetchOffsetsResponse.Offset]
 def add_operations(app: FastAPI) -> None:
     operations = Operations(app, "Consumer groups (api/v1)")
     operations.add("POST", f"{GROUP}/offsets:reset", "resetConsumerGroupOffsets", reset_group_offsets)
+    operations.get(f"{GROUP}/offsets", "listConsumerGroupOffsets", list_group_offsets)
+    operations.add("POST", f"{GROUP}/offsets:restore", "restoreConsumerGroupOffsets", restore_group_offsets)
     operations.add("POST", f"{GROUP}/offsets:copy", "copyConsumerGroupOffsets", copy_group_offsets)
     operations.add(
         "DELETE", f"{GROUP}/offsets/{{topic_name}}", "deleteConsumerGroupOffsets", delete_group_offsets, status_code=204
@@ -56,6 +66,64 @@ async def reset_group_offsets(
             ],
         )
     return _changes(consumer_group_id, before, after, dry_run=given.dry_run)
+
+
+async def list_group_offsets(calls: Calls, consumer_group_id: GroupId) -> CommittedOffsets:
+    """List the committed offsets of a group with its lags. They can be kept, and restored later."""
+    committed = await _committed(calls, consumer_group_id)
+    if not committed:
+        await groups.describe(calls, consumer_group_id)
+    _check_count(len(committed))
+    pairs = sorted(committed)
+    found = await calls.offsets([(*pair, kind) for pair in pairs for kind in (EARLIEST, LATEST)])
+    rows = []
+    for pair, earliest, latest in zip(pairs, found[::2], found[1::2], strict=True):
+        each, is_known = committed[pair], not (earliest.error_code or latest.error_code)
+        rows.append(
+            CommittedOffset(
+                topic_name=pair[0],
+                partition_id=pair[1],
+                offset=each.offset,
+                leader_epoch=each.leader_epoch,
+                metadata=each.metadata,
+                log_start_offset=earliest.offset if is_known else None,
+                log_end_offset=latest.offset if is_known else None,
+                lag=max(0, latest.offset - each.offset) if is_known else None,
+            )
+        )
+    return CommittedOffsets(consumer_group_id=consumer_group_id, data=rows)
+
+
+async def restore_group_offsets(
+    calls: Calls, consumer_group_id: GroupId, given: RestoreRequest, request: Request
+) -> OffsetChanges:
+    """Commit offsets that were listed before, for a group without members (409), which need not exist."""
+    audit.note(request, dry_run=given.dry_run)
+    after = {(each.topic_name, each.partition_id): each for each in given.offsets}
+    if len(after) != len(given.offsets):
+        raise errors.of_status(400, "body.offsets: a partition is given twice")
+    for name in sorted({each.topic_name for each in given.offsets}):
+        count = (await calls.topic(name)).partition_count
+        if max(partition for topic, partition in after if topic == name) >= count:
+            raise errors.partition_not_found()
+    await _check_empty(calls, consumer_group_id, may_be_absent=True)
+    before = {pair: offset.offset for pair, offset in (await _committed(calls, consumer_group_id)).items()}
+    if not given.dry_run:  # mutant: restore-dry-run
+        await calls.alter_offsets(
+            consumer_group_id,
+            [
+                _Offset(
+                    topic=topic,
+                    partition=partition,
+                    offset=each.offset,
+                    leader_epoch=each.leader_epoch,
+                    metadata=each.metadata,
+                )
+                for (topic, partition), each in sorted(after.items())
+            ],
+        )
+    moved = {pair: each.offset for pair, each in sorted(after.items())}
+    return _changes(consumer_group_id, before, moved, dry_run=given.dry_run)
 
 
 async def copy_group_offsets(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
 from typing import Annotated, get_args
 from urllib.parse import urlencode
@@ -18,13 +19,16 @@ from admin_api.schemas.administration import (
     MetricName,
     MetricPoint,
     MetricRange,
+    PartitionSummary,
+    PartitionSummaryList,
     Segment,
     SegmentList,
     TopicSort,
     TopicSummary,
     TopicSummaryList,
 )
-from admin_api.view import Calls, base_url
+from admin_api.storage import EARLIEST, LATEST, TOPIC_RESOURCE
+from admin_api.view import Calls, TopicName, base_url
 
 _Health = administration_pb2.DescribeSegmentsResponse.IndexHealth
 _OfTopic = Annotated[str | None, Query(max_length=249, description="Only this topic.")]
@@ -38,7 +42,8 @@ _KEYS: Mapping[TopicSort, Callable[[TopicState, Samples], Key]] = {
     "records": lambda topic, _: (-topic.records, topic.name),
     "bytes": lambda topic, _: (-topic.size_bytes, topic.name),
     "records_in_per_s": lambda topic, samples: (-int((_rate(topic, samples) or 0) * 1000), topic.name),
-    "consumer_groups": lambda topic, _: (-len(topic.group_ids), topic.name),
+    "consumer_groups": lambda topic, _: (-len(topic.lags), topic.name),
+    "max_lag": lambda topic, _: (-(topic.max_lag or 0), topic.name),
 }
 assert set(_KEYS) == set(get_args(TopicSort))
 
@@ -46,6 +51,7 @@ assert set(_KEYS) == set(get_args(TopicSort))
 def add_operations(app: FastAPI) -> None:
     operations = Operations(app, "Topics (api/v1)")
     operations.get("/api/v1/topics", "listTopicSummaries", list_topic_summaries)
+    operations.get("/api/v1/topics/{topic_name}/partitions", "listPartitionSummaries", list_partition_summaries)
     operations = Operations(app, "Cluster (api/v1)")
     operations.get("/api/v1/metrics/range", "getMetricRange", get_metric_range)
     operations.get("/api/v1/storage/segments", "listSegments", list_segments)
@@ -69,8 +75,42 @@ async def list_topic_summaries(
         if part in topic.name.lower() and (include_internal or not topic.is_internal)
     ]
     page = paging.cut(chosen, lambda topic: _KEYS[sort](topic, samples), rows_max=ROWS_MAX)
-    rows = [_summary(topic, samples) for topic in page.rows]
-    return TopicSummaryList(data=rows, next=_next(request, page.next_query))
+    names = [topic.name for topic in page.rows]
+    found = await calls.configs(TOPIC_RESOURCE, names, key="cleanup.policy", skip_absent=True)
+    policies = {resource.name: config.value for resource in found for config in resource.configs}
+    # A topic that went away since is left out.
+    rows = [_summary(topic, samples, policies[topic.name]) for topic in page.rows if topic.name in policies]
+    return TopicSummaryList(data=rows, next=next_url(request, page.next_query))
+
+
+async def list_partition_summaries(
+    calls: Calls, topic_name: TopicName, request: Request, paging: PageQuery
+) -> PartitionSummaryList:
+    """List the partitions of a topic with their offsets and bytes; at most 1,000 a page."""
+    topic, folder = await asyncio.gather(calls.topic(topic_name), calls.log_dirs())
+    page = paging.cut(range(topic.partition_count), lambda partition: (partition,), rows_max=ROWS_MAX)
+    pairs = [(topic_name, partition) for partition in page.rows]
+    found, stable = await asyncio.gather(
+        calls.offsets([(*pair, kind) for pair in pairs for kind in (EARLIEST, LATEST)]),
+        calls.offsets([(*pair, LATEST) for pair in pairs], read_committed=True),
+    )
+    logs = {each.partition: each for of in folder.topics if of.name == topic_name for each in of.partitions}
+    rows = []
+    for partition, earliest, latest, last in zip(page.rows, found[::2], found[1::2], stable, strict=True):
+        is_known = not (earliest.error_code or latest.error_code or last.error_code)
+        log = logs.get(partition)
+        rows.append(
+            PartitionSummary(
+                partition_id=partition,
+                log_start_offset=earliest.offset if is_known else None,
+                log_end_offset=latest.offset if is_known else None,
+                last_stable_offset=last.offset if is_known else None,
+                records=latest.offset - earliest.offset if is_known else None,
+                bytes=0 if log is None else log.size_bytes,
+                is_offline=not is_known if log is None else log.is_offline,
+            )
+        )
+    return PartitionSummaryList(topic_name=topic_name, data=rows, next=next_url(request, page.next_query))
 
 
 async def get_metric_range(
@@ -116,14 +156,14 @@ async def list_segments(calls: Calls, request: Request, paging: PageQuery, topic
     next_query = None
     if answer.has_more and rows:
         next_query = paging.next_query((rows[-1].topic_name, rows[-1].partition_id, rows[-1].base_offset))
-    return SegmentList(data=rows, next=_next(request, next_query))
+    return SegmentList(data=rows, next=next_url(request, next_query))
 
 
 def _rate(topic: TopicState, samples: Samples) -> float | None:
     return samples.rate(topic.name, topic.end_offsets)
 
 
-def _summary(topic: TopicState, samples: Samples) -> TopicSummary:
+def _summary(topic: TopicState, samples: Samples, policy: str) -> TopicSummary:
     rate = _rate(topic, samples)
     return TopicSummary(
         topic_name=topic.name,
@@ -133,7 +173,9 @@ def _summary(topic: TopicState, samples: Samples) -> TopicSummary:
         records=topic.records,
         bytes=topic.size_bytes,
         records_in_per_s=None if rate is None else round(rate, 3),
-        consumer_groups=len(topic.group_ids),
+        consumer_groups=len(topic.lags),
+        max_lag=topic.max_lag,
+        cleanup_policy=policy,
     )
 
 
@@ -152,7 +194,7 @@ def _segment(each: administration_pb2.DescribeSegmentsResponse.Segment) -> Segme
     )
 
 
-def _next(request: Request, next_query: str | None) -> str | None:
+def next_url(request: Request, next_query: str | None) -> str | None:
     """Return the URL of the next page, which keeps the other parameters."""
     if next_query is None:
         return None

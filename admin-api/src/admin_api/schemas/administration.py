@@ -8,14 +8,18 @@ from pydantic import ConfigDict, Field, PlainValidator
 from pydantic_core import PydanticCustomError
 
 from admin_api.schemas.answer import Answer
+from admin_api.schemas.consumer_groups import ConsumerGroupState, ConsumerGroupType
 from admin_api.schemas.requests import GivenInt32, Request, Text, as_text
 from admin_api.schemas.resources import Int32, Int64
 
 #: Partitions that a request may name; without names it means all.
 _PARTITIONS_MAX = 1000
 _TEXT_MAX = 64
+#: Offsets of one request to restore: a body has 4,096 values.
+_RESTORED_MAX = 500
 
-TopicSort = Literal["name", "partitions", "records", "bytes", "records_in_per_s", "consumer_groups"]
+TopicSort = Literal["name", "partitions", "records", "bytes", "records_in_per_s", "consumer_groups", "max_lag"]
+GroupSort = Literal["name", "lag"]
 MetricName = Literal["records_in_per_s", "records", "bytes", "lag"]
 ResetTarget = Literal["earliest", "latest", "current", "offset", "timestamp", "shift-by", "duration"]
 
@@ -65,11 +69,60 @@ class TopicSummary(Answer):
     bytes: Int64 = Field(description="Bytes of all segments.")
     records_in_per_s: float | None = Field(description="Over the last minute; null until two samples are known.")
     consumer_groups: Int32 = Field(description="Groups that committed an offset in the topic.")
+    max_lag: Int64 | None = Field(description="Largest lag of a group in the topic; null without a group.")
+    cleanup_policy: str = Field(description="The configuration cleanup.policy: delete, compact, or both.")
 
 
 class TopicSummaryList(Answer):
     data: list[TopicSummary]
     next: str | None = Field(description="URL of the next page; null on the last one.")
+
+
+class PartitionSummary(Answer):
+    partition_id: Int32
+    log_start_offset: Int64 | None = Field(description="Null while the partition is offline, as the other offsets.")
+    log_end_offset: Int64 | None = Field(description="The high watermark: the offset of the next record.")
+    last_stable_offset: Int64 | None = Field(description="The first offset of the oldest open transaction, or the end.")
+    records: Int64 | None = Field(description="Offsets from the start to the end.")
+    bytes: Int64 = Field(description="Bytes of all segments.")
+    is_offline: bool
+
+
+class PartitionSummaryList(Answer):
+    topic_name: str
+    data: list[PartitionSummary]
+    next: str | None = Field(description="URL of the next page; null on the last one.")
+
+
+class GroupSummary(Answer):
+    consumer_group_id: str
+    state: ConsumerGroupState
+    type: ConsumerGroupType
+    members_count: Int32
+    topics_count: Int32 = Field(description="Topics in which the group committed an offset.")
+    lag: Int64 | None = Field(description="Sum over its partitions, or those of the topic asked for; null without any.")
+    lag_before: Int64 | None = Field(description="The oldest sample of the last 15 minutes, over all topics.")
+
+
+class GroupSummaryList(Answer):
+    data: list[GroupSummary]
+    next: str | None = Field(description="URL of the next page; null on the last one.")
+
+
+class CommittedOffset(Answer):
+    topic_name: str
+    partition_id: Int32
+    offset: Int64
+    leader_epoch: Int32 = Field(description="-1: none was committed.")
+    metadata: str
+    log_start_offset: Int64 | None = Field(description="Null while the partition is offline, or if it is gone.")
+    log_end_offset: Int64 | None
+    lag: Int64 | None
+
+
+class CommittedOffsets(Answer):
+    consumer_group_id: str
+    data: list[CommittedOffset] = Field(description="By topic and partition. offsets:restore takes them back.")
 
 
 class Segment(Answer):
@@ -153,6 +206,25 @@ class CopyRequest(Request):
 
     to: Annotated[Text, Field(min_length=1)] = Field(description="The group that gets the offsets; it has no members.")
     topic: Text | None = Field(None, description="Null: every topic.")
+    dry_run: bool = Field(False, description="Only say what would change.")
+
+
+class SavedOffset(Request):
+    topic_name: Text
+    partition_id: Annotated[GivenInt32, Field(ge=0)]
+    offset: Annotated[int, Field(ge=0, le=2**63 - 1, json_schema_extra={"format": "int64"})]
+    leader_epoch: GivenInt32 = -1
+    metadata: Annotated[Text, Field(max_length=4096)] = ""
+
+
+class RestoreRequest(Request):
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [{"offsets": [{"topic_name": "orders", "partition_id": 0, "offset": 3}], "dry_run": True}]
+        }
+    )
+
+    offsets: Annotated[list[SavedOffset], Field(max_length=_RESTORED_MAX, fail_fast=True)]
     dry_run: bool = Field(False, description="Only say what would change.")
 
 

@@ -11,6 +11,7 @@ from admin_api.schemas.resources import Collection, Int32, Relationship, Resourc
 
 ConfigSource = Literal[
     "DYNAMIC_TOPIC_CONFIG",
+    "DYNAMIC_GROUP_CONFIG",
     "DYNAMIC_BROKER_CONFIG",
     "DYNAMIC_DEFAULT_BROKER_CONFIG",
     "STATIC_BROKER_CONFIG",

@@ -6,10 +6,34 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from admin_api.schemas.answer import Answer
+from admin_api.schemas.clusters import ConfigSource, ConfigSynonym
 from admin_api.schemas.requests import Request, Text, example
 
 #: Changes of one request: there are 34 configurations of a topic, and fewer than 100 of a broker.
 CHANGES_MAX = 100
+
+
+ConfigType = Literal["BOOLEAN", "STRING", "INT", "SHORT", "LONG", "DOUBLE", "LIST", "CLASS", "PASSWORD", "UNKNOWN"]
+
+
+class DocumentedConfig(Answer):
+    name: str
+    value: str | None = Field(description="Null when it is sensitive, or when nothing is set.")
+    default: str | None = Field(description="The value after a reset; null if there is none, or if it is not known.")
+    is_default: bool
+    is_read_only: bool
+    is_sensitive: bool
+    source: ConfigSource
+    type: ConfigType
+    documentation: str
+    synonyms: list[ConfigSynonym] = Field(description="Where else a value comes from, the one in force first.")
+
+
+class DocumentedConfigs(Answer):
+    resource_type: Literal["topic", "group", "broker"]
+    resource_name: str
+    data: list[DocumentedConfig] = Field(description="By name.")
 
 
 class UpdateConfigRequest(Request):

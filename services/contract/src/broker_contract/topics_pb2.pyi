@@ -614,6 +614,7 @@ class Config(_message.Message):
     TYPE_FIELD_NUMBER: _builtins.int
     DOCUMENTATION_FIELD_NUMBER: _builtins.int
     SYNONYMS_FIELD_NUMBER: _builtins.int
+    INHERITED_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     value: _builtins.str
     is_read_only: _builtins.bool
@@ -626,6 +627,8 @@ class Config(_message.Message):
     type: _builtins.int
     """Kafka's config types: 1 boolean, 2 string, 3 int, 4 short, 5 long, 6 double, 7 list, 8 class, 9 password."""
     documentation: _builtins.str
+    inherited: _builtins.str
+    """The value without one of the resource itself. Absent: null, or of all brokers."""
     @_builtins.property
     def synonyms(self) -> _containers.RepeatedCompositeFieldContainer[Global___Synonym]: ...
     def __init__(
@@ -640,13 +643,19 @@ class Config(_message.Message):
         type: _builtins.int = ...,
         documentation: _builtins.str = ...,
         synonyms: _abc.Iterable[Global___Synonym] | None = ...,
+        inherited: _builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_value", b"_value", "value", b"value"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_inherited", b"_inherited", "_value", b"_value", "inherited", b"inherited", "value", b"value"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_value", b"_value", "documentation", b"documentation", "is_default", b"is_default", "is_read_only", b"is_read_only", "is_sensitive", b"is_sensitive", "name", b"name", "source", b"source", "synonyms", b"synonyms", "type", b"type", "value", b"value"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_inherited", b"_inherited", "_value", b"_value", "documentation", b"documentation", "inherited", b"inherited", "is_default", b"is_default", "is_read_only", b"is_read_only", "is_sensitive", b"is_sensitive", "name", b"name", "source", b"source", "synonyms", b"synonyms", "type", b"type", "value", b"value"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__inherited: _TypeAlias = _typing.Literal["inherited"]  # noqa: Y015
+    _WhichOneofArgType__inherited: _TypeAlias = _typing.Literal["_inherited", b"_inherited"]  # noqa: Y015
     _WhichOneofReturnType__value: _TypeAlias = _typing.Literal["value"]  # noqa: Y015
     _WhichOneofArgType__value: _TypeAlias = _typing.Literal["_value", b"_value"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__inherited) -> _WhichOneofReturnType__inherited | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__value) -> _WhichOneofReturnType__value | None: ...
 
 Global___Config: _TypeAlias = Config  # noqa: Y015

@@ -139,13 +139,13 @@ class ConfigDescriptions:
     ) -> pb.Config:
         """Describe a config that a resource may set. `default`: the value without an own one; None: the broker's."""
         synonyms = self._broker_synonyms(config.broker_key) if config.broker_key else []
+        inherited = default
+        if inherited is None:
+            inherited = (self._broker.value(config.broker_key) if config.broker_key else None) or config.default
+        value = inherited
         if config.name in own:
             value = own[config.name]
             synonyms = [pb.Synonym(name=config.name, value=value, source=own_source), *synonyms]
-        elif default is not None:
-            value = default
-        else:
-            value = (self._broker.value(config.broker_key) if config.broker_key else None) or config.default
         source = synonyms[0].source if synonyms else DEFAULT
         return pb.Config(
             name=config.name,
@@ -156,6 +156,7 @@ class ConfigDescriptions:
             type=config.type,
             documentation=config.documentation,
             synonyms=synonyms,
+            inherited=inherited,
         )
 
     def _renew(self) -> None:
@@ -182,6 +183,7 @@ class ConfigDescriptions:
             type=BROKER_CONFIGS[name].type,
             documentation=self._broker.documentation(name, node_id),
             synonyms=synonyms,
+            inherited=self._broker.value(name),
         )
 
     def _of_every_broker(self) -> list[pb.Config]:
