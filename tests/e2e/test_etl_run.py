@@ -1,6 +1,9 @@
 """The run loop on a real broker, in this process: failures between two steps, topics created again, limits, stops."""
 
 import json
+import os
+import subprocess
+import sys
 import threading
 import urllib.error
 import urllib.request
@@ -82,12 +85,21 @@ def test_counts_offsets_and_ids_are_in_the_commit_and_in_the_group(etl: Etl) -> 
     assert {(each.partition, each.offset) for each in listed.topic_partitions} == {(0, 2), (1, 2)}
 
 
-def test_the_status_of_a_pipeline(etl: Etl) -> None:
+def test_the_status_of_a_pipeline_without_a_jvm(etl: Etl) -> None:
+    def command() -> tuple[int, str, str]:
+        """Run the command where no JVM can start."""
+        environment = {**os.environ, "JAVA_HOME": "/none", "MILLRACE_BOOTSTRAP_SERVERS": etl.servers}
+        given = [sys.executable, "-m", "spark_etl", "status", str(etl.folder / "pipeline.yaml")]
+        done = subprocess.run(given, env=environment, capture_output=True, text=True, timeout=60)
+        return done.returncode, done.stdout, done.stderr
+
     etl.produce(1, 2, 3)
     etl.run()
     etl.produce(4, 5, 6)
     place = {"topic": etl.topic}
-    assert status.state(etl.spark, Cluster(etl.servers), etl.pipeline) == {
+    exit_status, output, errors = command()
+    assert (exit_status, errors) == (0, "")
+    assert json.loads(output) == {
         "pipeline": etl.name,
         "query": etl.metadata()["query"],
         "batch": 0,
@@ -98,6 +110,14 @@ def test_the_status_of_a_pipeline(etl: Etl) -> None:
             {**place, "partition": 1, "position": 1, "end": 2, "lag": 1},
         ],
     }
+    with Cluster(etl.servers).admin(etl.spark) as admin:
+        checkpoint = Checkpoint(f"{etl.folder}/checkpoint", etl.spark)
+        assert json.loads(output) == status.state(checkpoint, admin.end_offsets, etl.pipeline)
+        etl.delete()
+        with pytest.raises(UnknownTopicError) as gone:
+            admin.end_offsets([etl.topic])
+    exit_status, output, errors = command()
+    assert (exit_status, output, json.loads(errors)["reason"]) == (1, "", str(gone.value))
 
 
 def test_windows_are_a_second_query_over_the_same_records(etl: Etl) -> None:

@@ -27,6 +27,7 @@ from spark_etl import logs  # noqa: E402
 from spark_etl.cluster import Cluster  # noqa: E402
 from spark_etl.config import load  # noqa: E402
 from spark_etl.errors import ClusterError  # noqa: E402
+from spark_etl.kafka_ends import client_of, end_offsets  # noqa: E402
 from spark_etl.metrics import Metrics  # noqa: E402
 from spark_etl.run.pipeline_run import Run  # noqa: E402
 from support.etl_runs import until  # noqa: E402
@@ -161,3 +162,17 @@ def test_a_wrong_password_is_one_line(
     assert "uthentication failed" in reason
     assert "\n" not in reason
     assert "wrong-secret" not in reason
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_a_login_without_a_jvm(apache_kafka: ApacheKafka, tmp_path: Path, mechanism: str) -> None:
+    secured = Secured(tmp_path, apache_kafka, mechanism)
+
+    def ends(password: str) -> dict[str, dict[int, int]]:
+        options = load(secured.path, secured.login(password)).config.kafka.properties
+        return end_offsets(client_of(secured.servers, options), [f"{secured.name}.in"])
+
+    assert ends(PASSWORD) == {f"{secured.name}.in": {0: 3}}
+    with pytest.raises(ClusterError, match="uthentication failed") as refused:
+        ends("wrong-secret")
+    assert "wrong-secret" not in str(refused.value)

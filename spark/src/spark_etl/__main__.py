@@ -81,10 +81,17 @@ def _perform(options: argparse.Namespace, settings: EtlSettings, log: logs.Log, 
         return 0
     pipeline = load(options.pipeline, environment())
     command = _module(options.command)
-    signals.end_work = import_module("spark_etl.session").end_jvm
+    signals.end_work = _end_jvm
     if options.command == "run":
         return int(command.run(pipeline, settings, options, log, signals))
     return int(command.run(pipeline, settings, options, log))
+
+
+def _end_jvm() -> None:
+    """Kill the JVM of the session, if the command has opened one."""
+    end_jvm = getattr(sys.modules.get("spark_etl.session"), "end_jvm", None)  # a signal may come during the import
+    if end_jvm is not None:
+        end_jvm()
 
 
 def _become(given: list[str]) -> int:

@@ -5,29 +5,30 @@
     CHECKPOINT/sources/0/0   the offsets that batch 0 began at
     CHECKPOINT/_etl          our documents (run/notes.py)
 
-Spark writes a batch's end offsets before it starts the batch. All file systems of Hadoop work, through the JVM.
+Spark writes a batch's end offsets before it starts the batch. All file systems of Hadoop work (checkpoint_files.py).
 """
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from pyspark.sql import SparkSession
-
+from spark_etl import checkpoint_files
 from spark_etl.errors import OutputError
 from spark_etl.run import notes
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 Offsets = dict[str, dict[int, int]]  # topic → partition → the next offset
 REPLACEMENT = ".next"
 
 
 class Checkpoint:
-    def __init__(self, location: str, session: SparkSession) -> None:
+    def __init__(self, location: str, session: "SparkSession | None" = None) -> None:
+        """Look at a checkpoint. One on a local disk needs no session."""
         self.location = notes.absolute(location)
         self.notes = notes.at(self.location, session)
         self._session = session
-        jvm: Any = session._jvm
-        self._path = jvm.org.apache.hadoop.fs.Path
-        self._files = self._path(self.location).getFileSystem(session._jsc.hadoopConfiguration())
+        self._files = checkpoint_files.at(self.location, session)
 
     def end_offsets(self, batch_id: int) -> Offsets | None:
         """Return the offsets after the last records of a batch; None if Spark has not planned the batch."""
@@ -71,27 +72,17 @@ class Checkpoint:
 
         A driver that dies in between leaves no checkpoint: `complete_replacement` ends the work.
         """
-        self._rename(self.location, f"{self.location}.{name}")
-        self._rename(self.location + REPLACEMENT, self.location)
+        self._files.rename(self.location, f"{self.location}.{name}")
+        self._files.rename(self.location + REPLACEMENT, self.location)
 
     def complete_replacement(self) -> None:
         """Finish a replacement that an earlier driver left half done."""
-        if not self._exists(self.location) and self._exists(self.location + REPLACEMENT):
-            self._rename(self.location + REPLACEMENT, self.location)
-
-    def _rename(self, source: str, target: str) -> None:
-        if not self._files.rename(self._path(source), self._path(target)):
-            raise OutputError(f"{source} could not be renamed to {target}")
-
-    def _exists(self, location: str) -> bool:
-        return bool(self._files.exists(self._path(location)))
+        if not self._files.exists(self.location) and self._files.exists(self.location + REPLACEMENT):
+            self._files.rename(self.location + REPLACEMENT, self.location)
 
     def _last(self, folder: str) -> int | None:
-        path = f"{self.location}/{folder}"
-        if not self._exists(path):
-            return None
-        names = [str(status.getPath().getName()) for status in self._files.listStatus(self._path(path))]
-        return max((int(name) for name in names if name.isdigit()), default=None)
+        names = self._files.names(f"{self.location}/{folder}")
+        return max((int(name) for name in names if name.isdecimal()), default=None)
 
     def _offsets(self, name: str, line: int) -> Offsets | None:
         lines = self._lines(name, line)
@@ -114,14 +105,8 @@ class Checkpoint:
         return lines
 
     def _text(self, name: str) -> str | None:
-        path = self._path(f"{self.location}/{name}")
-        if not self._files.exists(path):
-            return None
-        stream = self._files.open(path)
-        try:
-            return bytes(stream.readNBytes(notes.DOCUMENT_BYTES_MAX)).decode(errors="replace")
-        finally:
-            stream.close()
+        content = self._files.read(f"{self.location}/{name}")
+        return None if content is None else content.decode(errors="replace")
 
 
 def _object(text: str, name: str) -> dict[str, Any]:

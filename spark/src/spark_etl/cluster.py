@@ -3,10 +3,12 @@
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-
-from pyspark.sql import SparkSession
+from typing import TYPE_CHECKING
 
 from spark_etl.kafka_admin import KafkaAdmin
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 #: Options of every frame that reads. At the end of a partition, the consumer leaves a fetch at the broker that waits
 #: for more records. The connector's question for the newest offset has to wait for it: 500 ms a task by default.
@@ -30,7 +32,7 @@ class Cluster:
         return {**self.connector(), **READING}
 
     @contextmanager
-    def admin(self, session: SparkSession) -> Iterator[KafkaAdmin]:
+    def admin(self, session: "SparkSession") -> Iterator[KafkaAdmin]:
         """Open an AdminClient of the JVM; its calls end after 12 s if no broker answers."""
         with KafkaAdmin.opened(session, self.bootstrap_servers, self.options) as admin:
             yield admin

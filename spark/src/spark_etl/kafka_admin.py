@@ -5,13 +5,15 @@ No second Kafka client is needed: the driver has this one, with the same securit
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JJavaError
-from pyspark.sql import SparkSession
 
 from spark_etl.errors import ClusterError
 from spark_etl.letters.reasons import java_causes, reason
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 ANSWER_SECONDS = 12.0  # of one question; a pipeline whose broker is absent ends within 30 s
 _KAFKA_ERRORS = "org.apache.kafka.common.errors."
@@ -22,7 +24,7 @@ Offsets = Mapping[str, Mapping[int, int]]  # topic → partition → the offset 
 class KafkaAdmin:
     """Answers about one cluster; use it only inside `opened()`."""
 
-    def __init__(self, session: SparkSession, client: Any, bootstrap_servers: str) -> None:
+    def __init__(self, session: "SparkSession", client: Any, bootstrap_servers: str) -> None:
         jvm: Any = session._jvm
         self._jvm = jvm
         self._client = client
@@ -31,7 +33,7 @@ class KafkaAdmin:
     @classmethod
     @contextmanager
     def opened(
-        cls, session: SparkSession, bootstrap_servers: str, properties: Mapping[str, str] | None = None
+        cls, session: "SparkSession", bootstrap_servers: str, properties: Mapping[str, str] | None = None
     ) -> Iterator["KafkaAdmin"]:
         """Open a client. `properties` are those of Kafka's clients, without Spark's prefix `kafka.`."""
         jvm: Any = session._jvm
@@ -170,6 +172,14 @@ class UnreachableError(ClusterError):
     transient = True
 
 
+def unreachable(bootstrap_servers: str, text: str) -> UnreachableError:
+    """Return the error of a cluster of which no broker answered; `text` is the client's reason."""
+    return UnreachableError(
+        f"no Kafka broker answered at {bootstrap_servers} within {ANSWER_SECONDS:g} s; one that expects another"
+        f" kafka.security.protocol does not answer either ({text})"
+    )
+
+
 @contextmanager
 def _translated(bootstrap_servers: str, subject: str = "") -> Iterator[None]:
     """Raise a ClusterError in the place of a Java exception; its text begins with the subject of the question."""
@@ -183,10 +193,7 @@ def _translated(bootstrap_servers: str, subject: str = "") -> Iterator[None]:
         if root == f"{_KAFKA_ERRORS}TopicExistsException":
             raise TopicExistsError(f"{subject}: {text}") from error
         if root.endswith((".TimeoutException", ".DisconnectException")):
-            raise UnreachableError(
-                f"no Kafka broker answered at {bootstrap_servers} within {ANSWER_SECONDS:g} s; one that expects another"
-                f" kafka.security.protocol does not answer either ({text})"
-            ) from error
+            raise unreachable(bootstrap_servers, text) from error
         if root.endswith(".ConfigException") and "No resolvable bootstrap" in text:  # a container that is to start yet
             raise UnreachableError(f"no address is known of {bootstrap_servers}") from error
         raise ClusterError(f"{subject or f'Kafka at {bootstrap_servers}'}: {text}") from error

@@ -86,3 +86,13 @@ def test_a_library_logs_lines_of_json_and_py4j_none(capsys):
     lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
     assert [line["event"] for line in lines] == ["failed", "no answer"]
     assert [line for line in lines if "exception" in line] == []
+
+
+def test_a_status_that_needs_a_jvm_says_so(tmp_path, monkeypatch, capsys):
+    for name, value in {"CHECKPOINT_DIR": "hdfs://127.0.0.1:1/c", "OUTPUT_DIR": str(tmp_path)}.items():
+        monkeypatch.setenv(f"MILLRACE_ETL_{name}", value)
+    monkeypatch.setenv("JAVA_HOME", "/none")
+    assert main(["status", str(FLIGHTS)]) == 2
+    lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    assert lines[0]["reason"].startswith("only Java can read the checkpoint hdfs://127.0.0.1:1/c")
+    assert lines[1]["reason"].startswith("Spark needs Java 17 or later, and JAVA_HOME (/none) has no bin/java")

@@ -5,22 +5,26 @@
 
 `rows` are the records of all batches of the query by outcome, for each sink: in is the sum of the others.
 The position is that of the checkpoint, which counts. A pipeline that never ran has batch null and no partitions.
+No JVM starts, unless the checkpoint is not on a local disk, or only Kafka's client in Java has an option. A log line
+says so then.
 """
 
 import argparse
 import json
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
-
-from pyspark.sql import SparkSession
 
 from spark_etl.checkpoint import Checkpoint
 from spark_etl.cluster import Cluster
 from spark_etl.config import KafkaSinkConfig, Pipeline
+from spark_etl.kafka_ends import OnlyJavaError, client_of, end_offsets
 from spark_etl.logs import Log
-from spark_etl.run import state_steps
+from spark_etl.run import notes, state_steps
 from spark_etl.run.batches import Batches
-from spark_etl.session import opened
 from spark_etl.settings import EtlSettings
+
+Ends = Callable[[Iterable[str]], dict[str, dict[int, int]]]  # topics → topic → partition → offset after the last record
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -29,11 +33,28 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(pipeline: Pipeline, settings: EtlSettings, options: argparse.Namespace, log: Log) -> int:  # noqa: ARG001
     """Print the state of a pipeline. Raises EtlError."""
-    with opened(settings, pipeline.config.name) as session:
-        cluster = Cluster(settings.bootstrap_servers, pipeline.config.kafka.properties)
-        document = state(session, cluster, pipeline)
+    config = pipeline.config
+    try:
+        ends: Ends = partial(end_offsets, client_of(settings.bootstrap_servers, config.kafka.properties))
+        needs = "" if notes.local_path(config.checkpoint) is not None else f"the checkpoint {config.checkpoint}"
+    except OnlyJavaError as error:
+        needs = f"kafka.{error}"
+    document = (
+        _with_jvm(pipeline, settings, needs, log) if needs else state(Checkpoint(config.checkpoint), ends, pipeline)
+    )
     print(json.dumps(document), flush=True)
     return 0
+
+
+def _with_jvm(pipeline: Pipeline, settings: EtlSettings, needs: str, log: Log) -> dict[str, Any]:
+    from spark_etl.session import opened  # PySpark takes a third of a second
+
+    config = pipeline.config
+    log.info("a JVM starts", reason=f"only Java can read {needs}")
+    with opened(settings.brief(), config.name) as session:
+        checkpoint = Checkpoint(config.checkpoint, session)
+        with Cluster(settings.bootstrap_servers, config.kafka.properties).admin(session) as admin:
+            return state(checkpoint, admin.end_offsets, pipeline)
 
 
 def rows_of(checkpoint: Checkpoint, pipeline: Pipeline) -> dict[str, dict[str, int]]:
@@ -50,13 +71,11 @@ def rows_of(checkpoint: Checkpoint, pipeline: Pipeline) -> dict[str, dict[str, i
     return found
 
 
-def state(session: SparkSession, cluster: Cluster, pipeline: Pipeline) -> dict[str, Any]:
-    """Return the document that the command prints."""
-    checkpoint = Checkpoint(pipeline.config.checkpoint, session)
+def state(checkpoint: Checkpoint, ends_of: Ends, pipeline: Pipeline) -> dict[str, Any]:
+    """Return the document that the command prints. Raises ClusterError as `ends_of` does, and OutputError."""
     batch = checkpoint.last_committed()
     reached = (checkpoint.end_offsets(batch) if batch is not None else None) or {}
-    with cluster.admin(session) as admin:
-        ends = admin.end_offsets(reached)
+    ends = ends_of(reached)
     partitions: list[dict[str, Any]] = [
         {"topic": topic, "partition": number, "position": position, "end": end, "lag": max(0, end - position)}
         for topic, positions in sorted(reached.items())

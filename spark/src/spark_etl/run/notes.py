@@ -12,11 +12,12 @@ import json
 import os
 import re
 from pathlib import Path
-from typing import Any, Protocol
-
-from pyspark.sql import SparkSession
+from typing import TYPE_CHECKING, Any, Protocol
 
 from spark_etl.errors import OutputError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 FOLDER = "_etl"
 DOCUMENT_BYTES_MAX = 64 << 20  # marks of two million scattered letters
@@ -33,10 +34,13 @@ class Notes(Protocol):
     def remove(self, name: str) -> None: ...
 
 
-def at(checkpoint: str, session: SparkSession) -> Notes:
-    """Return the documents of a checkpoint: a local path, `file:` or any URL that Hadoop knows."""
+def at(checkpoint: str, session: "SparkSession | None") -> Notes:
+    """Return the documents of a checkpoint: a local path, `file:`, or any other URL of Hadoop's, by the JVM."""
     path = local_path(checkpoint)
-    return LocalNotes(path / FOLDER) if path is not None else HadoopNotes(session, f"{checkpoint}/{FOLDER}")
+    if path is not None:
+        return LocalNotes(path / FOLDER)
+    assert session is not None, checkpoint
+    return HadoopNotes(session, f"{checkpoint}/{FOLDER}")
 
 
 def local_path(location: str) -> Path | None:
@@ -88,7 +92,7 @@ class LocalNotes:
 class HadoopNotes:
     """Documents on a file system of Hadoop's, by the JVM of the session."""
 
-    def __init__(self, session: SparkSession, folder: str) -> None:
+    def __init__(self, session: "SparkSession", folder: str) -> None:
         jvm: Any = session._jvm
         self._jvm = jvm
         self._folder = folder
