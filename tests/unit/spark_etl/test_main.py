@@ -96,3 +96,27 @@ def test_a_status_that_needs_a_jvm_says_so(tmp_path, monkeypatch, capsys):
     lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
     assert lines[0]["reason"].startswith("only Java can read the checkpoint hdfs://127.0.0.1:1/c")
     assert lines[1]["reason"].startswith("Spark needs Java 17 or later, and JAVA_HOME (/none) has no bin/java")
+
+
+@pytest.mark.parametrize(
+    ("name", "before", "after", "reason"),
+    [
+        ("orders.yaml", "name: orders\n", "name: orders\nretries: 3\n", ":3: retries: unknown key"),
+        ("orders.json", '"integer"', '"integr"', ": properties.order_id.type: must be one of string,"),
+        ("orders.yaml", "build/etl/checkpoints", "s3a://b", ":3: checkpoint: places on s3a:// are refused, as nothing"),
+        (
+            "orders.yaml",
+            "rules:",
+            "join: [{name: j, path: none, format: delta, on: {order_id: id}, select: {x: y}}]\nrules:",
+            ":6: join.0.path: there is nothing at ",
+        ),
+    ],
+)
+def test_validate_names_faults_of_the_files_without_a_jvm(tmp_path, monkeypatch, capsys, name, before, after, reason):
+    for each in ("orders.yaml", "orders.json"):
+        (tmp_path / each).write_text((FLIGHTS.parents[2] / "examples" / "etl" / each).read_text())
+    changed = (tmp_path / name).read_text().replace(before, after, 1)
+    (tmp_path / name).write_text(changed)
+    monkeypatch.setenv("JAVA_HOME", "/none")
+    assert main(["validate", str(tmp_path / "orders.yaml")]) == 2
+    assert refusal(capsys)["reason"].startswith(f"{tmp_path / name}{reason}")
