@@ -6,12 +6,13 @@ import pytest
 
 pytestmark = [pytest.mark.etl, pytest.mark.timeout(600)]
 
-from spark_etl import logs, sinks  # noqa: E402
+from pyspark.sql import SparkSession  # noqa: E402
+from spark_etl import logs, session, sinks  # noqa: E402
 from spark_etl.checkpoint import Checkpoint  # noqa: E402
 from spark_etl.cluster import Cluster  # noqa: E402
 from spark_etl.commands import backfill, recover, replay_dlq, schema, status  # noqa: E402
-from spark_etl.errors import RunError  # noqa: E402
-from spark_etl.lake import LakeTable, maintenance  # noqa: E402
+from spark_etl.errors import OutputError, RunError  # noqa: E402
+from spark_etl.lake import LakeTable, locks, maintenance  # noqa: E402
 from spark_etl.run import batches  # noqa: E402
 from spark_etl.run.accounts import Totals  # noqa: E402
 from support.etl_runs import Etl, broker, etl  # noqa: E402
@@ -67,6 +68,48 @@ def test_a_topic_that_was_created_again(away: Etl) -> None:
     assert away.ids() == [1, 2, 3, 4]
 
 
+def test_a_second_run_is_refused(away: Etl, hdfs: Hdfs, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would write the same batch to topics, and plan batches of the same numbers. Locks of files end at a host."""
+    monkeypatch.setattr(locks, "LEASE_WAIT_SECONDS", 0.0)
+    checkpoint, table = f"{away.place}/checkpoint", f"{away.place}/table"
+    away.produce(1, 2)
+    for place, refusal in (
+        (f"{checkpoint}.run.lock", f"^{checkpoint}: another run uses this checkpoint; stop it first$"),
+        (f"{table}/_etl/driver.lock", f"^{table}: another driver writes here; stop the pipeline's other run first$"),
+    ):
+        with hdfs.held(place), pytest.raises(OutputError, match=refusal):  # by another JVM
+            away.run()
+        with locks.checkpoint_lock(away.spark, checkpoint, "replay"):  # which excludes no run
+            away.produce(3)
+    assert away.run().rows_in == 4
+    choice = argparse.Namespace(to="source", stage=None, rule=None, from_=None, until_=None)
+    with (
+        locks.checkpoint_lock(away.spark, checkpoint, "replay"),  # by the same JVM
+        pytest.raises(OutputError, match=f"^{checkpoint}: another replay uses this checkpoint; stop it first$"),
+    ):
+        replay_dlq.Command(away.spark, Cluster(away.servers), away.pipeline, logs.get()).replay(choice)
+    lake = LakeTable.existing(away.spark, away.pipeline.config.table)
+    with (
+        hdfs.held(f"{table}/_etl/command.lock"),
+        pytest.raises(OutputError, match=f"^{table}: another command works on this table$"),
+    ):
+        maintenance.compact(away.spark, lake, 24.0)
+
+
+def test_the_lock_of_a_client_that_died_is_free_after_its_lease(away: Etl, hdfs: Hdfs) -> None:
+    place = f"{away.place}/checkpoint"
+    with hdfs.held(f"{place}.run.lock"), hdfs.short_leases(), locks.checkpoint_lock(away.spark, place, "run"):
+        lock = locks.lock_at(away.spark, f"{place}.run.lock")
+        assert not lock.take(0.0)
+
+
+def test_a_path_without_a_scheme_is_local(spark: SparkSession, hdfs: Hdfs) -> None:
+    """Else Spark's part of a checkpoint would be on HDFS, and locks and notes on the local disk."""
+    spark._jsc.hadoopConfiguration().set("fs.defaultFS", hdfs.url)
+    session.set_files(spark)
+    assert spark._jvm.org.apache.hadoop.fs.FileSystem.get(spark._jsc.hadoopConfiguration()).getScheme() == "file"
+
+
 def test_the_commands(away: Etl) -> None:
     cluster = Cluster(away.servers)
     away.produce(1, "broken", 2, 3)
@@ -74,9 +117,8 @@ def test_the_commands(away: Etl) -> None:
     away.produce(4)
     away.run()
     with cluster.admin(away.spark) as admin:
-        assert (
-            status.state(Checkpoint(f"{away.place}/checkpoint", away.spark), admin.end_offsets, away.pipeline)["lag"] == 0
-        )
+        checkpoint = Checkpoint(f"{away.place}/checkpoint", away.spark)
+        assert status.state(checkpoint, admin.end_offsets, away.pipeline)["lag"] == 0
     assert schema.report(away.spark, away.pipeline)[1] == 0
     table = LakeTable.existing(away.spark, away.pipeline.config.table)
     assert maintenance.summary(maintenance.compact(away.spark, table, 24.0))["files_after"] == 1

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
+from py4j.protocol import Py4JJavaError
 from support import maven
 
 MODULE = Path(__file__).with_name("hdfs.xml")
@@ -46,6 +48,40 @@ class Hdfs:
 
     def folder(self, name: str) -> str:
         return f"{self.url}/{name}"
+
+    @contextmanager
+    def held(self, location: str) -> Iterator[None]:
+        """Hold a file open for writing, as the only client that may."""
+        path = self._gateway.jvm.org.apache.hadoop.fs.Path(location)
+        files = self._cluster.getFileSystem()
+        if not files.exists(path):
+            files.create(path, False).close()
+        stream = files.append(path)
+        try:
+            yield
+        finally:
+            with suppress(Py4JJavaError):  # another client has taken the lease
+                stream.close()
+
+    @contextmanager
+    def short_leases(self) -> Iterator[None]:
+        """Take each client for dead after a second without a sign of life, which clients give every 30 s."""
+        self._cluster.setLeasePeriod(1_000, 3_600_000)
+        try:
+            yield
+        finally:
+            self._cluster.setLeasePeriod(60_000, 1_200_000)
+
+    def names(self, location: str) -> list[str]:
+        """Return the names in a folder; none if it does not exist."""
+        path = self._gateway.jvm.org.apache.hadoop.fs.Path(location)
+        files = self._cluster.getFileSystem()
+        return [str(each.getPath().getName()) for each in files.listStatus(path)] if files.exists(path) else []
+
+    def copy(self, location: str, folder: Path) -> None:
+        """Copy a folder to the local disk."""
+        path = self._gateway.jvm.org.apache.hadoop.fs.Path
+        self._cluster.getFileSystem().copyToLocalFile(path(location), path(str(folder)))
 
     def close(self) -> None:
         self._cluster.shutdown()

@@ -72,6 +72,7 @@ def opened(settings: EtlSettings, name: str, *, kafka: bool = True) -> Iterator[
         with chdir(folder), _own_address(settings), _own_jvm():
             session = _started(builder)
         _set_zone(session)
+        set_files(session)
         ivy_jars.keep(session.sparkContext.getConf(), settings.etl_ivy_dir, PACKAGES)
         try:
             yield session
@@ -100,6 +101,14 @@ def _set_zone(session: SparkSession) -> None:
     jvm: Any = session._jvm
     zones = jvm.java.util.TimeZone
     zones.setDefault(zones.getTimeZone(ZONE))
+
+
+def set_files(session: SparkSession) -> None:
+    """Have Spark read a path without a scheme as a local one, as the rest of the package does.
+
+    Hadoop's configuration of a host (`HADOOP_CONF_DIR`) may name HDFS: locks and notes would be on another disk then.
+    """
+    session._jsc.hadoopConfiguration().set("fs.defaultFS", "file:///")  # mutant: paths-are-local
 
 
 def submitted() -> bool:

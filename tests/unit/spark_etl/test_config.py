@@ -153,11 +153,11 @@ def test_an_aggregate_of_a_table_needs_one_of_all_rows(tmp_path):
     assert reason in refusal(tmp_path, {**document(), "sinks": [partial, total]})
 
 
-@pytest.mark.parametrize("scheme", ["s3a", "S3", "s3n"])
-def test_places_on_s3_are_refused_with_the_reason(tmp_path, scheme):
+@pytest.mark.parametrize("scheme", ["s3a", "S3", "s3n", "gs", "abfss", "wasb", "viewfs", "webhdfs"])
+def test_places_without_locks_are_refused_with_the_reason(tmp_path, scheme):
     """Delta's store for S3 looks for an entry of the log and then writes it: two runs could both do so."""
     place = f"{scheme}://bucket/orders"
-    reason = "places on S3 are refused, as nothing there keeps two runs from writing over each other's commits"
+    reason = f"places on {scheme}:// are refused, as nothing there keeps two runs from writing at once"
     assert f"2: checkpoint: {reason}" in refusal(tmp_path, {**document(), "checkpoint": place})
     table = {**document(), "sinks": [{"type": "delta", "path": place}]}
     assert f": sinks.0.path: {reason}" in refusal(tmp_path, table)

@@ -3,6 +3,7 @@
 Earlier builds counted them from the working folder. A place that is only there is refused: a checkpoint at another one
 would begin again, and write all rows again.
 
+What a pipeline writes is on a local disk or on HDFS, where lake/locks.py can refuse a second run.
 Delta's store for S3 (S3SingleDriverLogStore) looks for a log entry and then puts its own: of two drivers, both succeed.
 """
 
@@ -17,10 +18,10 @@ from spark_etl.errors import ConfigError
 
 Place = tuple[str | int, ...]
 Fault = Callable[[Place, str], ConfigError]
-_SCHEME = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]*:/")
-_S3 = re.compile(r"^s3[an]?:/", re.IGNORECASE)
+_SCHEME = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]*):/")
+_LOCKED = ("file", "hdfs")
 _REFUSED = (
-    "places on S3 are refused, as nothing there keeps two runs from writing over each other's commits, which would lose"
+    "places on {}:// are refused, as nothing there keeps two runs from writing at once, which would lose or repeat"
     " rows. Use a local disk or HDFS"
 )
 
@@ -28,13 +29,14 @@ _REFUSED = (
 def resolved(config: PipelineConfig, file: Path, fault: Fault) -> PipelineConfig:
     """Return the section with absolute places.
 
-    ConfigError: a checkpoint or table is on S3, or a place is only where an earlier build looked for it.
+    ConfigError: a checkpoint or table is on a store without locks, or a place is only where an earlier build looked.
     """
 
     def at(location: str, *place: str | int) -> str:
-        if _S3.match(location) and place[0] != "join":  # mutant: s3-refused
-            raise fault(place, _REFUSED)
-        if _SCHEME.match(location) or Path(location).is_absolute():
+        scheme = _SCHEME.match(location)
+        if scheme and scheme[1].lower() not in _LOCKED and place[0] != "join":  # mutant: stores-without-locks
+            raise fault(place, _REFUSED.format(scheme[1]))
+        if scheme or Path(location).is_absolute():
             return location
         found = Path(os.path.normpath(file.parent.absolute() / location))
         earlier = Path(location).absolute()

@@ -1,7 +1,7 @@
-"""The folder of a table: local, with locks and syncs, or on a file system of Hadoop's (`hdfs://`), without.
+"""The folder of a table: local, or on HDFS, with the same locks of drivers and commands.
 
-A file system of Hadoop's keeps all that it has acknowledged, and Delta's log store for it excludes a second commit.
-On S3 nothing does so (config/places.py).
+HDFS keeps all that it has acknowledged, and Delta's log store for it excludes a second commit of a version: syncs and
+the lock of a commit are for local folders only. Other file systems are refused (config/places.py).
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -14,13 +14,13 @@ from pyspark.sql import SparkSession
 from spark_etl.errors import OutputError
 from spark_etl.lake import durable
 from spark_etl.lake.delta import CommitObserver, Delta
-from spark_etl.lake.locks import CommitLock, FileLock, driver_lock
+from spark_etl.lake.locks import CommitLock, driver_lock, lock_at
 
 _OURS = "_etl"
 
 
 class Folder:
-    """The place of a table. `root` is None on a file system of Hadoop's."""
+    """The place of a table. `root` is None on HDFS."""
 
     def __init__(self, session: SparkSession, root: Path | None, delta: Delta) -> None:
         self._session = session
@@ -39,11 +39,11 @@ class Folder:
 
     @contextmanager
     def driven(self) -> Iterator[list[str]]:
-        """Hold a local folder as its one driver. Repair the damage of a power cut, and give the removed names."""
-        if self.root is None:
-            yield []
-            return
-        with driver_lock(self._session, self.root):
+        """Hold the folder as its one driver. Repair the damage of a power cut, and give the removed names."""
+        with driver_lock(self._session, self._delta.path):
+            if self.root is None:
+                yield []
+                return
             with self.commit_turn():
                 removed = durable.repair(self.root)
             if removed:
@@ -82,15 +82,13 @@ class Folder:
 
     @contextmanager
     def commanded(self, *, as_driver: bool) -> Iterator[None]:
-        """Hold a local folder for one command; with `as_driver`, no pipeline may run at the same time."""
-        if self.root is None:
-            yield
-            return
-        lock = FileLock(self._session, self.root / _OURS / "command.lock")
+        """Hold the folder for one command; with `as_driver`, no pipeline may run at the same time."""
+        place = self._delta.path
+        lock = lock_at(self._session, f"{place}/{_OURS}/command.lock")
         if not lock.take(0.0):
-            raise OutputError(f"{self.root}: another command works on this table")
+            raise OutputError(f"{place}: another command works on this table")
         try:
-            with driver_lock(self._session, self.root) if as_driver else nullcontext():
+            with driver_lock(self._session, place) if as_driver else nullcontext():
                 yield
         finally:
             lock.release()

@@ -1,4 +1,4 @@
-"""Locks of a local table folder, and of a local checkpoint.
+"""Locks of a table's folder, and of a checkpoint.
 
     CHECKPOINT.run.lock      held as long as a pipeline runs, or `replay-dlq` writes to its sinks
     CHECKPOINT.replay.lock   held as long as `replay-dlq` works: two of them would both bring back a letter
@@ -7,10 +7,11 @@
     ROOT/_etl/commit.lock    held for one commit, by the pipeline, `compact` and `backfill` in turn
 
 Delta Lake looks for a log entry of the same version and then renames its own into place. On a local disk, two processes
-could do so at once, and one commit would replace the other. On an object store or HDFS no lock is possible.
+could do so at once, and one commit would replace the other. On HDFS such a rename fails, without a commit.lock.
 
-Each lock is two. The Python process holds the file itself (flock). Its JVM, which writes, holds NAME.jvm (a record lock
-of POSIX): a JVM that outlives a killed driver still excludes the next driver.
+A lock of a local disk is two. The Python process holds the file itself (flock). Its JVM, which writes, holds NAME.jvm
+(a record lock of POSIX): a JVM that outlives a killed driver still excludes the next driver. On HDFS the JVM holds the
+file open for writing. The name node gives this lease to one client. Another one gets it a minute after the holder died.
 """
 
 import fcntl
@@ -18,8 +19,9 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import IO, Any, Literal, Protocol
 
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from spark_etl.errors import OutputError
@@ -28,6 +30,18 @@ from spark_etl.run import notes
 DRIVER_WAIT_SECONDS = 30.0  # the JVM of a killed driver ends within a few seconds
 COMMIT_WAIT_SECONDS = 3600.0  # a backfill holds the lock while it rewrites files
 POLL_SECONDS = 0.02
+LEASE_WAIT_SECONDS = 90.0  # a name node waits 60 s for a client that was killed (LEASE_SOFTLIMIT_PERIOD)
+LEASE_POLL_SECONDS = 1.0
+#: Exceptions of a name node while another client has the lease, or while it takes the lease from a dead one.
+_LEASED = ("AlreadyBeingCreatedException", "RecoveryInProgressException")
+
+
+class Lock(Protocol):
+    def take(self, wait_seconds: float) -> bool:
+        """Take the lock within a time; return whether it is held now."""
+        ...
+
+    def release(self) -> None: ...
 
 
 class FileLock:
@@ -70,29 +84,73 @@ class FileLock:
         return True
 
 
+class LeaseLock:
+    """A file of HDFS that this JVM holds open for writing."""
+
+    def __init__(self, session: SparkSession, location: str) -> None:
+        jvm: Any = session._jvm
+        self._path = jvm.org.apache.hadoop.fs.Path(location)
+        self._files = self._path.getFileSystem(session._jsc.hadoopConfiguration())
+        self._held: Any = None
+
+    def take(self, wait_seconds: float) -> bool:
+        """Take the lock within a time; return whether it is held now."""
+        end = time.monotonic() + wait_seconds
+        while not self._try():
+            if time.monotonic() >= end:
+                return False
+            time.sleep(min(LEASE_POLL_SECONDS, wait_seconds))
+        return True
+
+    def release(self) -> None:
+        held, self._held = self._held, None
+        if held is not None:
+            held.close()
+
+    def _try(self) -> bool:
+        try:
+            if not self._files.exists(self._path):
+                self._files.create(self._path, False).close()
+            self._held = self._files.append(self._path)  # mutant: one-run-on-hdfs
+        except Py4JJavaError as error:
+            if not _is_leased(error):
+                raise
+            return False
+        return True
+
+
+def _is_leased(error: Py4JJavaError) -> bool:
+    """Return whether another client has the lease, or has just made the file."""
+    text = str(error.java_exception.toString())
+    return any(name in text for name in (*_LEASED, "FileAlreadyExistsException"))
+
+
+def lock_at(session: SparkSession, location: str) -> Lock:
+    """Return the lock of a location: a local path, or a URL of HDFS."""
+    path = notes.local_path(location)
+    return FileLock(session, path) if path is not None else LeaseLock(session, location)
+
+
 @contextmanager
-def driver_lock(session: SparkSession, root: Path) -> Iterator[None]:
+def driver_lock(session: SparkSession, root: str) -> Iterator[None]:
     """Hold the folder as its one driver."""
     refusal = f"{root}: another driver writes here; stop the pipeline's other run first"
-    with _held(FileLock(session, root / "_etl" / "driver.lock"), refusal):
+    with _held(lock_at(session, f"{root}/_etl/driver.lock"), refusal):
         yield
 
 
 @contextmanager
 def checkpoint_lock(session: SparkSession, location: str, use: Literal["run", "replay"]) -> Iterator[None]:
-    """Hold a local checkpoint for the one run, or the one replay. A new start renames the folder, but not the lock."""
-    path = notes.local_path(location)
-    if path is None:
-        yield
-        return
-    lock = FileLock(session, path.with_name(f"{path.name}.{use}.lock"))
-    with _held(lock, f"{path}: another {use} uses this checkpoint; stop it first"):
+    """Hold a checkpoint for the one run, or the one replay. A new start renames the folder, but not the lock."""
+    place = notes.absolute(location)
+    lock = lock_at(session, f"{place}.{use}.lock")
+    with _held(lock, f"{place}: another {use} uses this checkpoint; stop it first"):
         yield
 
 
 @contextmanager
-def _held(lock: FileLock, refusal: str) -> Iterator[None]:
-    if not lock.take(DRIVER_WAIT_SECONDS):
+def _held(lock: Lock, refusal: str) -> Iterator[None]:
+    if not lock.take(LEASE_WAIT_SECONDS if isinstance(lock, LeaseLock) else DRIVER_WAIT_SECONDS):
         raise OutputError(refusal)
     try:
         yield
