@@ -1,6 +1,7 @@
-"""A standalone Spark cluster on loopback, a master and two workers: the same results as on one machine.
+"""The standalone Spark cluster of docs/spark-cluster.md on loopback, with two workers: the results of one machine.
 
-An executor is killed in the run: its tasks run again elsewhere, and the table has no record twice.
+The commands are those of the page. An executor is killed in the run: its tasks run again elsewhere, and the table has
+no record twice.
 """
 
 import json
@@ -16,7 +17,6 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-import pyspark
 import pytest
 from confluent_kafka import Producer
 from millrace import Broker
@@ -26,25 +26,48 @@ from support.etl_accounts import noted
 
 pytestmark = [pytest.mark.etl, pytest.mark.slow, pytest.mark.timeout(1200)]
 
-HOME = Path(pyspark.__file__).parent
-PIPELINE = Path(__file__).parents[2] / "spark" / "pipelines" / "flights.yaml"
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "spark-cluster.md").read_text(encoding="utf-8")
+BLOCKS = dict(re.findall(r"<!-- host: ([\w, ]+) -->\n```bash\n(.*?)```", PAGE, flags=re.S))
+PIPELINE = ROOT / "spark" / "pipelines" / "flights.yaml"
 FLIGHTS = 300
 
 
+def block(host: str, **exchanged: str) -> list[str]:
+    """Return the command of a block of the page, with words of it exchanged."""
+    text = BLOCKS[host]
+    for word, other in exchanged.items():
+        assert word in text, (host, word)
+        text = text.replace(word, other)
+    return ["bash", "-euc", text]
+
+
+def environment(**more: str) -> dict[str, str]:
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    return {**os.environ, "PATH": path, "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_DAEMON_MEMORY": "256m", **more}
+
+
 @contextmanager
-def daemon(log: Path, program: str, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
+def daemon(log: Path, command: list[str]) -> Iterator[subprocess.Popen[bytes]]:
     """Run a daemon of Spark's, with its log in a file, and kill it and its executors at the end."""
-    environment = {**os.environ, "SPARK_HOME": str(HOME), "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_DAEMON_MEMORY": "256m"}
-    command = [str(HOME / "bin" / "spark-class"), f"org.apache.spark.deploy.{program}", "--host", "127.0.0.1"]
     with log.open("wb") as output:
-        process = subprocess.Popen(
-            [*command, *arguments], env=environment, stdout=output, stderr=output, start_new_session=True
-        )
+        process = subprocess.Popen(command, env=environment(), stdout=output, stderr=output, start_new_session=True)
     try:
         yield process
     finally:
-        os.killpg(process.pid, signal.SIGKILL)
+        for pid in reversed([process.pid, *descendants(process.pid)]):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         process.wait()
+
+
+def descendants(parent: int) -> list[int]:
+    found = []
+    with suppress(FileNotFoundError, ProcessLookupError):  # a process that ended since
+        for task in Path(f"/proc/{parent}/task").iterdir():
+            for pid in map(int, (task / "children").read_text().split()):
+                found += [pid, *descendants(pid)]
+    return found
 
 
 def found(log: Path, pattern: str) -> str:
@@ -58,35 +81,35 @@ def found(log: Path, pattern: str) -> str:
 
 @pytest.fixture(scope="module")
 def master(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, list[int]]]:
-    """The master's URL, and the process ids of two workers."""
+    """The master's address, and the process ids of two workers."""
     folder = tmp_path_factory.mktemp("cluster")
     with ExitStack() as running:
         log = folder / "master.log"
-        running.enter_context(daemon(log, "master.Master", "--port", "0", "--webui-port", "0"))
-        url = found(log, r"Starting Spark master at (spark://127\.0\.0\.1:\d+)")
+        running.enter_context(daemon(log, block("head", **{"--host head": "--host 127.0.0.1", "7077": "0"})))
+        address = found(log, r"Starting Spark master at spark://(127\.0\.0\.1:\d+)")
         workers = []
         for number in range(2):
             log = folder / f"worker{number}.log"
-            given = ["-c", "1", "-m", "700m", "-d", str(folder / f"work{number}"), "--webui-port", "0", url]
-            workers.append(running.enter_context(daemon(log, "worker.Worker", *given)).pid)
+            changes = {"/var/lib/spark": str(folder / f"work{number}"), "head:7077": address}
+            workers.append(running.enter_context(daemon(log, block("worker", **changes))).pid)
             found(log, "(Successfully registered with master)")
-        yield url, workers
+        yield address, workers
 
 
 def executors(workers: list[int]) -> list[int]:
-    """Return the process ids of the executors, which are children of the workers."""
+    """Return the process ids of the executors, which are below the workers."""
     children = []
-    for worker in workers:
-        for task in Path(f"/proc/{worker}/task").iterdir():
-            with suppress(FileNotFoundError, ProcessLookupError):  # a thread that ended since
-                children += [int(pid) for pid in (task / "children").read_text().split()]
+    for pid in (pid for worker in workers for pid in descendants(worker)):
+        with suppress(FileNotFoundError, ProcessLookupError):
+            if b"CoarseGrainedExecutorBackend" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                children.append(pid)
     return children
 
 
 def test_the_same_results_although_an_executor_is_killed(
     tmp_path: Path, master: tuple[str, list[int]], jars: Path, spark: SparkSession
 ) -> None:
-    url, workers = master
+    address, workers = master
     table = flights.table(FLIGHTS)
     killed: list[int] = []
 
@@ -103,24 +126,22 @@ def test_the_same_results_although_an_executor_is_killed(
             producer.produce(flights.TOPIC, value, key)
         assert producer.flush(60) == 0
         (tmp_path / "tmp").mkdir()
-        environment = {
-            **os.environ,
-            "MILLRACE_BOOTSTRAP_SERVERS": broker.bootstrap_servers,
-            "MILLRACE_ETL_MASTER": url,
-            "MILLRACE_ETL_DRIVER_HOST": "127.0.0.1",
-            "MILLRACE_ETL_SPARK_OPTIONS": "spark.executor.memory=512m spark.executor.cores=1",
-            "MILLRACE_ETL_DRIVER_MEMORY": "512m",
-            "MILLRACE_ETL_CHECKPOINT_DIR": str(tmp_path / "checkpoints"),
-            "MILLRACE_ETL_OUTPUT_DIR": str(tmp_path / "lake"),
-            "MILLRACE_ETL_TEMP_DIR": str(tmp_path / "tmp"),
-            "MILLRACE_ETL_JARS_DIR": str(jars),
-        }
-        command = [sys.executable, "-m", "spark_etl", "run", str(PIPELINE)]
+        (tmp_path / "jars").symlink_to(jars)  # those of `millrace etl jars jars`
+        driver = environment(
+            MILLRACE_ETL_DRIVER_MEMORY="512m",
+            MILLRACE_ETL_CHECKPOINT_DIR=str(tmp_path / "checkpoints"),
+            MILLRACE_ETL_OUTPUT_DIR=str(tmp_path / "lake"),
+            MILLRACE_ETL_TEMP_DIR=str(tmp_path / "tmp"),
+        )
+        places = {"broker:9092": broker.bootstrap_servers, "head:7077": address, "HOST=driver": "HOST=127.0.0.1"}
+        command = block("driver", **places, **{"orders.yaml": str(PIPELINE)})
         done = threading.Event()
         killer = threading.Thread(target=kill_one, args=(done,))
         killer.start()
         try:
-            ran = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=900, check=False)
+            ran = subprocess.run(
+                command, cwd=tmp_path, env=driver, capture_output=True, text=True, timeout=900, check=False
+            )
         finally:
             done.set()
             killer.join()
