@@ -75,6 +75,10 @@ class FrameGate:
 
     def may_start(self, requests: Requests, store: bytes | bytearray, begin: int, size: int) -> bool:
         """Return whether the frame of `size` bytes at `begin` may start; if not, pause the reading until it may."""
+        if size <= LONG_BYTES and not self._pipeline.order and not (self.is_muted or self._writer.busy):
+            window = self._window  # most requests need no more
+            if window is None or not window.full:
+                return True
         reason = self._reason_to_hold(requests, store, begin, size)
         if reason is None:
             return True
@@ -96,8 +100,6 @@ class FrameGate:
             return Pause.ANSWERS
         pipeline, window = self._pipeline, self._window
         is_window_full = window is not None and window.full
-        if size <= LONG_BYTES and not pipeline.order and not is_window_full:
-            return None
         kind = requests.kind(store, begin)
         if not pipeline.admits(kind):
             return Pause.ORDER

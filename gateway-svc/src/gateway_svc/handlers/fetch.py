@@ -208,7 +208,7 @@ def _answer(
 
     `read` is None if there was nothing to read.
     """
-    if not call.rights.is_current:  # mutant: parked-read-judged-again
+    if not call.subject.rights.is_current:  # mutant: parked-read-judged-again
         read, results = _judge_again(call, services, fetch, read, results)
     lanes = services.storage.lanes
     if services.files is not None or lanes is None or not any(result.slices for result in results):

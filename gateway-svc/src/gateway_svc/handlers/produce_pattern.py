@@ -189,8 +189,7 @@ class CallRun(Call):
                 return
             answers = self._answers(offsets, 0) if self.template.acks else []
             size = sum(map(len, answers)) - 4 * len(answers)
-            throttle_ms = self.throttle(size)
-            if throttle_ms and answers:
+            if self.ring.throttles and (throttle_ms := self.throttle(size)) and answers:
                 answers = self._answers(response.offsets() or (), throttle_ms)  # mutant: throttle-of-produce
             self.client.answered(self, (b"".join(answers),) if len(answers) > 1 else answers)
         except Exception as error:

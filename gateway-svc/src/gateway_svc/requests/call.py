@@ -163,8 +163,7 @@ class Call(Pending):
         """Send an answer in its turn. `fill` returns it for a throttle time, with its length in front."""
         parts = fill(0)
         size = sum(map(len, parts)) - 4
-        throttle_ms = self.throttle(size)
-        if throttle_ms:
+        if self.ring.throttles and (throttle_ms := self.throttle(size)):
             parts = fill(throttle_ms)  # mutant: throttle-of-fetch
         self.finish(error, size)
         self.client.answered(self, parts)
@@ -173,8 +172,7 @@ class Call(Pending):
         """Send an answer in its turn. `fill` returns it for a throttle time, from a template."""
         frame = fill(0)
         size = len(frame) - 4
-        throttle_ms = self.throttle(size)
-        if throttle_ms:
+        if self.ring.throttles and (throttle_ms := self.throttle(size)):
             frame = fill(throttle_ms)  # mutant: throttle-of-template
         self.finish(error, size)
         self.client.answered(self, (frame,))
@@ -182,8 +180,8 @@ class Call(Pending):
     def throttle(self, size: int) -> int:
         """Return the throttle time of an answer of `size` bytes, for which the client is muted from now on.
 
-        It depends on the bytes of the answer, and has always four of them: an answer is made without it, and again if
-        it is not 0. To be called once, before the answer is sent.
+        It depends on the bytes of the answer, in which it has a place of four bytes. So an answer is made with 0, and
+        again if its client is throttled. To be called once, before the answer is sent.
         """
         if not self.ring.throttles:
             return 0
