@@ -2,6 +2,10 @@
 
 Storage's group coordinator decides everything. In version 0 a new member may come without an id and receives one, from
 version 1 on it makes its id itself (KIP-1082) and may subscribe by a pattern.
+
+A pattern matches only topics that the member may describe. Storage knows no rights: for a member whose rights are not
+total, its answer asks for the names (`resolve`), which this gateway reads and filters before it answers. Storage asks
+when a pattern is new or the topics have changed. Kafka also matches every ten minutes, and so follows changed rights.
 """
 
 from __future__ import annotations
@@ -19,12 +23,14 @@ from protocol_lib.messages.consumer_group_heartbeat import (
     TopicPartitions,
 )
 
+from gateway_svc.errors import StorageUnavailable
 from gateway_svc.handlers.heartbeat_pattern import HeartbeatPattern
+from gateway_svc.handlers.partitions import described
 from gateway_svc.requests.call import Call
 from gateway_svc.requests.handler import STEP_ELEMENTS_MAX, Handler, WhenClientLeft, with_error
-from gateway_svc.requests.resources import Operation, Resource, group, topics_called
+from gateway_svc.requests.resources import Operation, Resource, ResourceType, group, topics_called
 from gateway_svc.requests.services import Services
-from gateway_svc.requests.turns import next_turn
+from gateway_svc.requests.turns import in_turns, next_turn
 from gateway_svc.storage.protocols import RepeatableHeartbeat
 
 _MEMBER_ID_NEEDED_VERSION = 1
@@ -61,12 +67,40 @@ def _serve(call: Call, request: ConsumerGroupHeartbeatRequest, services: Service
             client_host=f"/{call.client.host}",
             needs_member_id=call.version >= _MEMBER_ID_NEEDED_VERSION,
             connection_id=call.client.connection_id,
+            is_restricted=not call.rights.are_total,
         ),
-        partial(_answer, call),
+        partial(_answer, call, services),
     )
 
 
-def _answer(call: Call, answer: groups_pb2.ConsumerGroupHeartbeatResponse) -> None:
+def _answer(call: Call, services: Services, answer: groups_pb2.ConsumerGroupHeartbeatResponse) -> None:
+    if not answer.HasField("resolve"):
+        _show(call, answer)
+        return
+    resolving = services.loop.create_task(_resolve(call, services, answer), name="patterns")
+
+    def abandon() -> None:
+        resolving.cancel()
+
+    call.abandon = abandon
+
+
+async def _resolve(call: Call, services: Services, answer: groups_pb2.ConsumerGroupHeartbeatResponse) -> None:
+    """Send storage the topics that the group's patterns may match: those that the member may describe. Then answer."""
+    try:
+        may = partial(call.rights.may, Operation.DESCRIBE, ResourceType.TOPIC)
+        answer.resolve.correlation_id = call.correlation_id
+        async for piece in in_turns(await described(call, services, None)):
+            answer.resolve.names.extend(topic.name for topic in piece if may(topic.name))
+        await services.storage.groups.resolve_patterns(answer.resolve)
+        _show(call, answer)
+    except StorageUnavailable as error:
+        call.close_refused("storage_unavailable", str(error))
+    except Exception as error:
+        call.failed(error)
+
+
+def _show(call: Call, answer: groups_pb2.ConsumerGroupHeartbeatResponse) -> None:
     assignment = None
     if answer.HasField("assignment"):
         assignment = Assignment(

@@ -25,11 +25,11 @@ def serve(call: Call, request: HeartbeatRequest, services: Services) -> Repeatab
             member_id=request.member_id,
             group_instance_id=request.group_instance_id,
         ),
-        partial(_answer, call),
+        partial(_answer, call, services),
     )
 
 
-def _answer(call: Call, answer: groups_pb2.HeartbeatResponse) -> None:
+def _answer(call: Call, _services: Services, answer: groups_pb2.HeartbeatResponse) -> None:
     error = answer.error_code
     call.answer(HeartbeatResponse(error_code=error), error)
 

@@ -32,7 +32,7 @@ _CORRELATION_ID_END: Final = 8
 
 Serve = Callable[[Call, Any, Services], RepeatableHeartbeat | None]
 #: A function that answers a heartbeat with the answer of storage.
-Answer = Callable[[Call, Any], None]
+Answer = Callable[[Call, Services, Any], None]
 
 
 class HeartbeatPattern:
@@ -100,7 +100,7 @@ class HeartbeatPattern:
     def _repeated(self, call: Call, answer: Any) -> None:
         if answer is not None:
             self._forget_repeat()
-            self._answer(call, answer)
+            self._answer(call, self._services, answer)
             return
         if self._first is not None:
             self._learn_answer(self._first)

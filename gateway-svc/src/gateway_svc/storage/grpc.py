@@ -99,6 +99,8 @@ class GrpcGroups:
         self.join_group = unary.parked(stub.JoinGroup, no_coordinator(groups_pb2.JoinGroupResponse, generation_id=-1))
         self.sync_group = unary.parked(stub.SyncGroup, no_coordinator(groups_pb2.SyncGroupResponse))
         self.leave_group = unary.once(stub.LeaveGroup, no_coordinator(groups_pb2.LeaveGroupResponse))
+        # Without an answer, the member's next heartbeat asks for it again.
+        self.resolve_patterns = unary.repeatable(stub.ResolvePatterns, lambda _: groups_pb2.ResolvePatternsResponse())
         self.describe_consumer_groups = unary.repeatable(
             stub.DescribeConsumerGroups, no_coordinator(groups_pb2.DescribeConsumerGroupsResponse)
         )

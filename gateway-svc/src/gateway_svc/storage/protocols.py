@@ -219,6 +219,10 @@ class Groups(Protocol):
 
     async def leave_group(self, request: groups_pb2.LeaveGroupRequest) -> groups_pb2.LeaveGroupResponse: ...
 
+    async def resolve_patterns(
+        self, request: groups_pb2.ResolvePatternsRequest
+    ) -> groups_pb2.ResolvePatternsResponse: ...
+
     async def describe_consumer_groups(
         self, request: groups_pb2.DescribeConsumerGroupsRequest
     ) -> groups_pb2.DescribeConsumerGroupsResponse: ...

@@ -650,6 +650,7 @@ class ConsumerGroupHeartbeatRequest(_message.Message):
     CLIENT_HOST_FIELD_NUMBER: _builtins.int
     NEEDS_MEMBER_ID_FIELD_NUMBER: _builtins.int
     CONNECTION_ID_FIELD_NUMBER: _builtins.int
+    IS_RESTRICTED_FIELD_NUMBER: _builtins.int
     correlation_id: _builtins.int
     group_id: _builtins.str
     member_id: _builtins.str
@@ -668,6 +669,8 @@ class ConsumerGroupHeartbeatRequest(_message.Message):
     """KIP-1082 (version 1): the member makes its id."""
     connection_id: _builtins.int
     """The client's connection: every connection to any gateway has a different number."""
+    is_restricted: _builtins.bool
+    """The client may not describe every topic, so the gateway decides which ones patterns can match."""
     @_builtins.property
     def subscribed_topic_names(self) -> Global___ConsumerGroupHeartbeatRequest.TopicNames: ...
     @_builtins.property
@@ -690,10 +693,11 @@ class ConsumerGroupHeartbeatRequest(_message.Message):
         client_host: _builtins.str = ...,
         needs_member_id: _builtins.bool = ...,
         connection_id: _builtins.int = ...,
+        is_restricted: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_group_instance_id", b"_group_instance_id", "_owned", b"_owned", "_rack_id", b"_rack_id", "_server_assignor", b"_server_assignor", "_subscribed_topic_names", b"_subscribed_topic_names", "_subscribed_topic_regex", b"_subscribed_topic_regex", "group_instance_id", b"group_instance_id", "owned", b"owned", "rack_id", b"rack_id", "server_assignor", b"server_assignor", "subscribed_topic_names", b"subscribed_topic_names", "subscribed_topic_regex", b"subscribed_topic_regex"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_group_instance_id", b"_group_instance_id", "_owned", b"_owned", "_rack_id", b"_rack_id", "_server_assignor", b"_server_assignor", "_subscribed_topic_names", b"_subscribed_topic_names", "_subscribed_topic_regex", b"_subscribed_topic_regex", "client_host", b"client_host", "client_id", b"client_id", "connection_id", b"connection_id", "correlation_id", b"correlation_id", "group_id", b"group_id", "group_instance_id", b"group_instance_id", "member_epoch", b"member_epoch", "member_id", b"member_id", "needs_member_id", b"needs_member_id", "owned", b"owned", "rack_id", b"rack_id", "rebalance_timeout_ms", b"rebalance_timeout_ms", "server_assignor", b"server_assignor", "subscribed_topic_names", b"subscribed_topic_names", "subscribed_topic_regex", b"subscribed_topic_regex"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_group_instance_id", b"_group_instance_id", "_owned", b"_owned", "_rack_id", b"_rack_id", "_server_assignor", b"_server_assignor", "_subscribed_topic_names", b"_subscribed_topic_names", "_subscribed_topic_regex", b"_subscribed_topic_regex", "client_host", b"client_host", "client_id", b"client_id", "connection_id", b"connection_id", "correlation_id", b"correlation_id", "group_id", b"group_id", "group_instance_id", b"group_instance_id", "is_restricted", b"is_restricted", "member_epoch", b"member_epoch", "member_id", b"member_id", "needs_member_id", b"needs_member_id", "owned", b"owned", "rack_id", b"rack_id", "rebalance_timeout_ms", b"rebalance_timeout_ms", "server_assignor", b"server_assignor", "subscribed_topic_names", b"subscribed_topic_names", "subscribed_topic_regex", b"subscribed_topic_regex"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__group_instance_id: _TypeAlias = _typing.Literal["group_instance_id"]  # noqa: Y015
     _WhichOneofArgType__group_instance_id: _TypeAlias = _typing.Literal["_group_instance_id", b"_group_instance_id"]  # noqa: Y015
@@ -750,6 +754,7 @@ class ConsumerGroupHeartbeatResponse(_message.Message):
     MEMBER_EPOCH_FIELD_NUMBER: _builtins.int
     HEARTBEAT_INTERVAL_MS_FIELD_NUMBER: _builtins.int
     ASSIGNMENT_FIELD_NUMBER: _builtins.int
+    RESOLVE_FIELD_NUMBER: _builtins.int
     error_code: _builtins.int
     error_message: _builtins.str
     member_id: _builtins.str
@@ -758,6 +763,10 @@ class ConsumerGroupHeartbeatResponse(_message.Message):
     @_builtins.property
     def assignment(self) -> Global___ConsumerGroupHeartbeatResponse.Assignment:
         """Absent: the member's assignment has not changed."""
+
+    @_builtins.property
+    def resolve(self) -> Global___ResolvePatternsRequest:
+        """For a restricted member: the gateway adds the names and calls ResolvePatterns with it."""
 
     def __init__(
         self,
@@ -768,10 +777,11 @@ class ConsumerGroupHeartbeatResponse(_message.Message):
         member_epoch: _builtins.int = ...,
         heartbeat_interval_ms: _builtins.int = ...,
         assignment: Global___ConsumerGroupHeartbeatResponse.Assignment | None = ...,
+        resolve: Global___ResolvePatternsRequest | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_assignment", b"_assignment", "_error_message", b"_error_message", "_member_id", b"_member_id", "assignment", b"assignment", "error_message", b"error_message", "member_id", b"member_id"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_assignment", b"_assignment", "_error_message", b"_error_message", "_member_id", b"_member_id", "_resolve", b"_resolve", "assignment", b"assignment", "error_message", b"error_message", "member_id", b"member_id", "resolve", b"resolve"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_assignment", b"_assignment", "_error_message", b"_error_message", "_member_id", b"_member_id", "assignment", b"assignment", "error_code", b"error_code", "error_message", b"error_message", "heartbeat_interval_ms", b"heartbeat_interval_ms", "member_epoch", b"member_epoch", "member_id", b"member_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_assignment", b"_assignment", "_error_message", b"_error_message", "_member_id", b"_member_id", "_resolve", b"_resolve", "assignment", b"assignment", "error_code", b"error_code", "error_message", b"error_message", "heartbeat_interval_ms", b"heartbeat_interval_ms", "member_epoch", b"member_epoch", "member_id", b"member_id", "resolve", b"resolve"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__assignment: _TypeAlias = _typing.Literal["assignment"]  # noqa: Y015
     _WhichOneofArgType__assignment: _TypeAlias = _typing.Literal["_assignment", b"_assignment"]  # noqa: Y015
@@ -779,14 +789,64 @@ class ConsumerGroupHeartbeatResponse(_message.Message):
     _WhichOneofArgType__error_message: _TypeAlias = _typing.Literal["_error_message", b"_error_message"]  # noqa: Y015
     _WhichOneofReturnType__member_id: _TypeAlias = _typing.Literal["member_id"]  # noqa: Y015
     _WhichOneofArgType__member_id: _TypeAlias = _typing.Literal["_member_id", b"_member_id"]  # noqa: Y015
+    _WhichOneofReturnType__resolve: _TypeAlias = _typing.Literal["resolve"]  # noqa: Y015
+    _WhichOneofArgType__resolve: _TypeAlias = _typing.Literal["_resolve", b"_resolve"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__assignment) -> _WhichOneofReturnType__assignment | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__error_message) -> _WhichOneofReturnType__error_message | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__member_id) -> _WhichOneofReturnType__member_id | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__resolve) -> _WhichOneofReturnType__resolve | None: ...
 
 Global___ConsumerGroupHeartbeatResponse: _TypeAlias = ConsumerGroupHeartbeatResponse  # noqa: Y015
+
+@_typing.final
+class ResolvePatternsRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CORRELATION_ID_FIELD_NUMBER: _builtins.int
+    GROUP_ID_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    NAMES_FIELD_NUMBER: _builtins.int
+    correlation_id: _builtins.int
+    group_id: _builtins.str
+    version: _builtins.int
+    @_builtins.property
+    def names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The topics that the member may describe, read after its heartbeat was answered."""
+
+    def __init__(
+        self,
+        *,
+        correlation_id: _builtins.int = ...,
+        group_id: _builtins.str = ...,
+        version: _builtins.int = ...,
+        names: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["correlation_id", b"correlation_id", "group_id", b"group_id", "names", b"names", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ResolvePatternsRequest: _TypeAlias = ResolvePatternsRequest  # noqa: Y015
+
+@_typing.final
+class ResolvePatternsResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ResolvePatternsResponse: _TypeAlias = ResolvePatternsResponse  # noqa: Y015
 
 @_typing.final
 class DescribeConsumerGroupsRequest(_message.Message):

@@ -89,6 +89,9 @@ class GroupsStub:
         self.DescribeConsumerGroups: Unary[groups_pb2.DescribeConsumerGroupsRequest, groups_pb2.DescribeConsumerGroupsResponse] = channel.unary(
             "/millrace.v1.Groups/DescribeConsumerGroups", groups_pb2.DescribeConsumerGroupsRequest.SerializeToString, groups_pb2.DescribeConsumerGroupsResponse.FromString
         )
+        self.ResolvePatterns: Unary[groups_pb2.ResolvePatternsRequest, groups_pb2.ResolvePatternsResponse] = channel.unary(
+            "/millrace.v1.Groups/ResolvePatterns", groups_pb2.ResolvePatternsRequest.SerializeToString, groups_pb2.ResolvePatternsResponse.FromString
+        )
         self.CommitTransactionOffsets: Unary[groups_pb2.CommitTransactionOffsetsRequest, groups_pb2.CommitOffsetsResponse] = channel.unary(
             "/millrace.v1.Groups/CommitTransactionOffsets", groups_pb2.CommitTransactionOffsetsRequest.SerializeToString, groups_pb2.CommitOffsetsResponse.FromString
         )

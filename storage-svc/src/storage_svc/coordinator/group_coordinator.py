@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from protocol_lib.errors import ErrorCode
 from service_chassis import logs as service_logs
@@ -237,17 +237,24 @@ class GroupCoordinator:
         done: Callable[[HeartbeatAnswer], None],
         *,
         needs_member_id: bool,
+        is_restricted: bool = False,
     ) -> RepeatableHeartbeat | None:
         """Handle a ConsumerGroupHeartbeat; `done` gets the answer once its contents are durable.
 
         Args:
             needs_member_id: the member has to have an id; else it is assigned one (before version 1).
+            is_restricted: the client may not describe every topic; the answer may ask for `resolve_patterns`.
         """
         if fault := self._heartbeat_fault(group_id, heartbeat, needs_member_id=needs_member_id):
             done(fault)
             return None
         heartbeat.member_id = heartbeat.member_id or str(uuid.uuid4())  # not of a group: an event before it is handled
-        return self._consumer.heartbeat(group_id, heartbeat, done, self._serves)
+        return self._consumer.heartbeat(group_id, heartbeat, done, self._serves, is_restricted=is_restricted)
+
+    def resolve_patterns(self, group_id: str, names: Iterable[str], version: int) -> None:
+        """Match a consumer group's patterns, as of a version of the topics, with those of `names` that exist."""
+        if not self._group_fault(group_id):
+            self._consumer.resolve(group_id, names, version)
 
     def _heartbeat_fault(
         self, group_id: str, heartbeat: ConsumerHeartbeat, *, needs_member_id: bool

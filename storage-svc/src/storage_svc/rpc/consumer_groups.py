@@ -34,7 +34,7 @@ def heartbeat_of(request: pb.ConsumerGroupHeartbeatRequest) -> ConsumerHeartbeat
     )
 
 
-def heartbeat_response(answer: HeartbeatAnswer) -> pb.ConsumerGroupHeartbeatResponse:
+def heartbeat_response(answer: HeartbeatAnswer, group_id: str) -> pb.ConsumerGroupHeartbeatResponse:
     response = pb.ConsumerGroupHeartbeatResponse(
         error_code=answer.error,
         error_message=answer.message,
@@ -42,6 +42,9 @@ def heartbeat_response(answer: HeartbeatAnswer) -> pb.ConsumerGroupHeartbeatResp
         member_epoch=answer.member_epoch,
         heartbeat_interval_ms=answer.heartbeat_interval_ms,
     )
+    if answer.resolve_version is not None:
+        response.resolve.group_id = group_id
+        response.resolve.version = answer.resolve_version
     if answer.assignment is not None:
         response.assignment.SetInParent()
         for topic_id, held in sorted(answer.assignment.items()):

@@ -174,9 +174,14 @@ class GroupsService:
         return self._coordinator.consumer_heartbeat(
             request.group_id,
             heartbeat_of(request),
-            lambda answer: done(heartbeat_response(answer)),
+            lambda answer: done(heartbeat_response(answer, request.group_id)),
             needs_member_id=request.needs_member_id,
+            is_restricted=request.is_restricted,
         )
+
+    async def resolve_patterns(self, request: pb.ResolvePatternsRequest) -> pb.ResolvePatternsResponse:
+        self._coordinator.resolve_patterns(request.group_id, request.names, request.version)
+        return pb.ResolvePatternsResponse()
 
     async def describe_consumer_groups(
         self, request: pb.DescribeConsumerGroupsRequest

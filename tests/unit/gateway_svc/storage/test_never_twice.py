@@ -53,6 +53,7 @@ SENT_AGAIN: dict[str, bool] = {
     "Groups.SyncGroup": False,  # the group may be in another generation
     "Groups.LeaveGroup": False,  # a member of that name may have joined
     "Groups.DescribeConsumerGroups": True,  # reads
+    "Groups.ResolvePatterns": True,  # the names are those of one version of the topics
     "Groups.CommitTransactionOffsets": False,  # another transaction of the producer may have begun
     "Groups.FetchOffsets": True,  # reads
     "Groups.ListGroups": True,  # reads

@@ -81,6 +81,8 @@ class HeartbeatAnswer:
     heartbeat_interval_ms: int = 0
     #: None: as the member knows it.
     assignment: Held | None = None
+    #: The version of the topics as of which the caller has the group's patterns matched; None if it need not.
+    resolve_version: int | None = None
 
 
 ConsumerAnswer = HeartbeatAnswer | AnswerValue

@@ -6,7 +6,7 @@ Patterns are matched in a thread, one group's at a time; the topics they match c
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -116,10 +116,20 @@ class ConsumerHost:
     # --- calls ----------------------------------------------------------------------------------------------------
 
     def heartbeat(
-        self, group_id: str, heartbeat: ConsumerHeartbeat, done: Callable[[HeartbeatAnswer], None], serves: Serves
+        self,
+        group_id: str,
+        heartbeat: ConsumerHeartbeat,
+        done: Callable[[HeartbeatAnswer], None],
+        serves: Serves,
+        *,
+        is_restricted: bool = False,
     ) -> ConsumerRepeatableHeartbeat | None:
         """Answer a heartbeat. A join makes the group if it is not there, and takes over one of the classic protocol if
-        it may."""
+        it may.
+
+        If the member's client may not describe every topic (`is_restricted`), patterns are not matched here: the
+        answer asks for `resolve`.
+        """
         hosted = self._hosted.by_id.get(group_id)
         if hosted is None:
             if heartbeat.member_epoch != JOIN_EPOCH:
@@ -132,6 +142,10 @@ class ConsumerHost:
             outcome = take_over(hosted.group, heartbeat, self._environment(group_id))
         else:
             outcome = self.handle(hosted, heartbeat)
+        if is_restricted and outcome.resolve_patterns:
+            outcome.resolve_patterns = False  # mutant: restricted-member-does-not-match
+            for answer in outcome.answers:
+                answer.value.resolve_version = self._topics.version
         self._performer.perform(hosted, outcome, self)
         return self._repeat(hosted, heartbeat, serves) if outcome.is_quiet and not was_writing else None
 
@@ -154,19 +168,28 @@ class ConsumerHost:
 
     # --- patterns -------------------------------------------------------------------------------------------------
 
-    def _resolve(self, group: ConsumerGroup) -> None:
+    def resolve(self, group_id: str, names: Iterable[str], version: int) -> None:
+        """Match a group's patterns, as of a version of the topics, with those of `names` that exist."""
+        hosted = self._hosted.by_id.get(group_id)
+        if hosted is not None and isinstance(hosted.group, ConsumerGroup):
+            existing = set(self._topics.names())
+            self._resolve(hosted.group, [name for name in names if name in existing], version)
+
+    def _resolve(self, group: ConsumerGroup, names: Sequence[str] | None = None, version: int | None = None) -> None:
+        """Match the group's patterns with all topics, or with these as of a version."""
         group_id = group.group_id
         if group_id in self._resolving or self._closed:
             return
-        task = asyncio.create_task(self._resolve_patterns(group_id, group.subscribed_patterns()))
+        version = self._topics.version if version is None else version
+        names = list(self._topics.names()) if names is None else names
+        task = asyncio.create_task(self._resolve_patterns(group_id, group.subscribed_patterns(), names, version))
         self._resolving[group_id] = task
         task.add_done_callback(partial(self._resolved, group_id))
 
     def _resolved(self, group_id: str, _: asyncio.Task[None]) -> None:
         self._resolving.pop(group_id, None)
 
-    async def _resolve_patterns(self, group_id: str, patterns: set[str]) -> None:
-        version, names = self._topics.version, list(self._topics.names())
+    async def _resolve_patterns(self, group_id: str, patterns: set[str], names: Sequence[str], version: int) -> None:
         # default threads: computes; nothing waits for a disk
         topics = await asyncio.to_thread(_matching, patterns, names)
         hosted = self._hosted.by_id.get(group_id)
@@ -174,5 +197,5 @@ class ConsumerHost:
             self._performer.send(hosted, PatternsResolved(topics, version))
 
 
-def _matching(patterns: set[str], names: list[str]) -> Mapping[str, frozenset[str]]:
+def _matching(patterns: set[str], names: Sequence[str]) -> Mapping[str, frozenset[str]]:
     return {pattern: compile_pattern(pattern).select(names) for pattern in patterns}

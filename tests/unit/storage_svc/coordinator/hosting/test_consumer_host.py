@@ -34,9 +34,12 @@ async def node(tmp_path: Path) -> AsyncIterator[Node]:
     await made.close()
 
 
-async def beat(node: Node, member_id: str, epoch: int, group: str = "g", **fields: Any) -> HeartbeatAnswer:
+async def beat(
+    node: Node, member_id: str, epoch: int, group: str = "g", *, is_restricted: bool = False, **fields: Any
+) -> HeartbeatAnswer:
     heartbeat = ConsumerHeartbeat(member_id=member_id, member_epoch=epoch, **fields)
-    return await answered(node.coordinator.consumer_heartbeat, group, heartbeat, needs_member_id=True)
+    ask = node.coordinator.consumer_heartbeat
+    return await answered(ask, group, heartbeat, needs_member_id=True, is_restricted=is_restricted)
 
 
 async def enter(node: Node, member_id: str, group: str = "g", **fields: Any) -> HeartbeatAnswer:
@@ -255,3 +258,19 @@ async def test_a_migration_there_and_back_survives_restarts(node: Node) -> None:
     assert not isinstance(again, ConsumerGroup)
     assert list(again.members.ids()) == ["classic"]
     assert again.generation_id > generation_id
+
+
+async def test_a_restricted_members_pattern_matches_the_names_that_the_caller_allows(node: Node) -> None:
+    version = node.registry.version
+    joined = await enter(node, "m1", pattern=".*", is_restricted=True)
+    assert joined.resolve_version == version
+    assert not node.coordinator._consumer._resolving
+    node.registry.create("payments", 1, {})
+    node.coordinator.resolve_patterns("g", ["payments", "gone"], node.registry.version)
+    await patterns_resolved(node)
+    assert {pattern: each.topics for pattern, each in found(node).patterns.items()} == {".*": {"payments"}}
+    node.coordinator.resolve_patterns("no group", [], 1)
+    node.registry.create("orders-late", 1, {})
+    again = await beat(node, "m1", joined.member_epoch, is_restricted=True)
+    assert again.resolve_version == node.registry.version
+    assert not node.coordinator._consumer._resolving
