@@ -134,9 +134,9 @@ def fill(disk):
 async def full(small_disk):
     """Storage with a topic of 50 records in six segments, on a disk without a free byte; its log, and the disk."""
     storage = await Storage.start(StorageSettings(data_dir=small_disk / "data"))
-    storage.topic_registry.create("t", 1, {"segment.bytes": "1048576", "file.delete.delay.ms": "0"})
+    await storage.topic_registry.create("t", 1, {"segment.bytes": "1048576", "file.delete.delay.ms": "0"})
     for number in range(5):
-        storage.topic_registry.create(f"empty-{number}", 1, {})
+        await storage.topic_registry.create(f"empty-{number}", 1, {})
     log = storage.logs.logs["t", 0]
     for _ in range(50):
         assert log.append(build_batch([Record(0, 1, None, os.urandom(100_000))])).error_code == 0

@@ -1,6 +1,6 @@
 """A disk whose every sync and every look at a segment takes long, under all the work that storage does at once.
 
-The event loop's thread never syncs. The catalog is not part of this: SQLite syncs its few changes itself.
+The event loop's thread never syncs. The catalog is not part of this: its thread lets SQLite sync (test_catalog.py).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Topics that are created or deleted together, ended before each change of the disk and of the catalog in turn.
+"""Topics that are created or deleted together, cut off before each change of the disk, and around each of the catalog.
 
 Whichever way it ends, each topic is either wholly there after the next start, with its records, or wholly gone, and its
 name is free. Topics outside of the request keep everything.
@@ -7,7 +7,7 @@ name is free. Topics outside of the request keep everything.
 from __future__ import annotations
 
 import random
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -19,7 +19,8 @@ from protocol_lib.records.record import Record
 from storage_svc.log.config import FlushPolicy, LogConfig, LogSettings
 from storage_svc.log.folder.data_folder import DataFolder
 from storage_svc.log.recovery.partition_folder import is_partition
-from storage_svc.topics.catalog import Catalog, CatalogTopic
+from storage_svc.topics.catalog import Catalog
+from storage_svc.topics.catalog_file import CatalogFile
 from storage_svc.topics.configs import effective
 from storage_svc.topics.registry import TopicRegistry
 
@@ -28,26 +29,16 @@ TOGETHER = {"a": 1, "b": 9, "c": 1}
 RECORD = build_batch([Record(0, 1_700_000_000_000, None, b"v")])
 
 
-class CutCatalog(Catalog):
-    """A catalog whose changes are changes of the simulated disk, too."""
+class CutCatalogFile(CatalogFile):
+    """A catalog that may lose power before a transaction, and after it, before anybody learns that it is durable."""
 
     disk: SimulatedDisk
 
-    def begin_topics(self, names: Mapping[bytes, str]) -> None:
-        self.disk._change("catalog", "begin")
-        super().begin_topics(names)
-
-    def add_topics(self, topics: Collection[CatalogTopic]) -> None:
-        self.disk._change("catalog", "add")
-        super().add_topics(topics)
-
-    def remove_topics(self, names: Collection[str]) -> None:
-        self.disk._change("catalog", "remove")
-        super().remove_topics(names)
-
-    def forget_deletions(self, topic_ids: Collection[bytes]) -> None:
-        self.disk._change("catalog", "forget")
-        super().forget_deletions(topic_ids)
+    def make(self, changes: Sequence[Callable[[], object]]) -> list[object]:
+        self.disk._change("catalog", "before")
+        outcomes = super().make(changes)
+        self.disk._change("catalog", "after")
+        return outcomes
 
 
 class Life:
@@ -57,19 +48,22 @@ class Life:
         self.path = path
         path.mkdir()
         self.disk = SimulatedDisk()
-        self.open()
-        self.registry.create("kept", 2, {})
 
-    def open(self) -> None:
+    async def begin(self) -> None:
+        await self.open()
+        await self.registry.create("kept", 2, {})
+
+    async def open(self) -> None:
         settings = LogSettings(flush_policy=FlushPolicy.GROUP)
         self.folder = DataFolder.open(Path("/data"), settings, files=self.disk, clock=lambda: 1_700_000_000_000)
-        self.catalog = CutCatalog.open(self.path)
-        self.catalog.disk = self.disk
-        self.catalog._connection.execute("PRAGMA synchronous=OFF")  # the machine of this test has power
+        file = CutCatalogFile.open(self.path)
+        file.disk = self.disk
+        file._connection.execute("PRAGMA synchronous=OFF")  # the machine of this test has power
+        self.catalog = Catalog(file)
         self.registry = TopicRegistry(
             self.catalog, self.folder, lambda own: LogConfig.from_properties(effective(own, {}))
         )
-        self.registry.reconcile()
+        await self.registry.reconcile(self.catalog.read())
         for log in self.folder.logs.values():
             log.check_invariants()
 
@@ -103,7 +97,7 @@ class Life:
             for name, _, _ in self.disk.entries(f"/data/{folder}")
             if name.endswith((".tmp", ".swap", ".cleaned"))
         ] == []
-        assert self.catalog.deletions() == {}
+        assert self.catalog.read().deletions == {}
         return there
 
 
@@ -112,16 +106,17 @@ async def _crash(
 ) -> tuple[Life, bool]:
     """Cut the power at a change of `act`, and start again; return whether that change came."""
     life = Life(path)
+    await life.begin()
     await prepare(life)
     life.disk.journal = []
     life.disk.cut_at = life.disk.changes + at
     with suppress(PowerCut):
         await act(life)
     was_cut = not life.disk.powered
-    life.catalog.close()
+    await life.catalog.close()
     life.disk.cut()
     life.disk.restart(WAYS[way](random.Random(at)))
-    life.open()
+    await life.open()
     return life, was_cut
 
 
@@ -144,7 +139,7 @@ async def test_every_crash_point_of_a_deletion_of_many_topics(way: str, tmp_path
         if not there:  # the names are free
             await life.create()
             assert life.check(0) == list(TOGETHER)
-        life.catalog.close()
+        await life.catalog.close()
         at += 1
     assert outcomes == {0, len(TOGETHER)}  # one transaction
     assert at > sum(TOGETHER.values())
@@ -156,7 +151,7 @@ async def test_every_crash_point_of_a_creation_of_many_topics(way: str, tmp_path
     while was_cut:
         life, was_cut = await _crash(tmp_path / str(at), way, at, _written, Life.create)
         outcomes.add(len(life.check(0)))
-        life.catalog.close()
+        await life.catalog.close()
         at += 1
     assert outcomes == {0, len(TOGETHER)}
     assert at > sum(TOGETHER.values())

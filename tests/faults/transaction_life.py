@@ -14,6 +14,7 @@ A crash may come at any write, sync, rename or creation. `check` then demands of
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -43,7 +44,7 @@ from storage_svc.log.folder.data_folder import DataFolder
 from storage_svc.log.partition.partition_log import PartitionLog
 from storage_svc.rpc.data import DataService
 from storage_svc.topic_partition import TopicPartition
-from storage_svc.topics.catalog import CatalogTopic
+from storage_svc.topics.catalog_file import CatalogContents, CatalogTopic
 from storage_svc.topics.configs import effective
 from storage_svc.topics.names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from storage_svc.topics.registry import TopicRegistry
@@ -80,16 +81,6 @@ class SameThread(ThreadPoolExecutor):
         return done
 
 
-class Rows:
-    """A catalog that no crash can reach: the topics exist before the script begins."""
-
-    def topics(self) -> list[CatalogTopic]:
-        return TOPICS
-
-    def deletions(self) -> dict[bytes, str]:
-        return {}
-
-
 @dataclass(eq=False)
 class Attempt:
     """One transaction, as its application remembers it."""
@@ -123,8 +114,10 @@ class Node:
         def log_config(own: Mapping[str, str]) -> LogConfig:
             return LogConfig.from_properties(effective(own, {}))
 
-        registry: TopicRegistry[LogConfig] = TopicRegistry(Rows(), self.logs, log_config)  # type: ignore[arg-type]
-        registry.reconcile()
+        # No crash reaches the catalog: the topics exist before the script begins.
+        registry: TopicRegistry[LogConfig] = TopicRegistry(None, self.logs, log_config)  # type: ignore[arg-type]
+        with contextlib.suppress(StopIteration):
+            registry.reconcile(CatalogContents(TOPICS)).send(None)  # it has nothing to wait for
         self.logs.sync_recovered()
         self.offsets_log = OffsetsLog(registry, self.logs, 2)
         transactions_log = InternalLog(registry, self.logs, TRANSACTIONS_TOPIC, COMPACTED, 2)

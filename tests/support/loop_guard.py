@@ -38,7 +38,6 @@ ALLOWED: Final[dict[str, str]] = {
     "os.pread(": _BUSY_DISK,
     "os.pwritev(": _BUSY_DISK,
     " in _open\n": _BUSY_DISK,
-    "topics/catalog.py": "a change of a topic syncs the catalog on the loop; a busy disk takes long",
     "admin_api/app.py": "tests build the application in a coroutine, services before they listen",
 }
 #: Folders of the packages whose code runs in services.

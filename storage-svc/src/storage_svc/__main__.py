@@ -19,7 +19,7 @@ from service_chassis.rpc_metrics import TransportMetrics
 from storage_svc.app import Storage, serve
 from storage_svc.log.errors import DataFolderError
 from storage_svc.settings import StorageSettings
-from storage_svc.topics.catalog import CatalogError
+from storage_svc.topics.catalog_file import CatalogError
 
 if TYPE_CHECKING:  # imported by serve()
     from storage_svc.rpc.server import StorageServer

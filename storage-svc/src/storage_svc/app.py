@@ -56,6 +56,7 @@ from storage_svc.rpc.transactions import TransactionsService
 from storage_svc.settings import StorageSettings, parse_topics
 from storage_svc.topics.broker_settings import BrokerSettings
 from storage_svc.topics.catalog import Catalog
+from storage_svc.topics.catalog_file import CatalogContents, CatalogFile
 from storage_svc.topics.client_metrics import ClientMetrics
 from storage_svc.topics.configs import transactions_topic_configs
 from storage_svc.topics.group_configs import GroupConfigs
@@ -82,6 +83,7 @@ class Storage:
         settings: StorageSettings,
         logs: DataFolder,
         catalog: Catalog,
+        contents: CatalogContents,
         health: Health,
         broker: BrokerSettings,
         registry: metrics.Registry,
@@ -91,13 +93,13 @@ class Storage:
         self.logs = logs
         self.maintenance = Maintenance(logs)
         self._catalog = catalog
-        catalog.use_reserve = logs.checkpoints.reserve.give_up
+        catalog.file.use_reserve = logs.checkpoints.reserve.give_up
         self.topic_registry: TopicRegistry[LogConfig] = TopicRegistry(
             catalog, logs, LogConfigs(broker), settings.partitions_max
         )
         offsets_log = OffsetsLog(self.topic_registry, logs, settings.offsets_topic_num_partitions)
         self.producers = ProducersService(
-            catalog, (each for log in logs.logs.values() for each in log.producers.producers)
+            catalog.file, (each for log in logs.logs.values() for each in log.producers.producers)
         )
         transactions_log = InternalLog(
             self.topic_registry,
@@ -114,16 +116,16 @@ class Storage:
         )
         self.markers = LogMarkerWriter(logs.logs, self.coordinator.transactional_offsets.end)
         self.topic_registry.on_deleted.append(lambda _: self.coordinator.offsets.topic_deleted())
-        self.leases = Leases(catalog)
-        self.group_configs = GroupConfigs(catalog, broker.number, self.coordinator.configure)
+        self.leases = Leases(catalog, contents.gateways)
+        self.group_configs = GroupConfigs(catalog, contents.group_configs, broker.number, self.coordinator.configure)
         self.data = DataService(logs, self.topic_registry.name_of, transactions)
         self._applied = AppliedSettings(broker, self.topic_registry, self.maintenance, self.coordinator, self.data)
         self._applied.apply_to_services()
-        client_metrics = ClientMetrics(catalog)
+        client_metrics = ClientMetrics(catalog, contents.client_metrics)
         configs = ConfigDescriptions(
             broker, self._own_configs, self.group_configs.own, client_metrics.own, self.leases.is_known
         )
-        alterations = ConfigAlterations(
+        self._alterations = ConfigAlterations(
             self.topic_registry,
             self.group_configs,
             settings.groups_max,
@@ -140,7 +142,7 @@ class Storage:
                 partitions_max=settings.partitions_max,
             ),
             configs,
-            alterations,
+            self._alterations,
             self.group_configs,
             client_metrics,
             {OFFSETS_TOPIC: offsets_log.ensure_topic, TRANSACTIONS_TOPIC: transactions_log.ensure_topic},
@@ -180,30 +182,31 @@ class Storage:
     @classmethod
     async def _start(cls, settings: StorageSettings, health: Health, registry: metrics.Registry) -> Storage:
         async with contextlib.AsyncExitStack() as undo:
-            opened: list[tuple[Catalog, BrokerSettings]] = []
+            opened: list[tuple[Catalog, CatalogContents, BrokerSettings]] = []
 
             def topic_configs() -> dict[str, LogConfig]:
                 """Return the topics' configs. The folder calls this once it is locked."""
-                catalog = undo.enter_context(contextlib.closing(Catalog.open(settings.data_dir)))
-                broker = broker_settings(settings, catalog)
-                opened.append((catalog, broker))
+                catalog = Catalog(undo.enter_context(contextlib.closing(CatalogFile.open(settings.data_dir))))
+                contents = catalog.read()
+                broker = broker_settings(settings, catalog, contents.broker_configs)
+                opened.append((catalog, contents, broker))
                 log_configs = LogConfigs(broker)
-                return {topic.name: log_configs(topic.configs) for topic in catalog.topics()}
+                return {topic.name: log_configs(topic.configs) for topic in contents.topics}
 
             # Recovery reads whole segments: the event loop stays free for signals and health checks.
             logs = await asyncio.to_thread(  # default threads: before anything is served
                 DataFolder.open, settings.data_dir, log_settings(settings), configs=topic_configs
             )
             undo.push_async_callback(logs.close)
-            ((catalog, broker),) = opened
-            storage = cls(settings, logs, catalog, health, broker, registry)
+            ((catalog, contents, broker),) = opened
+            storage = cls(settings, logs, catalog, contents, health, broker, registry)
             undo.push_async_callback(storage.maintenance.stop)
-            await storage._begin()
+            await storage._begin(contents)
             undo.pop_all()
         return storage
 
-    async def _begin(self) -> None:
-        self.topic_registry.reconcile()
+    async def _begin(self, contents: CatalogContents) -> None:
+        await self.topic_registry.reconcile(contents)
         await asyncio.to_thread(self.logs.sync_recovered)  # default threads: before anything is served
         loop = asyncio.get_running_loop()
         self.logs.start(loop)
@@ -217,7 +220,7 @@ class Storage:
         for name, count in parse_topics(self.settings.topics).items():
             if name not in self.topic_registry:
                 partitions = self.settings.num_partitions if count == -1 else count
-                self.topic_registry.create(name, partitions, {})
+                await self.topic_registry.create(name, partitions, {})
                 log.info("created a topic of the settings", topic=name, partitions=partitions)
         self.health.set_ready(True)
         log.info(
@@ -239,11 +242,11 @@ class Storage:
 
     async def stop(self) -> None:
         await self.answer_parked()
+        await self._alterations.finish()
         await self.topic_registry.finish()
         await self.maintenance.stop()
         await self.logs.close()
-        # default threads: nothing is served any more
-        await asyncio.to_thread(self._catalog.close)  # it syncs
+        await self._catalog.close()
         end_idle(asyncio.get_running_loop())
         log.info("storage is closed", data_dir=str(self.settings.data_dir))
 

@@ -35,15 +35,14 @@ _LOG_CONFIGS_MAX: Final = 1000
 _UNLIMITED_FROM: Final = 2.0**63
 
 
-def broker_settings(settings: StorageSettings, catalog: Catalog) -> BrokerSettings:
-    """Return the broker configs: these settings, and the alterations in the catalog.
-
-    Raises:
-        CatalogError: the catalog cannot be read.
-    """
+def broker_settings(
+    settings: StorageSettings, catalog: Catalog, altered: Mapping[str, Mapping[str, str]]
+) -> BrokerSettings:
+    """Return the broker configs: these settings, and the alterations that the catalog has."""
     fields = StorageSettings.fields
     return BrokerSettings(
         catalog,
+        altered,
         {
             name: StaticValue(
                 _text(getattr(settings, config.setting)),

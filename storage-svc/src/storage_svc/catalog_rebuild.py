@@ -21,7 +21,7 @@ from storage_svc.log.disk.files import Files
 from storage_svc.log.disk.read_only import stopped_volume
 from storage_svc.log.errors import StorageFailure
 from storage_svc.log.recovery.partition_folder import is_partition, partition_of
-from storage_svc.topics.catalog import FILE_NAME, Catalog, CatalogError, CatalogTopic, DamagedCatalog
+from storage_svc.topics.catalog_file import FILE_NAME, CatalogError, CatalogFile, CatalogTopic, DamagedCatalog
 from storage_svc.topics.names import name_fault
 from storage_svc.topics.reconciliation import adopted_configs
 from storage_svc.topics.topic import NO_ID, new_topic_id
@@ -53,7 +53,7 @@ def rebuild(data_dir: Path, partitions_max: int) -> Rebuilt:
         _refuse_sound(data_dir)
         topics, left = _topics(str(data_dir), partitions_max)
         set_aside = _set_aside(data_dir)
-        with contextlib.closing(Catalog.open(data_dir)) as catalog:
+        with contextlib.closing(CatalogFile.open(data_dir)) as catalog:
             catalog.add_topics(topics)
     return Rebuilt(topics, set_aside, left)
 
@@ -61,7 +61,7 @@ def rebuild(data_dir: Path, partitions_max: int) -> Rebuilt:
 def _refuse_sound(data_dir: Path) -> None:
     if (data_dir / FILE_NAME).exists():
         try:
-            Catalog.open(data_dir).close()
+            CatalogFile.open(data_dir).close()
         except DamagedCatalog:
             return
         raise CatalogError(f"{data_dir / FILE_NAME} is not damaged: nothing was changed")

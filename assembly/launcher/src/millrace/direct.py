@@ -22,7 +22,7 @@ from service_chassis.settings import setting
 from storage_svc import app as storage_app
 from storage_svc.log.errors import DataFolderError
 from storage_svc.settings import StorageSettings
-from storage_svc.topics.catalog import CatalogError
+from storage_svc.topics.catalog_file import CatalogError
 
 if TYPE_CHECKING:
     from storage_svc.rpc.server import StorageServer

@@ -37,7 +37,7 @@ class ClusterService:
             CatalogError: the catalog cannot be written, as on a full disk.
         """
         listeners = tuple(LeasedListener(each.name, each.host, each.port) for each in request.listeners)
-        gateway = self._leases.register(request.name, listeners, request.lease_ms, self._clock_ms())
+        gateway = await self._leases.register(request.name, listeners, request.lease_ms, self._clock_ms())
         altered = self._register_configs(gateway.node_id, {each.name: _static(each) for each in request.configs})
         return pb.RegisterGatewayResponse(
             node_id=gateway.node_id,

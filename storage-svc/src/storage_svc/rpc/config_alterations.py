@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from typing import Final
 
 from broker_contract import topics_pb2 as pb
 from protocol_lib.errors import ErrorCode
@@ -28,7 +30,8 @@ from storage_svc.rpc.configs import (
 )
 from storage_svc.topics.broker_changes import changed_broker
 from storage_svc.topics.broker_settings import EVERY_BROKER, BrokerSettings
-from storage_svc.topics.catalog import CatalogError
+from storage_svc.topics.catalog_file import CatalogError
+from storage_svc.topics.change_order import ChangeOrder
 from storage_svc.topics.client_metrics import MATCH, SUBSCRIPTIONS_MAX, ClientMetrics, illegal, patterns
 from storage_svc.topics.config_changes import ConfigChange, InvalidChangeError, changed, check_request
 from storage_svc.topics.configs import TOPIC_CONFIGS, InvalidConfigError, check_configs
@@ -36,6 +39,9 @@ from storage_svc.topics.group_configs import GROUP_CONFIGS, GroupConfigs
 from storage_svc.topics.registry import TopicRegistry
 
 log = service_logs.get(__name__)
+
+#: Resources whose alterations are checked in one turn of the event loop: 1 ms.
+_TOGETHER: Final = 20
 
 
 class ConfigAlterations:
@@ -52,29 +58,45 @@ class ConfigAlterations:
         self._configured_groups_max = configured_groups_max
         self._client_metrics = client_metrics
         self._brokers = brokers
+        self._order = ChangeOrder()
 
     async def alter(self, request: pb.AlterConfigsRequest) -> list[pb.AlteredResource]:
-        """Alter the configs of several resources; return one outcome for each, in order."""
-        named = Counter((each.type, each.name) for each in request.resources)
-        return [
-            _refused(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
-            if named[each.type, each.name] > 1
-            else await self._alter(each, request)
-            for each in request.resources
-        ]
+        """Alter the configs of several resources; return one outcome for each, in order.
 
-    async def _alter(self, resource: pb.ConfigChanges, request: pb.AlterConfigsRequest) -> pb.AlteredResource:
+        Some are altered together, so that those of topics are stored together.
+        """
+        named = Counter((each.type, each.name) for each in request.resources)
+        outcomes: list[pb.AlteredResource] = []
+        for first in range(0, len(request.resources), _TOGETHER):
+            outcomes += await asyncio.gather(
+                *(
+                    self._alter(each, request, is_duplicate=named[each.type, each.name] > 1)
+                    for each in request.resources[first : first + _TOGETHER]
+                )
+            )
+        return outcomes
+
+    async def finish(self) -> None:
+        """Wait for the alterations that are under way."""
+        await self._order.finish()
+
+    async def _alter(
+        self, resource: pb.ConfigChanges, request: pb.AlterConfigsRequest, *, is_duplicate: bool
+    ) -> pb.AlteredResource:
+        if is_duplicate:
+            return _refused(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
         validate_only = request.validate_only
+        alter = {
+            GROUP_RESOURCE: partial(self._alter_group, resource, validate_only),
+            CLIENT_METRICS_RESOURCE: partial(self._alter_client_metrics, resource, validate_only),
+            BROKER_RESOURCE: partial(self._brokers.alter, resource, validate_only, request.asking_broker),
+        }
         try:
             check_request(_changes(resource))
             if resource.type == TOPIC_RESOURCE:
-                return self._alter_topic(resource, validate_only)
-            if resource.type == GROUP_RESOURCE:
-                return self._alter_group(resource, validate_only)
-            if resource.type == CLIENT_METRICS_RESOURCE:
-                return await self._alter_client_metrics(resource, validate_only)
-            if resource.type == BROKER_RESOURCE:
-                return await self._brokers.alter(resource, validate_only, request.asking_broker)
+                return await self._alter_topic(resource, validate_only)
+            if resource.type in alter:  # those of one type one after the other, as their numbers are limited
+                return await self._order.run((str(resource.type),), alter[resource.type])
         except InvalidChangeError as error:
             return _refused(ErrorCode.INVALID_REQUEST, str(error))
         except InvalidConfigError as error:
@@ -84,19 +106,21 @@ class ConfigAlterations:
             return _refused(ErrorCode.KAFKA_STORAGE_ERROR, f"The configs could not be stored: {error}")
         return _refused(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource.type}")
 
-    def _alter_topic(self, resource: pb.ConfigChanges, validate_only: bool) -> pb.AlteredResource:
-        topic = self._registry.get(resource.name)
+    async def _alter_topic(self, resource: pb.ConfigChanges, validate_only: bool) -> pb.AlteredResource:
+        def altered(own: Mapping[str, str]) -> dict[str, str]:
+            return changed(own, _changes(resource), TOPIC_CONFIGS, check_configs, replaces_all=resource.replaces_all)
+
+        if validate_only:
+            topic = self._registry.get(resource.name)
+            if topic is not None:
+                altered(topic.configs)
+        else:
+            topic = await self._registry.configure(resource.name, altered)
         if topic is None:
             return _refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{resource.name[:300]}' does not exist.")
-        configs = changed(
-            topic.configs, _changes(resource), TOPIC_CONFIGS, check_configs, replaces_all=resource.replaces_all
-        )
-        if not validate_only and configs != topic.configs:
-            self._registry.configure(topic, configs)
-            log.info("altered a topic's configs", topic=topic.name, configs=configs)
         return pb.AlteredResource()
 
-    def _alter_group(self, resource: pb.ConfigChanges, validate_only: bool) -> pb.AlteredResource:
+    async def _alter_group(self, resource: pb.ConfigChanges, validate_only: bool) -> pb.AlteredResource:
         """Alter a group's configs. The group need not exist."""
         if not resource.name:
             return _refused(ErrorCode.INVALID_REQUEST, "Default group resources are not allowed.")
@@ -110,7 +134,7 @@ class ConfigAlterations:
             return pb.AlteredResource()
         if not own and len(self._groups) >= self._configured_groups_max:
             return _refused(ErrorCode.POLICY_VIOLATION, f"{len(self._groups)} groups have configs: that is the limit.")
-        self._groups.configure(resource.name, configs)
+        await self._groups.configure(resource.name, configs)
         log.info("altered a group's configs", group=resource.name, configs=configs)
         return pb.AlteredResource()
 
@@ -135,7 +159,7 @@ class ConfigAlterations:
             return pb.AlteredResource()
         if not own and len(self._client_metrics) >= SUBSCRIPTIONS_MAX:
             return _refused(ErrorCode.POLICY_VIOLATION, f"There are {SUBSCRIPTIONS_MAX} subscriptions: the limit.")
-        self._client_metrics.configure(resource.name, configs)
+        await self._client_metrics.configure(resource.name, configs)
         log.info("altered a subscription to metrics of clients", subscription=resource.name, configs=configs)
         return pb.AlteredResource()
 
@@ -150,7 +174,7 @@ class BrokerAlterations:
         self._apply = apply
 
     async def alter(self, resource: pb.ConfigChanges, validate_only: bool, asking_broker: int) -> pb.AlteredResource:
-        """Alter the configs of a broker, or of all; they are in force at its end.
+        """Alter the configs of a broker, or of all; they are in force at its end. One alteration after the other.
 
         Raises:
             InvalidChangeError, InvalidConfigError: the changes cannot be made.
@@ -174,7 +198,7 @@ class BrokerAlterations:
             replaces_all=resource.replaces_all,
         )
         if not validate_only and configs != own:
-            self._settings.configure(broker, configs)
+            await self._settings.configure(broker, configs)
             log.info("altered broker configs", broker=broker or "all", configs=configs)
             await self._apply()  # mutant: broker-configs-applied
         return pb.AlteredResource()

@@ -10,7 +10,7 @@ from protocol_lib.errors import ErrorCode
 from service_chassis import logs as service_logs
 
 from storage_svc.coordinator.transactions.coordinator import ProducerIdsUnavailableError
-from storage_svc.topics.catalog import Catalog, CatalogError
+from storage_svc.topics.catalog_file import CatalogError, CatalogFile
 
 log = service_logs.get(__name__)
 
@@ -21,7 +21,7 @@ _FOREIGN: Final = 2**62
 
 
 class ProducersService:
-    def __init__(self, catalog: Catalog, in_use: Iterable[int] = ()) -> None:
+    def __init__(self, catalog: CatalogFile, in_use: Iterable[int] = ()) -> None:
         """Allocate no id of `in_use`, the ids that logs remember.
 
         The catalog does not know them if it was lost, or if the logs are Apache Kafka's. A new producer with one of

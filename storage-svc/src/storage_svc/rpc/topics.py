@@ -28,7 +28,7 @@ from storage_svc.rpc.configs import (
     ConfigDescriptions,
 )
 from storage_svc.rpc.topic_plan import Fault, Plan, TopicDefaults, TopicPlans
-from storage_svc.topics.catalog import CatalogError, CatalogFull
+from storage_svc.topics.catalog_file import CatalogError, CatalogFull
 from storage_svc.topics.client_metrics import ClientMetrics
 from storage_svc.topics.group_configs import GroupConfigs
 from storage_svc.topics.names import name_fault
@@ -167,9 +167,14 @@ class TopicsService:
                 if isinstance(plan, Plan):  # the checks of the next ones count it
                     announced[new.name] = self._registry.announce(new.name, plan.partition_count, plan.configs)
                 planned.append(plan)
-            faults = {} if request.validate_only else await self._create(list(announced.values()))
-        finally:
+        except BaseException:
             self._registry.renounce(announced.values())
+            raise
+        faults: dict[str, Fault] = {}
+        if request.validate_only:
+            self._registry.renounce(announced.values())
+        else:
+            faults = await self._create(list(announced.values()))
         answer = pb.CreateTopicsResponse()
         turns = shared_turns(asyncio.get_running_loop())
         for number, (new, plan) in enumerate(zip(request.topics, planned, strict=True), 1):

@@ -71,18 +71,16 @@ class Synonym(NamedTuple):
 class BrokerSettings:
     """Owner: the storage service's event loop."""
 
-    def __init__(self, catalog: Catalog, static: Mapping[str, StaticValue]) -> None:
-        """Read the alterations. `static`: the value of each of STORAGE_CONFIGS.
-
-        Raises:
-            CatalogError: the catalog cannot be read.
-        """
+    def __init__(
+        self, catalog: Catalog, altered: Mapping[str, Mapping[str, str]], static: Mapping[str, StaticValue]
+    ) -> None:
+        """Begin with the alterations that the catalog has. `static`: the value of each of STORAGE_CONFIGS."""
         self._catalog = catalog
         self._static = dict(static)
         self._static |= {name: StaticValue(value, value, False, text) for name, (_, value, text) in FIXED.items()}
         #: Node id -> the configs that the gateway registered.
         self._gateways: dict[int, dict[str, StaticValue]] = {}
-        self._altered = {broker: _usable(broker, configs) for broker, configs in catalog.broker_configs().items()}
+        self._altered = {broker: _usable(broker, configs) for broker, configs in altered.items()}
         self._topic_defaults: dict[str, str] = {}
         #: The number of alterations since the start.
         self.version = 0
@@ -202,8 +200,9 @@ class BrokerSettings:
                     if (int(value) < self.number(key)) if limit == "min" else (int(value) > self.number(key)):
                         raise InvalidConfigError(f"{name} must be {wrong} than or equal to {key}")
 
-    def configure(self, broker: str, configs: Mapping[str, str]) -> None:
-        """Set these values and no others for a broker, by its node id in decimal, or for all of them.
+    async def configure(self, broker: str, configs: Mapping[str, str]) -> None:
+        """Set these values and no others for a broker, by its node id in decimal, or for all of them. One change after
+        the other.
 
         Raises:
             CatalogError: the catalog cannot be written; all is as it was.
@@ -211,7 +210,7 @@ class BrokerSettings:
         rows: dict[str, dict[str, str]] = {EVERY_BROKER: dict(configs)}
         if broker != EVERY_BROKER:
             rows = {SHARED: _those(configs, STORAGE_CONFIGS), broker: _those(configs, GATEWAY_CONFIGS)}
-        self._catalog.set_broker_configs(rows)  # mutant: broker-configs-stored
+        await self._catalog.set_broker_configs(rows)  # mutant: broker-configs-stored
         self._altered |= rows
         self._topic_defaults = {}  # mutant: topic-defaults-renewed
         self.version += 1

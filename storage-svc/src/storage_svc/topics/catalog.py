@@ -1,313 +1,129 @@
-"""The catalog: all that must survive a restart and is in no log. SQLite on the volume, with one small interface.
+"""The catalog as the event loop sees it: each change is awaited, and made in a thread.
 
-    topics          name, 16-byte id, partition count
-    topic_configs   a topic's own settings, as Kafka names and writes them
-    group_configs   a group's, whether or not the group exists
-    broker_configs  a broker's, altered at run time; see broker_settings for the names of brokers
-    client_metrics  a subscription's to metrics of clients
-    deletions       ids of deleted and half-made topics whose directories may be there
-    gateways        gateway name -> node id, for ever; ids start at 1
-    counters        next_producer_id, next_node_id
+    await catalog.set_topic_configs(…)      durable when this returns; nothing is stored if it raises CatalogError
 
-Every change is one transaction and durable when the call returns (WAL, synchronous=FULL). A damaged file is refused at
-its opening: its contents do not show the losses. Without a file, all but the settings of topics, groups, brokers and
-subscriptions, gateway ids and unfinished deletions is found again in the logs. The log folder's lock keeps other
-processes away. Owner: the storage service's event loop; calls block it for one sync, and control work is rare.
+Changes are made in the order of the calls. Those that wait together become one transaction (`CatalogFile.make`). A
+change goes on when its caller is cancelled. What is in memory must follow the catalog even then, so a caller that has
+to change memory runs in a task of its own (change_order.py). Until the call returns, memory has what was stored before.
+
+What is stored is read once, at the start, before anything is served.
 """
 
 from __future__ import annotations
 
-import contextlib
-import sqlite3
-from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+import asyncio
+from collections.abc import Callable, Collection, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, TypeVar
 
-FILE_NAME: Final = "catalog.sqlite"
-_SCHEMA_VERSION: Final = 4
-_GROUP_CONFIGS: Final = """
-CREATE TABLE group_configs (group_id TEXT NOT NULL, name TEXT NOT NULL, value TEXT NOT NULL,
-                            PRIMARY KEY (group_id, name)) WITHOUT ROWID;
-"""
-_BROKER_CONFIGS: Final = """
-CREATE TABLE broker_configs (broker TEXT NOT NULL, name TEXT NOT NULL, value TEXT NOT NULL,
-                             PRIMARY KEY (broker, name)) WITHOUT ROWID;
-"""
-_CLIENT_METRICS: Final = """
-CREATE TABLE client_metrics (subscription TEXT NOT NULL, name TEXT NOT NULL, value TEXT NOT NULL,
-                             PRIMARY KEY (subscription, name)) WITHOUT ROWID;
-"""
-_SCHEMA: Final = f"""
-BEGIN;
-CREATE TABLE topics (name TEXT PRIMARY KEY, id BLOB NOT NULL UNIQUE, partition_count INTEGER NOT NULL) WITHOUT ROWID;
-CREATE TABLE topic_configs (topic TEXT NOT NULL REFERENCES topics(name) ON DELETE CASCADE, name TEXT NOT NULL,
-                            value TEXT NOT NULL, PRIMARY KEY (topic, name)) WITHOUT ROWID;
-{_GROUP_CONFIGS.strip()}
-{_BROKER_CONFIGS.strip()}
-{_CLIENT_METRICS.strip()}
-CREATE TABLE deletions (id BLOB PRIMARY KEY, name TEXT NOT NULL) WITHOUT ROWID;
-CREATE TABLE gateways (name TEXT PRIMARY KEY, node_id INTEGER NOT NULL UNIQUE) WITHOUT ROWID;
-CREATE TABLE counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
-INSERT INTO counters VALUES ('next_producer_id', 0), ('next_node_id', 1);
-PRAGMA user_version = {_SCHEMA_VERSION};
-COMMIT;
-"""
-#: The tables that a file of an older version lacks.
-_UPGRADES: Final = {
-    1: _GROUP_CONFIGS + _BROKER_CONFIGS + _CLIENT_METRICS,
-    2: _BROKER_CONFIGS + _CLIENT_METRICS,
-    3: _CLIENT_METRICS,
-}
+from storage_svc.topics.catalog_file import CatalogContents, CatalogError, CatalogFile, CatalogTopic
 
-_WHAT_TO_DO: Final = (
-    f"put a copy of it back, or move {FILE_NAME}, {FILE_NAME}-wal and {FILE_NAME}-shm away, as `millrace storage"
-    " rebuild-catalog DIR` does: the topics are created again from their folders, with every record, without the"
-    " settings of topics, groups and brokers"
-)
+#: Changes of one transaction: each takes 10 to 100 µs.
+_TOGETHER_MAX: Final = 100
 
-
-class CatalogError(Exception):
-    """The catalog cannot be read or written, and why: a full disk, a damaged or a newer file."""
-
-
-class DamagedCatalog(CatalogError):  # noqa: N818 (reads as what happened)
-    """The file differs from the one that was written, and how to go on."""
-
-
-class CatalogFull(CatalogError):  # noqa: N818 (reads as what happened)
-    """The disk has no space for a change."""
-
-
-@dataclass(frozen=True, slots=True)
-class CatalogTopic:
-    name: str
-    id: bytes
-    partition_count: int
-    #: The configs set for this topic; all others follow the broker.
-    configs: Mapping[str, str] = field(default_factory=dict)
+T = TypeVar("T")
 
 
 class Catalog:
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        self._connection = connection
-        #: Frees space that is kept for deletions on a full disk; returns whether there was any.
-        self.use_reserve: Callable[[], bool] = lambda: False
+    """Owner: the storage service's event loop. Every change raises CatalogError if it cannot be stored."""
+
+    def __init__(self, file: CatalogFile) -> None:
+        self._file = file
+        self._thread = ThreadPoolExecutor(1, "millrace-catalog")
+        #: The changes that are not begun, with the futures of their callers.
+        self._waiting: list[tuple[Callable[[], object], asyncio.Future[Any]]] = []
+        self._making: asyncio.Task[None] | None = None
+        self._closed = False
 
     @classmethod
     def open(cls, data_dir: Path) -> Catalog:
-        """Open the catalog, and make it if there is none.
+        """Open the catalog as `CatalogFile.open` does, which waits for the disk."""
+        return cls(CatalogFile.open(data_dir))
+
+    @property
+    def file(self) -> CatalogFile:
+        """The file below, whose calls wait for the disk: for a start."""
+        return self._file
+
+    def read(self) -> CatalogContents:
+        """Return what is stored, at the start; it waits for the disk.
 
         Raises:
-            CatalogError: it is damaged, or the disk refused.
+            CatalogError: it cannot be read.
         """
-        path = data_dir / FILE_NAME
-        with _translated(path):
-            connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-        try:
-            with _translated(path):
-                connection.execute("PRAGMA journal_mode=WAL")
-                connection.execute("PRAGMA synchronous=FULL")
-                connection.execute("PRAGMA foreign_keys=ON")
-                (fault,) = connection.execute("PRAGMA quick_check(1)").fetchone()
-                if fault != "ok":
-                    raise _damaged(path, fault)
-                (version,) = connection.execute("PRAGMA user_version").fetchone()
-                if version == 0:
-                    connection.executescript(_SCHEMA)
-                elif version in _UPGRADES:
-                    connection.executescript(
-                        f"BEGIN; {_UPGRADES[version]} PRAGMA user_version = {_SCHEMA_VERSION}; COMMIT;"
-                    )
-                elif version != _SCHEMA_VERSION:
-                    raise CatalogError(f"{path} has format {version}; this program knows format {_SCHEMA_VERSION}")
-        except BaseException:
-            connection.close()
-            raise
-        return cls(connection)
+        return self._file.read()
 
-    def close(self) -> None:
-        self._connection.close()
+    def begin_topics(self, names: Mapping[bytes, str]) -> asyncio.Future[None]:
+        return self._change(partial(self._file.begin_topics, names))
 
-    def topics(self) -> list[CatalogTopic]:
-        """Return all topics by name."""
-        with _translated():
-            configs = self._configs("SELECT topic, name, value FROM topic_configs")
-            rows = self._connection.execute("SELECT name, id, partition_count FROM topics ORDER BY name")
-            return [CatalogTopic(name, topic_id, count, configs.get(name, {})) for name, topic_id, count in rows]
+    def add_topics(self, topics: Collection[CatalogTopic]) -> asyncio.Future[None]:
+        return self._change(partial(self._file.add_topics, topics))
 
-    def begin_topics(self, names: Mapping[bytes, str]) -> None:
-        """Note topics that are about to be made, by id. Until `add_topics` a start treats them as deleted ones."""
-        with self._transaction() as connection:
-            connection.executemany("INSERT OR IGNORE INTO deletions VALUES (?, ?)", names.items())
+    def set_partition_counts(self, counts: Mapping[str, int]) -> asyncio.Future[None]:
+        return self._change(partial(self._file.set_partition_counts, counts))
 
-    def add_topics(self, topics: Collection[CatalogTopic]) -> None:
-        """Add topics, all or none. A row of such a name, left by a creation that failed, becomes a deletion."""
-        with self._transaction() as connection:
-            self._remove(connection, [topic.name for topic in topics])
-            self._forget(connection, [topic.id for topic in topics])
-            connection.executemany(
-                "INSERT INTO topics VALUES (?, ?, ?)",
-                [(topic.name, topic.id, topic.partition_count) for topic in topics],
-            )
-            connection.executemany(
-                "INSERT INTO topic_configs VALUES (?, ?, ?)",
-                [(topic.name, name, value) for topic in topics for name, value in topic.configs.items()],
-            )
+    def set_topic_configs(self, name: str, configs: Mapping[str, str]) -> asyncio.Future[None]:
+        return self._change(partial(self._file.set_topic_configs, name, configs))
 
-    def set_partition_counts(self, counts: Mapping[str, int]) -> None:
-        """Set the numbers of partitions of these topics, all or none."""
-        with self._transaction() as connection:
-            rows = [(count, name) for name, count in counts.items()]
-            connection.executemany("UPDATE topics SET partition_count = ? WHERE name = ?", rows)
+    def remove_topics(self, names: Collection[str]) -> asyncio.Future[None]:
+        return self._change(partial(self._file.remove_topics, names))
 
-    def set_topic_configs(self, name: str, configs: Mapping[str, str]) -> None:
-        """Set these configs and no others for the topic."""
-        with self._transaction() as connection:
-            connection.execute("DELETE FROM topic_configs WHERE topic = ?", (name,))
-            connection.executemany(
-                "INSERT INTO topic_configs VALUES (?, ?, ?)", [(name, key, value) for key, value in configs.items()]
-            )
+    def forget_deletions(self, topic_ids: Collection[bytes]) -> asyncio.Future[None]:
+        return self._change(partial(self._file.forget_deletions, topic_ids))
 
-    def group_configs(self) -> dict[str, dict[str, str]]:
-        """Return the configs set for each group; groups without any are left out."""
-        return self._configs("SELECT group_id, name, value FROM group_configs")
+    def set_group_configs(self, group_id: str, configs: Mapping[str, str]) -> asyncio.Future[None]:
+        return self._change(partial(self._file.set_group_configs, group_id, configs))
 
-    def broker_configs(self) -> dict[str, dict[str, str]]:
-        """Return the configs set for each broker; brokers without any are left out."""
-        return self._configs("SELECT broker, name, value FROM broker_configs")
+    def set_broker_configs(self, configs: Mapping[str, Mapping[str, str]]) -> asyncio.Future[None]:
+        return self._change(partial(self._file.set_broker_configs, configs))
 
-    def set_broker_configs(self, configs: Mapping[str, Mapping[str, str]]) -> None:
-        """Set these configs and no others for each of these brokers."""
-        with self._transaction() as connection:
-            for broker, own in configs.items():
-                connection.execute("DELETE FROM broker_configs WHERE broker = ?", (broker,))
-                connection.executemany(
-                    "INSERT INTO broker_configs VALUES (?, ?, ?)", [(broker, key, value) for key, value in own.items()]
-                )
+    def set_client_metrics(self, subscription: str, configs: Mapping[str, str]) -> asyncio.Future[None]:
+        return self._change(partial(self._file.set_client_metrics, subscription, configs))
 
-    def _configs(self, query: str) -> dict[str, dict[str, str]]:
-        """Return the rows of (owner, name, value) by owner."""
-        with _translated():
-            configs: dict[str, dict[str, str]] = {}
-            for owner, name, value in self._connection.execute(query):
-                configs.setdefault(owner, {})[name] = value
-            return configs
+    def allocate_producer_ids(self, count: int) -> asyncio.Future[range]:
+        return self._change(partial(self._file.allocate_producer_ids, count))
 
-    def set_group_configs(self, group_id: str, configs: Mapping[str, str]) -> None:
-        """Set these configs and no others for the group."""
-        with self._transaction() as connection:
-            connection.execute("DELETE FROM group_configs WHERE group_id = ?", (group_id,))
-            connection.executemany(
-                "INSERT INTO group_configs VALUES (?, ?, ?)", [(group_id, key, value) for key, value in configs.items()]
-            )
+    def add_gateway(self, name: str) -> asyncio.Future[int]:
+        return self._change(partial(self._file.add_gateway, name))
 
-    def client_metrics(self) -> dict[str, dict[str, str]]:
-        """Return the configs set for each subscription."""
-        return self._configs("SELECT subscription, name, value FROM client_metrics")
+    def _change(self, change: Callable[[], T]) -> asyncio.Future[T]:
+        """Make a change after all that were asked for before. Its arguments must not change until then."""
+        loop = asyncio.get_running_loop()
+        made: asyncio.Future[T] = loop.create_future()
+        if self._closed:
+            made.set_exception(CatalogError("catalog: it is closed"))
+            return made
+        self._waiting.append((change, made))
+        if self._making is None:
+            self._making = loop.create_task(self._make_waiting(), name="catalog")
+        return made  # mutant: answered-after-commit
 
-    def set_client_metrics(self, subscription: str, configs: Mapping[str, str]) -> None:
-        """Set these configs and no others for the subscription."""
-        with self._transaction() as connection:
-            connection.execute("DELETE FROM client_metrics WHERE subscription = ?", (subscription,))
-            connection.executemany(
-                "INSERT INTO client_metrics VALUES (?, ?, ?)",
-                [(subscription, key, value) for key, value in configs.items()],
-            )
-
-    def remove_topics(self, names: Collection[str]) -> None:
-        """Remove topics, all or none; their ids stay among the deletions until `forget_deletions`."""
-        self._delete(lambda connection: self._remove(connection, names))
-
-    def _delete(self, change: Callable[[sqlite3.Connection], object]) -> None:
-        """Note a deletion; on a full disk, which only deletions free, with the space in reserve."""
-        try:
-            with self._transaction() as connection:
-                change(connection)
-        except CatalogFull:
-            if not self.use_reserve():
-                raise
-            with self._transaction() as connection:
-                change(connection)
-
-    def deletions(self) -> dict[bytes, str]:
-        """Return ids of deleted topics whose directories may still exist -> name."""
-        with _translated():
-            return dict(self._connection.execute("SELECT id, name FROM deletions"))
-
-    def forget_deletions(self, topic_ids: Collection[bytes]) -> None:
-        self._delete(lambda connection: self._forget(connection, topic_ids))
-
-    def allocate_producer_ids(self, count: int) -> range:
-        """Allocate producer ids that were never used and never will be again."""
-        with self._transaction() as connection:
-            first = self._take(connection, "next_producer_id", count)
-        return range(first, first + count)
-
-    def skip_producer_ids(self, end: int) -> None:
-        """Allocate no id below `end` any more."""
-        if end > self.next_producer_id():
-            with self._transaction() as connection:
-                connection.execute("UPDATE counters SET value = ? WHERE name = 'next_producer_id'", (end,))
-
-    def next_producer_id(self) -> int:
-        """Return the first id of the next block: every lower one was allocated."""
-        with _translated():
-            row = self._connection.execute("SELECT value FROM counters WHERE name = 'next_producer_id'").fetchone()
-            return int(row[0])
-
-    def gateways(self) -> dict[str, int]:
-        with _translated():
-            return dict(self._connection.execute("SELECT name, node_id FROM gateways"))
-
-    def add_gateway(self, name: str) -> int:
-        """Return a new node id for a gateway name that has none."""
-        with self._transaction() as connection:
-            node_id = self._take(connection, "next_node_id", 1)
-            connection.execute("INSERT INTO gateways VALUES (?, ?)", (name, node_id))
-        return node_id
-
-    @staticmethod
-    def _remove(connection: sqlite3.Connection, names: Collection[str]) -> None:
-        rows = [(name,) for name in names]
-        connection.executemany("INSERT OR IGNORE INTO deletions SELECT id, name FROM topics WHERE name = ?", rows)
-        connection.executemany("DELETE FROM topics WHERE name = ?", rows)
-
-    @staticmethod
-    def _forget(connection: sqlite3.Connection, topic_ids: Collection[bytes]) -> None:
-        connection.executemany("DELETE FROM deletions WHERE id = ?", [(topic_id,) for topic_id in topic_ids])
-
-    @staticmethod
-    def _take(connection: sqlite3.Connection, counter: str, count: int) -> int:
-        row = connection.execute(
-            "UPDATE counters SET value = value + ? WHERE name = ? RETURNING value", (count, counter)
-        ).fetchone()
-        return int(row[0]) - count
-
-    @contextlib.contextmanager
-    def _transaction(self) -> Iterator[sqlite3.Connection]:
-        with _translated():
-            self._connection.execute("BEGIN IMMEDIATE")
+    async def _make_waiting(self) -> None:
+        loop = asyncio.get_running_loop()
+        while self._waiting:
+            some, self._waiting = self._waiting[:_TOGETHER_MAX], self._waiting[_TOGETHER_MAX:]
             try:
-                yield self._connection
-                self._connection.execute("COMMIT")
-            except BaseException:
-                if self._connection.in_transaction:  # a full disk has ended it already
-                    self._connection.execute("ROLLBACK")
-                raise
+                # mutant: catalog-off-loop
+                outcomes = await loop.run_in_executor(self._thread, self._file.make, [change for change, _ in some])
+            except BaseException as error:  # a bug, or the end of the process; the callers must go on
+                outcomes = [error] * len(some)
+            for (_, made), outcome in zip(some, outcomes, strict=True):
+                if made.done():  # its caller was cancelled
+                    continue
+                if isinstance(outcome, BaseException):
+                    made.set_exception(outcome)
+                else:
+                    made.set_result(outcome)
+        self._making = None
 
-
-@contextlib.contextmanager
-def _translated(path: Path | str = FILE_NAME) -> Iterator[None]:
-    try:
-        yield
-    except sqlite3.Error as error:
-        # Errors of sqlite3 itself (a closed connection) have no code.
-        if getattr(error, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
-            raise _damaged(path, str(error)) from error
-        full = getattr(error, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR)
-        raise (CatalogFull if full else CatalogError)(f"catalog: {error}") from error
-
-
-def _damaged(path: Path | str, fault: str) -> DamagedCatalog:
-    return DamagedCatalog(f"{path} is damaged ({' '.join(fault.split())}): {_WHAT_TO_DO}")
+    async def close(self) -> None:
+        """Make the changes that wait, refuse later ones, and close the file."""
+        if self._closed:
+            return
+        self._closed = True
+        while self._making is not None:
+            await asyncio.wait({self._making})
+        await asyncio.get_running_loop().run_in_executor(self._thread, self._file.close)  # it syncs
+        self._thread.shutdown()

@@ -63,14 +63,10 @@ CLIENT_METRICS_CONFIGS: Final[Mapping[str, ClientMetricsConfig]] = {
 class ClientMetrics:
     """The configs of every subscription. Owner: the storage service's event loop."""
 
-    def __init__(self, catalog: Catalog) -> None:
-        """Read the subscriptions.
-
-        Raises:
-            CatalogError: the catalog cannot be read.
-        """
+    def __init__(self, catalog: Catalog, own: Mapping[str, Mapping[str, str]]) -> None:
+        """Begin with the configs of each subscription that the catalog has."""
         self._catalog = catalog
-        self._own = catalog.client_metrics()
+        self._own = dict(own)
 
     def __len__(self) -> int:
         return len(self._own)
@@ -83,13 +79,13 @@ class ClientMetrics:
         """Return the configs set for the subscription."""
         return self._own.get(name, {})
 
-    def configure(self, name: str, configs: Mapping[str, str]) -> None:
-        """Set these configs and no others; without any there is no such subscription.
+    async def configure(self, name: str, configs: Mapping[str, str]) -> None:
+        """Set these configs and no others; without any there is no such subscription. One change after the other.
 
         Raises:
             CatalogError: the catalog cannot be written; all is as it was.
         """
-        self._catalog.set_client_metrics(name, configs)  # mutant: client-metrics-stored
+        await self._catalog.set_client_metrics(name, configs)  # mutant: client-metrics-stored
         if configs:
             self._own[name] = dict(configs)
         else:

@@ -77,25 +77,22 @@ class GroupConfigs:
     def __init__(
         self,
         catalog: Catalog,
+        own: Mapping[str, Mapping[str, str]],
         broker_number: Callable[[str], int],
         on_changed: Callable[[str, Mapping[str, int]], None],
     ) -> None:
+        """Begin with the configs of each group that the catalog has."""
         self._catalog = catalog
         #: The value in force of a broker config.
         self._broker_number = broker_number
         self._on_changed = on_changed
-        self._own: dict[str, dict[str, str]] = {}
+        self._own = dict(own)
 
     def __len__(self) -> int:
         return len(self._own)
 
     def load(self) -> None:
-        """Read the configs of all groups.
-
-        Raises:
-            CatalogError: the catalog cannot be read.
-        """
-        self._own = self._catalog.group_configs()
+        """Let the configs of all groups count."""
         for group_id, own in self._own.items():
             self._on_changed(group_id, self._in_force(group_id, own))
 
@@ -107,13 +104,13 @@ class GroupConfigs:
         """Return the configs set for the group."""
         return self._own.get(group_id, {})
 
-    def configure(self, group_id: str, configs: Mapping[str, str]) -> None:
-        """Set these configs and no others for the group, which follows them from now on.
+    async def configure(self, group_id: str, configs: Mapping[str, str]) -> None:
+        """Set these configs and no others for the group, which follows them from then on. One change after the other.
 
         Raises:
             CatalogError: the catalog cannot be written; all is as it was.
         """
-        self._catalog.set_group_configs(group_id, configs)
+        await self._catalog.set_group_configs(group_id, configs)
         if configs:
             self._own[group_id] = dict(configs)
         else:

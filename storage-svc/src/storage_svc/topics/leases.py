@@ -10,10 +10,13 @@ the lowest node id is listed.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, NamedTuple
 
 from storage_svc.topics.catalog import Catalog
+from storage_svc.topics.change_order import ChangeOrder
 
 #: The longest name of a registration.
 NAME_LENGTH_MAX: Final = 255
@@ -42,17 +45,24 @@ class LeaseRefusedError(Exception):
 
 
 class Leases:
-    """Owner: the storage service's event loop. Times are of one monotonic clock, in milliseconds."""
+    """Owner: the storage service's event loop. Times are of one monotonic clock, in milliseconds.
 
-    def __init__(self, catalog: Catalog) -> None:
+    A lease is counted from before its node id was stored.
+    """
+
+    def __init__(self, catalog: Catalog, node_ids: Mapping[str, int]) -> None:
+        """Begin with the node ids that the catalog has, by gateway name."""
         self._catalog = catalog
-        self._node_ids = catalog.gateways()
+        self._order = ChangeOrder()
+        self._node_ids = dict(node_ids)
         #: name -> (gateway, when its lease ends)
         self._leases: dict[str, tuple[LeasedGateway, int]] = {}
         #: name -> how many streams it has open; several processes of one port share a name
         self._streams: Counter[str] = Counter()
 
-    def register(self, name: str, listeners: tuple[LeasedListener, ...], lease_ms: int, now_ms: int) -> LeasedGateway:
+    async def register(
+        self, name: str, listeners: tuple[LeasedListener, ...], lease_ms: int, now_ms: int
+    ) -> LeasedGateway:
         """Register a gateway, or renew its lease.
 
         Raises:
@@ -67,12 +77,19 @@ class Leases:
             raise LeaseRefusedError(f"a lease of {lease_ms} ms is not in {LEASE_MS_MIN}..{LEASE_MS_MAX}")
         node_id = self._node_ids.get(name)
         if node_id is None:
-            if len(self._node_ids) >= GATEWAYS_MAX:
-                raise LeaseRefusedError(f"{GATEWAYS_MAX} gateway names are in use")
-            node_id = self._node_ids[name] = self._catalog.add_gateway(name)
+            node_id = await self._order.run(("node ids",), partial(self._add, name))
         gateway = LeasedGateway(node_id, name, listeners)
         self._leases[name] = (gateway, now_ms + lease_ms)
         return gateway
+
+    async def _add(self, name: str) -> int:
+        """Return the node id of a new name, once it is stored; another process of the name may have asked, too."""
+        if (node_id := self._node_ids.get(name)) is not None:
+            return node_id
+        if len(self._node_ids) >= GATEWAYS_MAX:
+            raise LeaseRefusedError(f"{GATEWAYS_MAX} gateway names are in use")
+        node_id = self._node_ids[name] = await self._catalog.add_gateway(name)
+        return node_id
 
     def remove(self, name: str) -> None:
         """End the lease of a gateway that stops, unless another process of its name is alive: it has a stream, too."""

@@ -19,7 +19,8 @@ from typing import Final, Generic, TypeVar
 from service_chassis import logs as service_logs
 
 from storage_svc.topic_partition import TopicPartition
-from storage_svc.topics.catalog import Catalog, CatalogError, CatalogTopic
+from storage_svc.topics.catalog import Catalog
+from storage_svc.topics.catalog_file import CatalogContents, CatalogError, CatalogTopic
 from storage_svc.topics.configs import OFFSETS_TOPIC_CONFIGS
 from storage_svc.topics.names import INTERNAL_TOPICS, name_fault
 from storage_svc.topics.topic import NO_ID, Logs, Topic, new_topic_id, spelled
@@ -52,17 +53,13 @@ class Reconciliation(Generic[ConfigT]):
         self._by_name: dict[str, Topic] = {}
         self._name_by_id: dict[bytes, str] = {}
 
-    def run(self) -> Collection[Topic]:
-        """Return the topics that exist, after all is in step.
-
-        Raises:
-            CatalogError: the catalog cannot be read.
-        """
-        rows = self._catalog.topics()
-        finish_deletions(self._catalog, self._logs, {row.name for row in rows})
+    async def run(self, contents: CatalogContents) -> Collection[Topic]:
+        """Return the topics that exist, after all is in step with the catalog, of these contents."""
+        rows = contents.topics
+        await finish_deletions(self._catalog, self._logs, contents.deletions, {row.name for row in rows})
         for row in rows:
             self._admit(Topic(row.name, row.id, row.partition_count, row.configs))
-        self._adopt_strays()
+        await self._adopt_strays()
         for topic in self._by_name.values():
             self._make_missing(topic)
             config = self._log_config(topic.configs)
@@ -91,7 +88,7 @@ class Reconciliation(Generic[ConfigT]):
                 f" as {spelled(topic.id)}: move one of them away"
             )
 
-    def _adopt_strays(self) -> None:
+    async def _adopt_strays(self) -> None:
         strays: dict[str, list[int]] = {}
         unfinished: list[TopicPartition] = []
         for name, index in self._logs.logs:
@@ -107,14 +104,14 @@ class Reconciliation(Generic[ConfigT]):
         if unfinished:
             self._logs.delete_at_once(unfinished)
         for name, partitions in sorted(strays.items(), key=lambda each: -len(each[1])):  # copies of a topic last
-            self._adopt(name, partitions)
+            await self._adopt(name, partitions)
 
     def _is_unfinished(self, topic: Topic, index: int) -> bool:
         """Return whether a directory beyond the topic's partitions is an empty one of the topic."""
         partition = self._logs.logs[topic.name, index]
         return partition.topic_id == topic.id and partition.log_end_offset == 0
 
-    def _adopt(self, name: str, partitions: list[int]) -> None:
+    async def _adopt(self, name: str, partitions: list[int]) -> None:
         """Add the topic of directories that the catalog does not know, or withhold them."""
         ids = Counter(self._logs.logs[name, index].topic_id for index in partitions)
         del ids[NO_ID]
@@ -133,7 +130,7 @@ class Reconciliation(Generic[ConfigT]):
         configs = adopted_configs(name)
         topic = Topic(name, topic_id, max(legal) + 1, configs)
         try:
-            self._catalog.add_topics([CatalogTopic(topic.name, topic.id, topic.partition_count, topic.configs)])
+            await self._catalog.add_topics([CatalogTopic(topic.name, topic.id, topic.partition_count, topic.configs)])
         except CatalogError as error:  # the disk is full, most likely; the next start adopts it again
             log.error("adopted topic not stored", topic=name, reason=str(error))
         self._admit(topic)
@@ -152,9 +149,10 @@ class Reconciliation(Generic[ConfigT]):
             self._logs.make_missing(topic.name, missing, topic.id, self._log_config(topic.configs))
 
 
-def finish_deletions(catalog: Catalog, logs: Logs[ConfigT], existing: Collection[str]) -> None:
+async def finish_deletions(
+    catalog: Catalog, logs: Logs[ConfigT], deletions: Mapping[bytes, str], existing: Collection[str]
+) -> None:
     """Remove the directories of deleted topics; one without an id is a deleted topic's if no other has its name."""
-    deletions = catalog.deletions()
     ids = defaultdict(list)
     for topic_id, name in deletions.items():
         ids[name].append(topic_id)
@@ -169,7 +167,7 @@ def finish_deletions(catalog: Catalog, logs: Logs[ConfigT], existing: Collection
     ]
     counts = Counter(name for name, _ in left)
     failed = logs.delete_at_once(left) if deletions else ()
-    forget_deletions(catalog, {topic_id: name for topic_id, name in deletions.items() if name not in failed})
+    await forget_deletions(catalog, {topic_id: name for topic_id, name in deletions.items() if name not in failed})
     for name in ids:
         if name in failed:
             log.error("a topic's deletion cannot be finished", topic=name, partitions=counts[name])
@@ -177,11 +175,11 @@ def finish_deletions(catalog: Catalog, logs: Logs[ConfigT], existing: Collection
             log.info("finished the deletion of a topic", topic=name, partitions=counts[name])
 
 
-def forget_deletions(catalog: Catalog, deletions: Mapping[bytes, str]) -> None:
+async def forget_deletions(catalog: Catalog, deletions: Mapping[bytes, str]) -> None:
     """Forget finished deletions, by id. If the catalog refuses, the next start does it."""
     try:
         if deletions:
-            catalog.forget_deletions(deletions)
+            await catalog.forget_deletions(list(deletions))
     except CatalogError as error:  # the disk is full, most likely; the next start tries again
         log.warning("deletions not forgotten", topics=list(deletions.values())[:10], reason=str(error))
 

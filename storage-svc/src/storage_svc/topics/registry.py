@@ -10,21 +10,27 @@ after a crash a start finishes the rest. Until then no topic of that name can be
 Topics of one request are created and deleted together: each change of the catalog is one transaction for all of them,
 and the new names of directories are synced once.
 
-A start brings both into step (reconciliation.py). Owner: the storage service's event loop.
+A start brings both into step (reconciliation.py).
+
+Each change of the catalog is awaited, and until it is stored all callers find the topic as it was. Changes of one topic
+are decided one after the other. A caller that leaves does not end a change that is being stored; a creation or growth
+whose caller leaves before that is undone, some partitions at a time. Owner: the storage service's event loop.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Final, Generic, TypeVar
+from functools import partial
+from typing import Any, Final, Generic, TypeVar
 
 from service_chassis import logs as service_logs
 
-from storage_svc.topic_partition import TopicPartition
-from storage_svc.topics.catalog import Catalog, CatalogTopic
+from storage_svc.topics.catalog import Catalog
+from storage_svc.topics.catalog_file import CatalogContents, CatalogTopic
+from storage_svc.topics.change_order import ChangeOrder
 from storage_svc.topics.names import TakenNames
 from storage_svc.topics.reconciliation import Reconciliation, forget_deletions
 from storage_svc.topics.topic import Logs, Topic, new_topic_id
@@ -36,6 +42,7 @@ log = service_logs.get(__name__)
 _STEP: Final = 10
 
 ConfigT = TypeVar("ConfigT")
+T = TypeVar("T")
 
 
 class TopicRegistry(Generic[ConfigT]):
@@ -64,10 +71,14 @@ class TopicRegistry(Generic[ConfigT]):
         self._growing: dict[str, asyncio.Event] = {}
         #: The number of partitions that are being made, of either.
         self._reserved = 0
-        #: Topics whose deletion waits until they have grown.
+        #: Topics whose deletion is not decided yet.
         self._ending: Counter[str] = Counter()
-        #: The deletions that are under way, by name.
-        self._going: dict[str, asyncio.Task[None]] = {}
+        #: Topics that are deleted, while their directories are removed.
+        self._going: set[str] = set()
+        #: The order of what is stored of each topic.
+        self._order = ChangeOrder()
+        #: The creations, growths and deletions that are under way.
+        self._tasks: set[asyncio.Task[Any]] = set()
         #: Raised whenever a topic comes, goes or changes its partition count.
         self.version = 0
         #: The number of topics that were deleted.
@@ -107,31 +118,25 @@ class TopicRegistry(Generic[ConfigT]):
         found = (self._logs.logs.get((topic.name, index)) for index in range(topic.partition_count))
         return [0 if partition is None else partition.leader_epoch for partition in found]
 
-    def reconcile(self) -> None:
-        """Bring catalog and directories into step. Called once, after the logs were opened.
-
-        Raises:
-            CatalogError: the catalog cannot be read.
-        """
-        for topic in Reconciliation(self._catalog, self._logs, self._log_config, self._partitions_max).run():
+    async def reconcile(self, contents: CatalogContents) -> None:
+        """Bring the catalog, of these contents, and directories into step. Called once, after the logs were opened."""
+        for topic in await Reconciliation(self._catalog, self._logs, self._log_config, self._partitions_max).run(
+            contents
+        ):
             self._admit(topic)
         self._raise_version()
 
-    def create(self, name: str, partition_count: int, configs: Mapping[str, str]) -> Topic:
-        """Create a topic; the caller has checked its name, count and configs.
+    # -- creating -----------------------------------------------------------------------------------------------------
+
+    async def create(self, name: str, partition_count: int, configs: Mapping[str, str]) -> Topic:
+        """Create a topic, while the event loop goes on in between; the caller has checked name, count and configs.
 
         Raises:
             CatalogError: the catalog cannot be written. Errors of the logs pass through; either leaves nothing.
         """
-        topic = Topic(name, new_topic_id(), partition_count, dict(configs))
-        self._begin([topic])
-        try:
-            self._logs.create_many(name, range(partition_count), topic.id, self._log_config(configs))
-            self._complete([topic])
-        except BaseException:
-            failed = self._logs.delete_at_once(list(topic.partitions))
-            forget_deletions(self._catalog, {} if failed else {topic.id: name})
-            raise
+        topic = self.announce(name, partition_count, configs)
+        for error in (await self.create_announced([topic])).values():
+            raise error
         return topic
 
     def announce(self, name: str, partition_count: int, configs: Mapping[str, str]) -> Topic:
@@ -147,25 +152,29 @@ class TopicRegistry(Generic[ConfigT]):
     def renounce(self, topics: Iterable[Topic]) -> None:
         """Free the names of topics that were announced and will not be created."""
         for topic in topics:
-            if self._coming.pop(topic.name, None) is not None:
+            if self._coming.get(topic.name) is topic:
+                del self._coming[topic.name]
                 self._reserved -= topic.partition_count
                 if topic.name not in self._by_name:
                     self.taken_names.discard(topic.name)
 
     async def create_announced(self, topics: Sequence[Topic]) -> dict[str, Exception]:
-        """Create topics together, while the event loop goes on in between.
+        """Create topics together, while the event loop goes on in between. It frees the names that come to nothing.
 
         Return the errors of the logs by the name of a topic that could not be made; nothing is left of it.
 
         Raises:
             CatalogError: the catalog cannot be written, and nothing is left of any.
         """
+        steps = _Steps()
+        return await self._go_on(self._create(topics, steps), steps)
+
+    async def _create(self, topics: Sequence[Topic], steps: _Steps) -> dict[str, Exception]:
         failed: dict[str, Exception] = {}
         used: dict[str, ConfigT] = {}
         try:
-            self._begin(topics)
+            await self._catalog.begin_topics({topic.id: topic.name for topic in topics})  # mutant: topic-begun-first
             try:
-                steps = _Steps()
                 for topic in topics:
                     try:
                         used[topic.name] = await self._make_logs(topic, range(topic.partition_count), steps)
@@ -173,11 +182,11 @@ class TopicRegistry(Generic[ConfigT]):
                         failed[topic.name] = error
                 made = [topic for topic in topics if topic.name not in failed]
                 if made:
-                    self._complete(made)
+                    await self._complete(made)
             except BaseException:
-                await self._remove(topics)
+                await self._delete_logs(topics)
                 raise
-            await self._remove([topic for topic in topics if topic.name in failed])
+            await self._delete_logs([topic for topic in topics if topic.name in failed])
         finally:
             self.renounce(topics)
         for topic in made:
@@ -185,12 +194,14 @@ class TopicRegistry(Generic[ConfigT]):
                 self.apply_defaults(topic.name, range(topic.partition_count))
         return failed
 
-    async def create_in_steps(self, name: str, partition_count: int, configs: Mapping[str, str]) -> Topic:
-        """Create a topic while the event loop goes on in between; errors are raised as by `create`."""
-        topic = self.announce(name, partition_count, configs)
-        for error in (await self.create_announced([topic])).values():
-            raise error
-        return topic
+    async def _complete(self, topics: Sequence[Topic]) -> None:
+        await self._catalog.add_topics(
+            [CatalogTopic(each.name, each.id, each.partition_count, each.configs) for each in topics]
+        )
+        self.renounce(topics)
+        for topic in topics:
+            self._admit(topic)
+        self._raise_version()
 
     async def _make_logs(self, topic: Topic, partitions: range, steps: _Steps) -> ConfigT:
         config = self._log_config(topic.configs)
@@ -202,6 +213,19 @@ class TopicRegistry(Generic[ConfigT]):
             first = last
         return config
 
+    async def _go_on(self, work: Coroutine[Any, Any, T], steps: _Steps) -> T:
+        """Do this work, also when the caller is cancelled: its steps learn of that."""
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            steps.wanted = False
+            raise
+
+    # -- growing ------------------------------------------------------------------------------------------------------
+
     async def grow(self, growths: Mapping[str, int]) -> dict[str, Exception]:
         """Give topics more partitions, together, while the event loop goes on in between; the caller has checked the
         numbers, by name.
@@ -212,82 +236,77 @@ class TopicRegistry(Generic[ConfigT]):
         Raises:
             CatalogError: the catalog cannot be written, and all topics are as they were.
         """
-        topics = [self._by_name[name] for name in growths]
-        added = {topic.name: range(topic.partition_count, growths[topic.name]) for topic in topics}
+        added = {name: range(self._by_name[name].partition_count, count) for name, count in growths.items()}
         over = asyncio.Event()
-        reserved = sum(map(len, added.values()))
-        self._reserved += reserved
+        self._reserved += sum(map(len, added.values()))
         self._growing |= dict.fromkeys(growths, over)
+        steps = _Steps()
+        return await self._go_on(self._grow(added, over, steps), steps)
+
+    async def _grow(self, added: Mapping[str, range], over: asyncio.Event, steps: _Steps) -> dict[str, Exception]:
+        topics = [self._by_name[name] for name in added]
         used: dict[str, ConfigT] = {}
+        grown: list[str] = []
         failed: dict[str, Exception] = {}
         try:
-            steps = _Steps()
             for topic in topics:
                 try:
                     used[topic.name] = await self._make_logs(topic, added[topic.name], steps)
                 except Exception as error:
                     failed[topic.name] = error
             if used:
-                self._catalog.set_partition_counts({name: growths[name] for name in used})
-        except BaseException:
-            used = {}
-            raise
+                await self._order.run(used, partial(self._store_growth, used, added))
+                grown += used
         finally:
-            self._reserved -= reserved
-            self._admit_grown(growths, used, added)
-            undone = [(name, index) for name in growths if name not in used for index in added[name]]
-            if undone:
-                going = asyncio.create_task(self._undo_growth(undone, growths, over))
-                self._going |= dict.fromkeys(growths, going)
-                await asyncio.shield(going)
-            else:
-                self._end_growth(growths, over)
+            undone = [(name, index) for name in added if name not in grown for index in added[name]]
+            try:
+                if undone:
+                    await self._logs.delete_many(undone)
+            finally:
+                self._reserved -= len(undone)
+                for name in added:
+                    del self._growing[name]
+                over.set()
         return failed
 
-    def _admit_grown(self, growths: Mapping[str, int], used: Mapping[str, ConfigT], added: Mapping[str, range]) -> None:
-        """Note topics that have grown, with the configs that their new logs have."""
+    async def _store_growth(self, used: Mapping[str, ConfigT], added: Mapping[str, range]) -> None:
+        """Store that topics have grown; `used` are the configs that their new logs have."""
+        await self._catalog.set_partition_counts({name: added[name].stop for name in used})
         for name, config in used.items():
-            grown = replace(self._by_name[name], partition_count=growths[name])
+            self._reserved -= len(added[name])
+            grown = replace(self._by_name[name], partition_count=added[name].stop)
             self._admit(grown)
             if config != self._log_config(grown.configs):  # configs or defaults were altered in between
                 self.apply_defaults(name, added[name])
-        if used:
-            self._raise_version()
-
-    async def _undo_growth(self, logs: Sequence[TopicPartition], names: Collection[str], over: asyncio.Event) -> None:
-        try:
-            await self._logs.delete_many(logs)
-        finally:
-            for name in names:
-                del self._going[name]
-            self._end_growth(names, over)
-
-    def _end_growth(self, names: Collection[str], over: asyncio.Event) -> None:
-        for name in names:
-            del self._growing[name]
-        over.set()
-
-    def _begin(self, topics: Sequence[Topic]) -> None:
-        self._catalog.begin_topics({topic.id: topic.name for topic in topics})  # mutant: topic-begun-first
-
-    def _complete(self, topics: Sequence[Topic]) -> None:
-        self._catalog.add_topics(
-            [CatalogTopic(each.name, each.id, each.partition_count, each.configs) for each in topics]
-        )
-        for topic in topics:
-            self._admit(topic)
         self._raise_version()
 
-    def configure(self, topic: Topic, configs: Mapping[str, str]) -> None:
-        """Set these configs and no others for the topic; its logs follow them from now on.
+    # -- configs ------------------------------------------------------------------------------------------------------
+
+    async def configure(self, name: str, altered: Callable[[Mapping[str, str]], dict[str, str]]) -> Topic | None:
+        """Alter the configs of a topic; its logs follow them from now on. Return the topic, or None if there is none.
+
+        Args:
+            altered: gets the topic's configs, after all earlier alterations, and returns those that it shall have.
 
         Raises:
-            CatalogError: the catalog cannot be written; the topic is as it was.
+            CatalogError: the catalog cannot be written; the topic is as it was. Errors of `altered` pass through.
         """
-        self._catalog.set_topic_configs(topic.name, configs)
-        self._admit(replace(topic, configs=dict(configs)))
+        return await self._order.run((name,), partial(self._configure, name, altered))
+
+    async def _configure(self, name: str, altered: Callable[[Mapping[str, str]], dict[str, str]]) -> Topic | None:
+        topic = self._by_name.get(name)
+        if topic is None:
+            return None
+        configs = altered(topic.configs)
+        if configs == topic.configs:
+            return topic
+        await self._catalog.set_topic_configs(name, configs)
+        configured = replace(topic, configs=configs)
+        self._admit(configured)
         self._raise_version()
-        self.apply_defaults(topic.name, range(topic.partition_count))
+        self.apply_defaults(name, range(configured.partition_count))
+        log.info("altered a topic's configs", topic=name, configs=configs)
+        return configured
 
     def apply_defaults(self, name: str, partitions: range) -> int:
         """Let these logs of a topic follow its configs and the defaults in force; return how many there are."""
@@ -298,64 +317,67 @@ class TopicRegistry(Generic[ConfigT]):
             partition.configure(config)
         return len(found)
 
+    # -- deleting -----------------------------------------------------------------------------------------------------
+
     async def delete(self, topics: Collection[Topic]) -> Collection[Topic]:
         """Delete topics together and return them, except those that another caller deletes.
 
         When this returns, no start will find them, and their names are free. The deletion goes on when its caller is
-        cancelled. It is one transaction of the catalog, which holds up the event loop for 15 ms with 1,000 topics.
+        cancelled. It is one transaction of the catalog: with 1,000 topics 15 ms, in a thread.
 
         Raises:
             CatalogError: the catalog cannot be written; the topics are as they were.
         """
-        await self._grown({topic.name for topic in topics})
-        found = [self._by_id[topic_id] for topic_id in {topic.id: None for topic in topics} if topic_id in self._by_id]
+        self._ending.update({topic.name for topic in topics})
+        return await self._go_on(self._delete(topics), _Steps())
+
+    async def _delete(self, topics: Collection[Topic]) -> Collection[Topic]:
+        names = {topic.name for topic in topics}
+        try:
+            while growing := [over for name, over in self._growing.items() if name in names]:
+                await growing[0].wait()
+            found = await self._order.run(names, partial(self._store_deletion, topics))
+        finally:
+            self._ending -= Counter(names)
+        await self._delete_logs(found)
+        return found
+
+    async def _store_deletion(self, topics: Collection[Topic]) -> Sequence[Topic]:
+        """Store that topics are deleted, those that there are, and return them: from now on no client finds them."""
+        ids = {topic.id: None for topic in topics}
+        found = [self._by_id[topic_id] for topic_id in ids if topic_id in self._by_id]
         if not found:
             return ()
-        self._catalog.remove_topics([topic.name for topic in found])
+        await self._catalog.remove_topics([topic.name for topic in found])
         for topic in found:
             del self._by_name[topic.name], self._by_id[topic.id]
             self._held -= topic.partition_count
             self.taken_names.discard(topic.name)
+            self._going.add(topic.name)
         self.deletions += len(found)
         self._raise_version()
         for callback in self.on_deleted:
             callback(found)
-        await self._remove(found)
         return found
 
-    async def _grown(self, names: Collection[str]) -> None:
-        """Wait until none of these topics is getting partitions. None of them begins to."""
-        self._ending.update(names)
-        try:
-            while growing := [over for name, over in self._growing.items() if name in names]:
-                await growing[0].wait()
-        finally:
-            self._ending -= Counter(names)
-
-    async def _remove(self, topics: Sequence[Topic]) -> None:
-        """Remove the logs of deleted topics, or of creations that are undone. It goes on when its caller is cancelled.
-
-        If it fails the next start does it.
-        """
-        if topics:
-            going = asyncio.create_task(self._delete_logs(topics))
-            self._going |= dict.fromkeys((topic.name for topic in topics), going)
-            await asyncio.shield(going)
-
     async def _delete_logs(self, topics: Sequence[Topic]) -> None:
+        """Remove the logs of deleted topics, or of creations that are undone. If it fails the next start does it."""
+        if not topics:
+            return
         try:
             failed = await self._logs.delete_many([key for topic in topics for key in topic.partitions])
-            forget_deletions(self._catalog, {topic.id: topic.name for topic in topics if topic.name not in failed})
+            done = {topic.id: topic.name for topic in topics if topic.name not in failed}
+            await forget_deletions(self._catalog, done)
             for name in failed:
                 log.error("a topic's deletion is left to the next start", topic=name)
         finally:
-            for topic in topics:
-                del self._going[topic.name]
+            self._going.difference_update(topic.name for topic in topics)
 
     async def finish(self) -> None:
-        """Wait for the deletions that are under way."""
-        while self._going:
-            await asyncio.wait(set(self._going.values()))
+        """Wait for the changes that are under way."""
+        while self._tasks:
+            await asyncio.wait(set(self._tasks))
+        await self._order.finish()
 
     def _admit(self, topic: Topic) -> None:
         """Note the topic; the caller raises the version."""
@@ -374,10 +396,18 @@ class _Steps:
 
     def __init__(self) -> None:
         self.used = 0
+        #: Whether the caller still waits for them.
+        self.wanted = True
 
     async def room(self) -> int:
-        """Return the number of partitions that may still be made in this turn, or in the next one."""
+        """Return the number of partitions that may still be made in this turn, or in the next one.
+
+        Raises:
+            CancelledError: the caller has left.
+        """
         if self.used >= _STEP:
             self.used = 0
             await asyncio.sleep(0)
+        if not self.wanted:
+            raise asyncio.CancelledError
         return _STEP - self.used

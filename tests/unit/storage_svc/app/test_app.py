@@ -66,7 +66,7 @@ async def test_everything_survives_a_restart(tmp_path: Path) -> None:
 async def test_indexes_that_a_crash_took_are_made_anew_as_the_topics_settings_say(tmp_path: Path) -> None:
     settings = StorageSettings(data_dir=tmp_path)
     storage = await Storage.start(settings)
-    storage.topic_registry.create("fine", 1, {"index.interval.bytes": "100"})
+    await storage.topic_registry.create("fine", 1, {"index.interval.bytes": "100"})
     for _ in range(20):
         batch = build_batch([Record(0, 1_700_000_000_000, b"k", bytes(300))])
         assert storage.logs.logs["fine", 0].append(batch).error_code == 0

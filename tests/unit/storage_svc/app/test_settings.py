@@ -11,6 +11,7 @@ from storage_svc.applied_settings import broker_settings
 from storage_svc.settings import StorageSettings, parse_topics
 from storage_svc.topics.broker_configs import BROKER_CONFIGS, STORAGE_CONFIGS
 from storage_svc.topics.catalog import Catalog
+from storage_svc.topics.catalog_file import CatalogFile
 from storage_svc.topics.configs import TOPIC_CONFIGS
 from storage_svc.topics.group_configs import GROUP_CONFIGS
 
@@ -48,8 +49,8 @@ def test_topics_that_cannot_be_read_are_named_by_variable(text: str, monkeypatch
 
 def test_defaults_are_kafkas(tmp_path: Path) -> None:
     """With none of the broker's own defaults set, topics get Kafka's."""
-    with contextlib.closing(Catalog.open(tmp_path)) as catalog:
-        values = broker_settings(StorageSettings(), catalog).topic_defaults()
+    with contextlib.closing(CatalogFile.open(tmp_path)) as file:
+        values = broker_settings(StorageSettings(), Catalog(file), {}).topic_defaults()
     assert values == {name: TOPIC_CONFIGS[name].default for name in values}
     assert TOPIC_CONFIGS.keys() - values.keys() == WITHOUT_BROKER_CONFIG
 

@@ -226,10 +226,17 @@ async def test_a_refused_creation_leaves_nothing(tmp_path: Path, monkeypatch: py
 async def test_a_creation_that_a_crash_cut_short_leaves_nothing(tmp_path: Path) -> None:
     storage = await started(tmp_path)
     creation = asyncio.create_task(create(storage, "ghost", 60))
-    await asyncio.sleep(0)
-    assert 0 < len(in_use(tmp_path, "ghost")) < 60
-    creation.cancel()
-    storage.logs.delete = lambda *_: None  # type: ignore[method-assign]
+    while not in_use(tmp_path, "ghost"):  # noqa: ASYNC110
+        await asyncio.sleep(0)
+    assert len(in_use(tmp_path, "ghost")) < 60
+
+    async def removes_nothing(_: object) -> set[str]:
+        return {"ghost"}
+
+    storage.logs.delete_many = removes_nothing  # type: ignore[method-assign]
+    for task in storage.topic_registry._tasks:
+        task.cancel()
+    await asyncio.gather(creation, return_exceptions=True)
     kill(storage)
     again = await started(tmp_path)
     assert again.topic_registry.names() == []

@@ -148,7 +148,8 @@ class Life:
         for flusher in (logs.flusher, logs.background):
             assert flusher._thread is not None
             flusher._thread.join()
-        self.storage._catalog.close()
+        self.storage._catalog._thread.shutdown()
+        self.storage._catalog.file.close()
         self.loop.close()
 
 

@@ -79,10 +79,10 @@ class Node:
             return LogConfig.from_properties(effective(own, {}))
 
         self.registry: TopicRegistry[LogConfig] = TopicRegistry(self.catalog, self.logs, log_config)
-        self.registry.reconcile()
+        await self.registry.reconcile(self.catalog.read())
         self.logs.start(asyncio.get_running_loop())
         if "orders" not in self.registry:
-            self.registry.create("orders", 3, {})
+            await self.registry.create("orders", 3, {})
         self.offsets_log = OffsetsLog(self.registry, self.logs, self.offsets_partition_count)
 
         def exists(topic: str, partition: int) -> bool:
@@ -98,20 +98,20 @@ class Node:
             await self.loading
         return self
 
-    def make_offsets_topic(self) -> None:
+    async def make_offsets_topic(self) -> None:
         """Make the topic at once, which a broker does some partitions at a time."""
-        self.registry.create(OFFSETS_TOPIC, self.offsets_partition_count, OFFSETS_TOPIC_CONFIGS)
+        await self.registry.create(OFFSETS_TOPIC, self.offsets_partition_count, OFFSETS_TOPIC_CONFIGS)
 
     async def close(self) -> None:
         await self.coordinator.stop()
         await self.logs.close()
-        self.catalog.close()
+        await self.catalog.close()
 
     async def crash(self) -> None:
         """Start again without an orderly stop of the logs."""
         await self.coordinator.stop()
         self.logs.release()
-        self.catalog.close()
+        await self.catalog.close()
         await self.open()
 
     async def restart(self, *, wait: bool = True) -> None:

@@ -224,7 +224,7 @@ async def test_a_partition_whose_log_goes_offline_is_not_served_from_memory(node
 
 async def test_many_records_that_are_too_large_together_are_compressed(node: Node) -> None:
     """A single one is not: it may be somebody's metadata, which is refused as it comes."""
-    node.make_offsets_topic()
+    await node.make_offsets_topic()
     outcomes: list[int] = []
     small = [(encode_offset_key("g", "orders", number), b"v" * 40_000) for number in range(100)]
     large = [(encode_offset_key("g", "orders", 100), b"v" * 2_000_000)]

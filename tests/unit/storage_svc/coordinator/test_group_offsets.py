@@ -56,7 +56,7 @@ async def test_the_offsets_topic_is_made_with_all_its_partitions_when_first_need
 
 
 async def test_a_deleted_topics_offsets_are_deleted_for_good(node: Node) -> None:
-    node.registry.create("users", 1, {})
+    await node.registry.create("users", 1, {})
     await node.commit("g", ("orders", 0, 1), ("users", 0, 2))
     topic = node.registry.get("users")
     assert topic is not None
@@ -69,7 +69,7 @@ async def test_a_deleted_topics_offsets_are_deleted_for_good(node: Node) -> None
 
 
 async def test_a_commit_under_way_when_its_topic_is_deleted_leaves_nothing(node: Node) -> None:
-    node.registry.create("users", 1, {})
+    await node.registry.create("users", 1, {})
     await node.commit("g", ("orders", 0, 1))
     under_way = asyncio.create_task(node.commit("g", ("orders", 1, 3), ("users", 0, 2)))
     await asyncio.sleep(0)

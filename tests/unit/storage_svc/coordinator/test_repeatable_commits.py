@@ -28,8 +28,8 @@ E = ErrorCode
 async def node(tmp_path: Path) -> AsyncIterator[Node]:
     settings = replace(SETTINGS, consumer=ConsumerGroupSettings(assignment_interval_ms=0))
     made = await Node(tmp_path, settings).open()
-    made.make_offsets_topic()
-    made.registry.create("users", 20, {})
+    await made.make_offsets_topic()
+    await made.registry.create("users", 20, {})
     yield made
     await made.close()
 
@@ -115,7 +115,7 @@ async def a_member_that_is_not_stable(node: Node) -> None:
 
 
 async def a_new_topic(node: Node) -> None:
-    node.registry.create("payments", 1, {})
+    await node.registry.create("payments", 1, {})
 
 
 async def no_topic(node: Node) -> None:

@@ -98,7 +98,7 @@ class TransactionalOffsetsModel(RuleBasedStateMachine):
     def begin(self) -> None:
         async def opened() -> Node:
             node = await Node(self.folder, SETTINGS, offsets_partition_count=1).open()
-            node.make_offsets_topic()
+            await node.make_offsets_topic()
             return node
 
         self.node = self._run(opened())

@@ -91,7 +91,7 @@ async def served(tmp_path):
     service = DataService(directory, lambda _: None, NoTransactions())
     server = rpc.server()
     catalog = Catalog.open(tmp_path)
-    leases = Leases(catalog)
+    leases = Leases(catalog, {})
     add_data_service(service, {}, leases, server)
     address = f"unix:{tmp_path}/socket"
     server.listen(address)
@@ -103,7 +103,7 @@ async def served(tmp_path):
     await channel.close()
     await server.stop(1)
     await directory.close()
-    catalog.close()
+    await catalog.close()
 
 
 def append(partition=0, acks=-1, records=BATCH) -> Append:

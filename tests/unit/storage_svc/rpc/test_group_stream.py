@@ -336,7 +336,7 @@ async def test_a_consumer_heartbeat_is_repeated_until_there_is_something_to_tell
 async def test_a_consumer_heartbeat_is_repeated_until_a_topic_comes(peer: Peer) -> None:
     exchange = GroupExchange(peer.channel)
     await beating_consumer(exchange)
-    peer.storage.topic_registry.create("payments", 1, {})
+    await peer.storage.topic_registry.create("payments", 1, {})
     assert not await exchange.beat(3, 2)
 
 

@@ -50,7 +50,7 @@ class Bench:
 
     async def start(self) -> None:
         self.logs.start(asyncio.get_running_loop())
-        add_data_service(self.service, {}, Leases(self.catalog), self.server)
+        add_data_service(self.service, {}, Leases(self.catalog, {}), self.server)
         self.server.listen(self.address)
         await self.server.start()
         self.channel = rpc.channel(self.address)
@@ -66,7 +66,7 @@ class Bench:
         await self.channel.close()
         await self.server.stop(0)
         await self.logs.close()
-        self.catalog.close()
+        await self.catalog.close()
 
     def slices(self, offset: int = 0) -> list[Slice]:
         return slices_of(self.log.spans(offset, 1 << 30, min_one=True))

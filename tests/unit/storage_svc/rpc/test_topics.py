@@ -12,7 +12,7 @@ from broker_contract import topics_pb2 as topics
 from protocol_lib.errors import ErrorCode
 from storage_svc.log.partition.partition_log import PartitionLog
 from storage_svc.rpc import topics as topics_service
-from storage_svc.topics.catalog import CatalogFull
+from storage_svc.topics.catalog_file import CatalogFull
 
 from tests.unit.storage_svc.rpc.control_peer import Peer, new
 
@@ -194,7 +194,7 @@ async def test_one_request_deletes_many_topics_and_answers_each(peer: Peer, monk
     """A disk that has no space for the change of two topics has it for that of one."""
     await peer.describe("__consumer_offsets", auto_create=True)
     made = await peer.create(*(new(f"t{number}", 1) for number in range(5)))
-    remove, sizes = peer.storage._catalog.remove_topics, []
+    remove, sizes = peer.storage._catalog.file.remove_topics, []
 
     def full(names: Sequence[str]) -> None:
         sizes.append(len(names))
@@ -202,7 +202,7 @@ async def test_one_request_deletes_many_topics_and_answers_each(peer: Peer, monk
             raise CatalogFull("no space")
         remove(names)
 
-    monkeypatch.setattr(peer.storage._catalog, "remove_topics", full)
+    monkeypatch.setattr(peer.storage._catalog.file, "remove_topics", full)
     refs = [topics.TopicRef(name=name) for name in ("t0", "missing", "t1", "t1", "__consumer_offsets", "t3")]
     refs += [topics.TopicRef(id=made[4].id), topics.TopicRef(id=b"x" * 16)]
     deleted = await peer.topics.DeleteTopics(topics.DeleteTopicsRequest(topics=refs))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Mapping
+import asyncio
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -14,10 +15,10 @@ from storage_svc.topics.registry import TopicRegistry
 
 
 @pytest.fixture
-def catalog(tmp_path: Path) -> Iterator[Catalog]:
+async def catalog(tmp_path: Path) -> AsyncIterator[Catalog]:
     opened = Catalog.open(tmp_path)
     yield opened
-    opened.close()
+    await opened.close()
 
 
 def log_config(own: Mapping[str, str]) -> LogConfig:
@@ -29,22 +30,27 @@ class Folder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.open()
 
-    def open(self) -> None:
+    async def open(self) -> None:
         self.logs = DataFolder.open(self.path, LogSettings())
         self.catalog = Catalog.open(self.path)
         self.registry = TopicRegistry(self.catalog, self.logs, log_config)
-        self.registry.reconcile()
+        await self.registry.reconcile(self.catalog.read())
 
     async def close(self) -> None:
         await self.logs.close()
-        self.catalog.close()
+        await self.catalog.close()
 
     async def restart(self) -> TopicRegistry[LogConfig]:
         await self.close()
-        self.open()
+        await self.open()
         return self.registry
+
+    async def until_logs(self, count: int) -> None:
+        """Wait until there are this many logs, or more."""
+        async with asyncio.timeout(60):
+            while len(self.logs.logs) < count:  # noqa: ASYNC110
+                await asyncio.sleep(0)
 
     def directories(self) -> list[str]:
         return sorted(each.name for each in self.path.iterdir() if each.is_dir())
@@ -53,5 +59,6 @@ class Folder:
 @pytest.fixture
 async def folder(tmp_path: Path) -> AsyncIterator[Folder]:
     made = Folder(tmp_path)
+    await made.open()
     yield made
     await made.close()

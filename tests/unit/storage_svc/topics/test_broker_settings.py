@@ -12,7 +12,8 @@ from storage_svc.settings import StorageSettings
 from storage_svc.topics.broker_changes import changed_broker
 from storage_svc.topics.broker_configs import BROKER_CONFIGS, FIXED, STORAGE_CONFIGS
 from storage_svc.topics.broker_settings import EVERY_BROKER, BrokerSettings, StaticValue
-from storage_svc.topics.catalog import Catalog, CatalogError
+from storage_svc.topics.catalog import Catalog
+from storage_svc.topics.catalog_file import CatalogError, CatalogFile
 from storage_svc.topics.config_changes import ConfigChange, InvalidChangeError
 from storage_svc.topics.configs import TOPIC_CONFIGS, InvalidConfigError
 
@@ -37,22 +38,23 @@ def start(tmp_path: Path) -> Iterator[Callable[..., BrokerSettings]]:
 
         def begin(**settings: object) -> BrokerSettings:
             opened.close()
-            catalog = opened.enter_context(contextlib.closing(Catalog.open(tmp_path)))
-            return broker_settings(StorageSettings(**settings), catalog)  # type: ignore[arg-type]
+            catalog = Catalog(opened.enter_context(contextlib.closing(CatalogFile.open(tmp_path))))
+            stored = catalog.read().broker_configs
+            return broker_settings(StorageSettings(**settings), catalog, stored)  # type: ignore[arg-type]
 
         yield begin
 
 
-def alter(broker: BrokerSettings, name: str, *changes: Change, replaces_all: bool = False) -> None:
+async def alter(broker: BrokerSettings, name: str, *changes: Change, replaces_all: bool = False) -> None:
     own = broker.altered(name)
     wanted = [ConfigChange(*each) for each in changes]
-    broker.configure(name, changed_broker(own, wanted, broker.default, broker.check, replaces_all=replaces_all))
+    await broker.configure(name, changed_broker(own, wanted, broker.default, broker.check, replaces_all=replaces_all))
 
 
-def test_the_order_of_sources(start: Callable[..., BrokerSettings]) -> None:
+async def test_the_order_of_sources(start: Callable[..., BrokerSettings]) -> None:
     broker = start(log_retention_ms=4)
-    alter(broker, EVERY_BROKER, (RETENTION, SET, "3"))
-    alter(broker, "1", (RETENTION, SET, " 2 "))
+    await alter(broker, EVERY_BROKER, (RETENTION, SET, "3"))
+    await alter(broker, "1", (RETENTION, SET, " 2 "))
     assert broker.value(RETENTION) == "2"
     assert broker.synonyms(RETENTION, 1) == [
         (RETENTION, " 2 ", 2),
@@ -61,9 +63,9 @@ def test_the_order_of_sources(start: Callable[..., BrokerSettings]) -> None:
         ("log.retention.hours", "168", 5),
     ]
     assert broker.topic_defaults()["retention.ms"] == "2"
-    alter(broker, "1", (RETENTION, DELETE, None))
+    await alter(broker, "1", (RETENTION, DELETE, None))
     assert (broker.value(RETENTION), broker.topic_defaults()["retention.ms"]) == ("3", "3")
-    alter(broker, EVERY_BROKER, (RETENTION, DELETE, None))
+    await alter(broker, EVERY_BROKER, (RETENTION, DELETE, None))
     assert (broker.value(RETENTION), broker.topic_defaults()["retention.ms"]) == ("4", "4")
 
 
@@ -82,20 +84,20 @@ def test_a_config_in_several_units(start: Callable[..., BrokerSettings]) -> None
     assert start(log_flush_scheduler_interval_ms=9).topic_defaults()["flush.ms"] == "9"
 
 
-def test_alterations_survive_a_restart(start: Callable[..., BrokerSettings]) -> None:
+async def test_alterations_survive_a_restart(start: Callable[..., BrokerSettings]) -> None:
     broker = start()
-    alter(broker, EVERY_BROKER, ("message.max.bytes", SET, "5000"), ("max.connections", SET, "7"))
-    alter(broker, "2", ("log.cleanup.policy", APPEND, "compact"), ("max.connections", SET, "6"))
+    await alter(broker, EVERY_BROKER, ("message.max.bytes", SET, "5000"), ("max.connections", SET, "7"))
+    await alter(broker, "2", ("log.cleanup.policy", APPEND, "compact"), ("max.connections", SET, "6"))
     broker = start()
     assert broker.altered(EVERY_BROKER) == {"message.max.bytes": "5000", "max.connections": "7"}
     assert broker.altered("2") == {"log.cleanup.policy": "delete,compact", "max.connections": "6"}
     assert broker.altered("3") == {"log.cleanup.policy": "delete,compact"}
     assert broker.topic_defaults()["cleanup.policy"] == "delete,compact"
-    alter(broker, "2", ("message.max.bytes", SET, "1"), replaces_all=True)
+    await alter(broker, "2", ("message.max.bytes", SET, "1"), replaces_all=True)
     assert start().altered("2") == {"message.max.bytes": "1"}
 
 
-def test_a_catalog_that_cannot_be_written_changes_nothing(
+async def test_a_catalog_that_cannot_be_written_changes_nothing(
     start: Callable[..., BrokerSettings], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broker = start()
@@ -103,26 +105,26 @@ def test_a_catalog_that_cannot_be_written_changes_nothing(
     def full(*_: object) -> None:
         raise CatalogError("full")
 
-    monkeypatch.setattr(Catalog, "set_broker_configs", full)
+    monkeypatch.setattr(CatalogFile, "set_broker_configs", full)
     with pytest.raises(CatalogError):
-        alter(broker, "1", ("message.max.bytes", SET, "1"))
+        await alter(broker, "1", ("message.max.bytes", SET, "1"))
     assert (broker.altered("1"), broker.value("message.max.bytes"), broker.version) == ({}, "1048588", 0)
 
 
 def test_alterations_of_another_version_are_left_out(start: Callable[..., BrokerSettings], tmp_path: Path) -> None:
     start()
-    with contextlib.closing(Catalog.open(tmp_path)) as catalog:
+    with contextlib.closing(CatalogFile.open(tmp_path)) as catalog:
         stored = {"message.max.bytes": "much", "num.partitions": "3", "later.key": "1", "log.roll.ms": "8"}
         catalog.set_broker_configs({EVERY_BROKER: stored})
     assert start().altered(EVERY_BROKER) == {"log.roll.ms": "8"}
 
 
-def test_an_interval_outside_of_bounds_that_were_set_since(start: Callable[..., BrokerSettings]) -> None:
-    alter(start(), EVERY_BROKER, (INTERVAL, SET, "9000"))
+async def test_an_interval_outside_of_bounds_that_were_set_since(start: Callable[..., BrokerSettings]) -> None:
+    await alter(start(), EVERY_BROKER, (INTERVAL, SET, "9000"))
     assert start(group_consumer_max_assignment_interval_ms=8000).value(INTERVAL) == "8000"
 
 
-def test_configs_of_a_gateway(start: Callable[..., BrokerSettings]) -> None:
+async def test_configs_of_a_gateway(start: Callable[..., BrokerSettings]) -> None:
     broker = start()
     own = {"max.connections": StaticValue("10", "20", True, "Doc."), "log.roll.ms": StaticValue("1", "1", True, "")}
     assert broker.register(1, own) == {}
@@ -131,13 +133,13 @@ def test_configs_of_a_gateway(start: Callable[..., BrokerSettings]) -> None:
     assert (broker.value("log.roll.ms", 1), broker.documentation("max.connections", 1)) == (None, "Doc.")
     assert set(broker.names(1)) - set(broker.names(2)) == {"max.connections", "node.id"}
     assert (broker.value("node.id", 1), broker.synonyms("node.id", 1)) == ("1", [("node.id", "1", 4)])
-    alter(broker, EVERY_BROKER, ("max.connections", SET, "30"), (RETENTION, SET, "5"))
-    alter(broker, "2", ("max.connections", SET, "40"))
+    await alter(broker, EVERY_BROKER, ("max.connections", SET, "30"), (RETENTION, SET, "5"))
+    await alter(broker, "2", ("max.connections", SET, "40"))
     assert broker.register(1, own) == {"max.connections": "30"}
     assert broker.register(2, own) == {"max.connections": "40"}
 
 
-def test_every_topic_config_follows_its_broker_config(start: Callable[..., BrokerSettings]) -> None:
+async def test_every_topic_config_follows_its_broker_config(start: Callable[..., BrokerSettings]) -> None:
     """Altered, with a value that is not the default; read-only ones cannot be."""
     others = {"LIST": "compact", "STRING": "", "DOUBLE": "0.25"}
     strings = {
@@ -154,7 +156,7 @@ def test_every_topic_config_follows_its_broker_config(start: Callable[..., Broke
         value = strings.get(config.broker_key) or others.get(kind, "7")
         if name == "segment.bytes":
             value = "2097152"
-        alter(broker, EVERY_BROKER, (config.broker_key, SET, value))
+        await alter(broker, EVERY_BROKER, (config.broker_key, SET, value))
         assert broker.topic_defaults()[name] == value
         followed.add(name)
     assert len(followed) == 25
@@ -199,24 +201,24 @@ BAD_VALUES = [
     ("changes", "error", "message"),
     [*REFUSED, *(([(name, SET, value)], INVALID_CHANGE, message) for name, value, message in BAD_VALUES)],
 )
-def test_refused_changes(
+async def test_refused_changes(
     start: Callable[..., BrokerSettings], changes: list[Change], error: type[Exception], message: str
 ) -> None:
     broker = start()
     for name in (EVERY_BROKER, "1"):
         with pytest.raises(error) as caught:
-            alter(broker, name, *changes)
+            await alter(broker, name, *changes)
         assert str(caught.value) == message
         assert broker.altered(name) == {}
 
 
-def test_anything_may_be_deleted(start: Callable[..., BrokerSettings]) -> None:
+async def test_anything_may_be_deleted(start: Callable[..., BrokerSettings]) -> None:
     broker = start()
-    alter(broker, "1", ("nowhere", DELETE, None), ("num.partitions", DELETE, None), (RETENTION, DELETE, "1"))
+    await alter(broker, "1", ("nowhere", DELETE, None), ("num.partitions", DELETE, None), (RETENTION, DELETE, "1"))
     assert broker.altered("1") == {}
 
 
-def test_lists_grow_and_shrink(start: Callable[..., BrokerSettings]) -> None:
+async def test_lists_grow_and_shrink(start: Callable[..., BrokerSettings]) -> None:
     broker = start()
     for operation, value, expected in (
         (APPEND, "compact", "delete,compact"),
@@ -224,13 +226,15 @@ def test_lists_grow_and_shrink(start: Callable[..., BrokerSettings]) -> None:
         (SUBTRACT, "delete", "compact"),
         (SUBTRACT, "compact", ""),
     ):
-        alter(broker, "1", (POLICY, operation, value))
+        await alter(broker, "1", (POLICY, operation, value))
         assert (broker.value(POLICY), broker.topic_defaults()["cleanup.policy"]) == (expected, expected)
 
 
-def test_logs_understand_numbers_below_their_least(start: Callable[..., BrokerSettings]) -> None:
+async def test_logs_understand_numbers_below_their_least(start: Callable[..., BrokerSettings]) -> None:
     broker = start()
-    alter(broker, "1", (RETENTION, SET, "-5"), ("log.retention.bytes", SET, "-5"), ("log.flush.interval.ms", SET, "-7"))
+    await alter(
+        broker, "1", (RETENTION, SET, "-5"), ("log.retention.bytes", SET, "-5"), ("log.flush.interval.ms", SET, "-7")
+    )
     defaults = broker.topic_defaults()
     assert [defaults[name] for name in ("retention.ms", "retention.bytes", "flush.ms")] == ["-1", "-1", "0"]
 

@@ -1,167 +1,156 @@
-"""The catalog on a real file: the next process reads the writes of the one before, and a failure leaves nothing."""
+"""The catalog beside the event loop: order, changes made together, callers that leave, and a disk that stands."""
 
 from __future__ import annotations
 
-import sqlite3
-from collections.abc import Callable, Iterator
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 
 import pytest
-from storage_svc.topics.catalog import FILE_NAME, Catalog, CatalogError, CatalogTopic
+from storage_svc.topics.catalog import Catalog
+from storage_svc.topics.catalog_file import CatalogError, CatalogFile, CatalogTopic
+from storage_svc.topics.change_order import ChangeOrder
+from storage_svc.topics.leases import Leases
 
-ORDERS = CatalogTopic("orders", b"o" * 16, 3, {"retention.ms": "-1"})
-USERS = CatalogTopic("users", b"u" * 16, 1)
-Reopened = Callable[[], Catalog]
+from tests.unit.storage_svc.topics.conftest import Folder
+
+ORDERS = CatalogTopic("orders", b"o" * 16, 3)
+
+
+class SlowFile(CatalogFile):
+    """A catalog whose disk stands until `go_on`."""
+
+    go_on: threading.Event
+    #: The number of changes of each transaction.
+    together: list[int]
+
+    def make(self, changes: Sequence[Callable[[], object]]) -> list[object]:
+        assert self.go_on.wait(10)
+        self.together.append(len(changes))
+        return super().make(changes)
 
 
 @pytest.fixture
-def reopened(catalog: Catalog, tmp_path: Path) -> Iterator[Reopened]:
-    """Close the catalog, and open it again as the next process does."""
-    opened = [catalog]
-
-    def reopen() -> Catalog:
-        opened[-1].close()
-        opened.append(Catalog.open(tmp_path))
-        return opened[-1]
-
-    yield reopen
-    opened[-1].close()
+async def file(tmp_path: Path) -> AsyncIterator[SlowFile]:
+    opened = SlowFile.open(tmp_path)
+    opened.go_on, opened.together = threading.Event(), []
+    yield opened
+    opened.go_on.set()
 
 
-def test_topics_survive(catalog: Catalog, reopened: Reopened) -> None:
-    catalog.add_topics([USERS])
-    catalog.add_topics([ORDERS])
-    again = reopened()
-    assert again.topics() == [ORDERS, USERS]
+async def turns() -> None:
+    for _ in range(50):
+        await asyncio.sleep(0)
 
 
-def test_a_removed_topic_is_a_deletion_until_it_is_forgotten(catalog: Catalog, reopened: Reopened) -> None:
-    catalog.add_topics([ORDERS])
-    catalog.remove_topics(["orders"])
-    again = reopened()
-    assert again.topics() == []
-    assert again.deletions() == {ORDERS.id: "orders"}
-    again.forget_deletions([ORDERS.id])
-    assert again.deletions() == {}
-    again.add_topics([CatalogTopic("orders", b"n" * 16, 1)])
-    assert again.topics() == [CatalogTopic("orders", b"n" * 16, 1)]
+async def test_changes_that_wait_together_are_one_transaction_in_order(file: SlowFile) -> None:
+    catalog = Catalog(file)
+    first = catalog.set_group_configs("g", {"a": "0"})
+    await turns()
+    later = [catalog.set_group_configs("g", {"a": str(number)}) for number in range(1, 100)]
+    await turns()
+    assert not any(each.done() for each in (first, *later))
+    file.go_on.set()
+    await asyncio.gather(first, *later)
+    assert file.together == [1, 99]
+    assert catalog.read().group_configs == {"g": {"a": "99"}}
+    await catalog.close()
 
 
-def test_adding_over_a_row_that_a_crash_left_makes_that_a_deletion(catalog: Catalog) -> None:
-    catalog.add_topics([ORDERS])
-    catalog.add_topics([CatalogTopic("orders", b"n" * 16, 1)])
-    assert catalog.topics() == [CatalogTopic("orders", b"n" * 16, 1)]
-    assert catalog.deletions() == {ORDERS.id: "orders"}
+async def test_a_change_that_is_refused_leaves_those_it_waited_with(file: SlowFile) -> None:
+    catalog = Catalog(file)
+    same_id = CatalogTopic("other", ORDERS.id, 1)
+    made = [
+        catalog.add_topics([ORDERS]),
+        catalog.add_topics([same_id]),
+        catalog.add_gateway("a"),
+        catalog.add_gateway("b"),
+    ]
+    file.go_on.set()
+    outcomes = await asyncio.gather(*made, return_exceptions=True)
+    assert (outcomes[0], type(outcomes[1]), outcomes[2:]) == (None, CatalogError, [1, 2])
+    assert (catalog.read().topics, catalog.read().gateways) == ([ORDERS], {"a": 1, "b": 2})
+    await catalog.close()
 
 
-def test_a_topic_whose_id_exists_is_refused_whole(catalog: Catalog) -> None:
-    catalog.add_topics([ORDERS])
-    with pytest.raises(CatalogError, match="UNIQUE"):
-        catalog.add_topics([CatalogTopic("other", ORDERS.id, 1, {"retention.ms": "5"})])
-    assert catalog.topics() == [ORDERS]
+async def test_a_change_goes_on_when_its_caller_leaves(file: SlowFile) -> None:
+    catalog = Catalog(file)
+    ids = catalog.allocate_producer_ids(1000)
+    await turns()
+    ids.cancel()
+    file.go_on.set()
+    assert await catalog.allocate_producer_ids(1000) == range(1000, 2000)
+    await catalog.close()
+    with pytest.raises(CatalogError, match="closed"):
+        await catalog.add_gateway("late")
 
 
-def test_blocks_of_producer_ids_never_overlap(catalog: Catalog, reopened: Reopened) -> None:
-    assert catalog.allocate_producer_ids(1000) == range(1000)
-    again = reopened()
-    assert again.next_producer_id() == 1000
-    assert again.allocate_producer_ids(1000) == range(1000, 2000)
-    again.skip_producer_ids(1500)
-    assert again.next_producer_id() == 2000
-    again.skip_producer_ids(2500)
-    assert again.allocate_producer_ids(10) == range(2500, 2510)
+async def test_what_is_not_stored_yet_is_seen_by_nobody(folder: Folder, file: SlowFile) -> None:
+    """While the disk stands the event loop goes on, and a topic is as it was; its changes are decided in order."""
+    registry = folder.registry
+    made = await registry.create("orders", 2, {})
+    await folder.catalog.close()
+    folder.catalog = registry._catalog = Catalog(file)
+    seen: list[dict[str, str]] = []
+
+    def altered(name: str) -> Callable[[object], dict[str, str]]:
+        def alter(own: object) -> dict[str, str]:
+            assert isinstance(own, dict)
+            seen.append(own)
+            return own | {name: "5"}
+
+        return alter
+
+    changes = [asyncio.create_task(registry.configure("orders", altered(name))) for name in ("segment.ms", "flush.ms")]
+    growth = asyncio.create_task(registry.grow({"orders": 3}))
+    deletion = asyncio.create_task(registry.delete([made]))
+    creation = asyncio.create_task(registry.create("users", 1, {}))
+    await turns()
+    changes[0].cancel()
+    await turns()
+    assert (registry.get("orders"), registry.names(), registry.is_changing("users")) == (made, ["orders"], True)
+    assert (registry.partition_count(), folder.logs.logs["orders", 0].config.segment_ms) == (4, 604_800_000)
+    assert not any(each.done() for each in (changes[1], growth, deletion, creation))
+    file.go_on.set()
+    configured, _, (deleted,), _ = await asyncio.gather(changes[1], growth, deletion, creation)
+    assert seen == [{}, {"segment.ms": "5"}]  # the first caller has left, and its change counts
+    assert configured is not None
+    assert configured.configs == deleted.configs == {"segment.ms": "5", "flush.ms": "5"}
+    assert (deleted.partition_count, registry.names(), registry.partition_count()) == (3, ["users"], 1)
+    assert await registry.configure("orders", altered("segment.ms")) is None
+    assert [topic.name for topic in folder.catalog.read().topics] == ["users"]
 
 
-def test_gateway_names_keep_their_node_ids(catalog: Catalog, reopened: Reopened) -> None:
-    assert [catalog.add_gateway("gw-a"), catalog.add_gateway("gw-b")] == [1, 2]
-    again = reopened()
-    assert again.gateways() == {"gw-a": 1, "gw-b": 2}
-    assert again.add_gateway("gw-c") == 3
+async def test_processes_of_one_name_that_register_at_once_get_one_node_id(file: SlowFile) -> None:
+    catalog = Catalog(file)
+    leases = Leases(catalog, {"old": 7})
+    registering = [asyncio.create_task(leases.register(name, (), 3000, 0)) for name in ("a", "a", "b")]
+    await turns()
+    assert (leases.live(0), leases.is_known(1)) == ([], False)
+    assert (await leases.register("old", (), 3000, 0)).node_id == 7  # a renewal waits for no disk
+    registering[0].cancel()
+    file.go_on.set()
+    assert [each.node_id for each in await asyncio.gather(*registering[1:])] == [1, 2]
+    assert catalog.read().gateways == {"a": 1, "b": 2}
+    await catalog.close()
 
 
-def test_configs_of_groups_survive(catalog: Catalog, reopened: Reopened) -> None:
-    catalog.set_group_configs("g", {"a": "1", "b": "2"})
-    catalog.set_group_configs("h", {"a": "3"})
-    catalog.set_group_configs("g", {"b": "4"})
-    catalog.set_group_configs("h", {})
-    again = reopened()
-    assert again.group_configs() == {"g": {"b": "4"}}
+async def test_changes_of_several_names_are_made_in_the_order_of_the_calls() -> None:
+    order, made = ChangeOrder(), list[str]()
 
+    async def change(name: str) -> None:
+        made.append(f"{name} begins")
+        await asyncio.sleep(0)
+        made.append(f"{name} ends")
 
-def test_configs_of_brokers_survive_and_change_together(catalog: Catalog, reopened: Reopened) -> None:
-    catalog.set_broker_configs({"": {"a": "1", "b": "2"}, "7": {"a": "3"}})
-    catalog.set_broker_configs({"": {"b": "4"}, "7": {}, "*": {"c": "5"}})
-    with pytest.raises(CatalogError):
-        catalog.set_broker_configs({"": {}, "7": {"a": None}})  # type: ignore[dict-item]
-    again = reopened()
-    assert again.broker_configs() == {"": {"b": "4"}, "*": {"c": "5"}}
-
-
-TABLES = ("group_configs", "broker_configs", "client_metrics")
-
-
-@pytest.mark.parametrize(("version", "missing"), [(1, TABLES), (2, TABLES[1:]), (3, TABLES[2:])])
-def test_a_catalog_from_before_other_resources_had_configs(
-    catalog: Catalog, reopened: Reopened, version: int, missing: tuple[str, ...]
-) -> None:
-    catalog.add_topics([ORDERS])
-    for table in missing:
-        catalog._connection.execute(f"DROP TABLE {table}")
-    catalog._connection.execute(f"PRAGMA user_version = {version}")
-    again = reopened()
-    again.set_group_configs("g", {"a": "1"})
-    again.set_broker_configs({"1": {"b": "2"}})
-    again.set_client_metrics("s", {"c": "3"})
-    last = reopened()
-    assert last.topics() == [ORDERS]
-    assert (last.group_configs(), last.broker_configs(), last.client_metrics()) == (
-        {"g": {"a": "1"}},
-        {"1": {"b": "2"}},
-        {"s": {"c": "3"}},
-    )
-
-
-def test_every_change_is_synced(catalog: Catalog) -> None:
-    execute = catalog._connection.execute
-    assert execute("PRAGMA journal_mode").fetchone() == ("wal",)
-    assert execute("PRAGMA synchronous").fetchone() == (2,)
-
-
-def test_a_newer_format_is_refused(catalog: Catalog, tmp_path: Path) -> None:
-    catalog._connection.execute("PRAGMA user_version = 9")
-    catalog.close()
-    with pytest.raises(CatalogError, match="format 9"):
-        Catalog.open(tmp_path)
-
-
-def test_a_damaged_file_is_refused_wherever_the_damage_is(catalog: Catalog, tmp_path: Path) -> None:
-    catalog.add_topics([ORDERS])
-    catalog.close()
-    path = tmp_path / FILE_NAME
-    content = path.read_bytes()
-    pages = len(content) // 4096
-    assert pages > 5
-    for page in range(pages):
-        path.write_bytes(content[: page * 4096] + b"\xa5" * 4096 + content[(page + 1) * 4096 :])
-        with pytest.raises(CatalogError, match=f"^{path} is damaged .*: put a copy of it back, or move"):
-            Catalog.open(tmp_path)
-
-
-def test_a_full_disk_leaves_the_catalog_as_it_was(catalog: Catalog) -> None:
-    catalog.add_topics([ORDERS])
-    pages = catalog._connection.execute("PRAGMA page_count").fetchone()[0]
-    catalog._connection.execute(f"PRAGMA max_page_count = {pages}")
-    big = CatalogTopic("big", b"b" * 16, 1, {f"key-{index}": "v" * 1000 for index in range(50)})
-    with pytest.raises(CatalogError, match="full"):
-        catalog.add_topics([big])
-    assert catalog.topics() == [ORDERS]
-    catalog._connection.execute("PRAGMA max_page_count = 1000000")
-    catalog.add_topics([big])
-    assert [topic.name for topic in catalog.topics()] == ["big", "orders"]
-
-
-def test_the_file_is_sqlite(catalog: Catalog, tmp_path: Path) -> None:
-    catalog.add_topics([ORDERS])
-    other = sqlite3.connect(tmp_path / FILE_NAME)
-    assert other.execute("SELECT name, partition_count FROM topics").fetchall() == [("orders", 3)]
-    other.close()
+    wanted = {"one": ("a",), "both": ("a", "b"), "other": ("c",), "last": ("b",)}
+    async with asyncio.TaskGroup() as group:
+        for name, names in wanted.items():
+            group.create_task(order.run(names, lambda name=name: change(name)))  # type: ignore[misc]
+    assert made == [
+        *("one begins", "other begins", "one ends", "other ends"),
+        *("both begins", "both ends", "last begins", "last ends"),
+    ]
+    await order.finish()
+    assert order._last == {}

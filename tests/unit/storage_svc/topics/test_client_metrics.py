@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import closing
-from pathlib import Path
-
 import pytest
 from storage_svc.topics.catalog import Catalog
 from storage_svc.topics.client_metrics import PATTERNS_MAX, ClientMetrics
@@ -65,13 +62,11 @@ def test_what_is_refused(name: str, value: str, error: type[Exception], message:
     assert str(raised.value) == message
 
 
-def test_subscriptions_are_stored(tmp_path: Path) -> None:
-    with closing(Catalog.open(tmp_path)) as catalog:
-        subscriptions = ClientMetrics(catalog)
-        subscriptions.configure("b", {"metrics": "*"})
-        subscriptions.configure("a", {"metrics": "x", "match": "client_id=a"})
-        subscriptions.configure("b", {})
-        assert (subscriptions.names(), len(subscriptions)) == (["a"], 1)
-    with closing(Catalog.open(tmp_path)) as catalog:
-        again = ClientMetrics(catalog)
-        assert (again.names(), again.own("a"), again.own("b")) == (["a"], {"metrics": "x", "match": "client_id=a"}, {})
+async def test_subscriptions_are_stored(catalog: Catalog) -> None:
+    subscriptions = ClientMetrics(catalog, {})
+    await subscriptions.configure("b", {"metrics": "*"})
+    await subscriptions.configure("a", {"metrics": "x", "match": "client_id=a"})
+    await subscriptions.configure("b", {})
+    assert (subscriptions.names(), len(subscriptions)) == (["a"], 1)
+    again = ClientMetrics(catalog, catalog.read().client_metrics)
+    assert (again.names(), again.own("a"), again.own("b")) == (["a"], {"metrics": "x", "match": "client_id=a"}, {})

@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
-from storage_svc.topics.catalog import Catalog, CatalogError
+from storage_svc.topics.catalog import Catalog
+from storage_svc.topics.catalog_file import CatalogError
 from storage_svc.topics.configs import InvalidConfigError
 from storage_svc.topics.group_configs import GROUP_CONFIGS, GroupConfigs
 
@@ -34,13 +35,15 @@ def changes() -> Changes:
 
 
 def configs_on(catalog: Catalog, changes: Changes, **others: str) -> GroupConfigs:
-    made = GroupConfigs(catalog, broker(**others), lambda group_id, own: changes.append((group_id, own)))
+    made = GroupConfigs(
+        catalog, catalog.read().group_configs, broker(**others), lambda group_id, own: changes.append((group_id, own))
+    )
     made.load()
     return made
 
 
 @pytest.fixture
-def configs(catalog: Catalog, changes: Changes) -> GroupConfigs:
+async def configs(catalog: Catalog, changes: Changes) -> GroupConfigs:
     return configs_on(catalog, changes)
 
 
@@ -60,7 +63,7 @@ def test_the_names_of_the_brokers_keys() -> None:
         (GREATEST, GREATEST),
     ],
 )
-def test_what_may_be_set(configs: GroupConfigs, given: dict[str, str], kept: dict[str, str]) -> None:
+async def test_what_may_be_set(configs: GroupConfigs, given: dict[str, str], kept: dict[str, str]) -> None:
     assert configs.check(given) == kept
 
 
@@ -83,18 +86,18 @@ def test_what_may_be_set(configs: GroupConfigs, given: dict[str, str], kept: dic
         ({SESSION: "6000", HEARTBEAT: "6000"}, f"{SESSION} must be greater than {HEARTBEAT}"),
     ],
 )
-def test_what_may_not_be_set(configs: GroupConfigs, given: dict[str, str | None], message: str) -> None:
+async def test_what_may_not_be_set(configs: GroupConfigs, given: dict[str, str | None], message: str) -> None:
     with pytest.raises(InvalidConfigError) as raised:
         configs.check(given)
     assert str(raised.value) == message
 
 
-def test_what_is_set_counts_at_once_and_after_a_restart(
+async def test_what_is_set_counts_at_once_and_after_a_restart(
     catalog: Catalog, configs: GroupConfigs, changes: Changes
 ) -> None:
-    configs.configure("g", {SESSION: "50000"})
-    configs.configure("h", {HEARTBEAT: "6000"})
-    configs.configure("h", {})
+    await configs.configure("g", {SESSION: "50000"})
+    await configs.configure("h", {HEARTBEAT: "6000"})
+    await configs.configure("h", {})
     assert changes == [("g", {SESSION: 50000}), ("h", {HEARTBEAT: 6000}), ("h", {})]
     changes.clear()
     again = configs_on(catalog, changes)
@@ -102,10 +105,10 @@ def test_what_is_set_counts_at_once_and_after_a_restart(
     assert changes == [("g", {SESSION: 50000})]
 
 
-def test_what_lies_outside_of_new_bounds_counts_as_the_nearest_within(
+async def test_what_lies_outside_of_new_bounds_counts_as_the_nearest_within(
     catalog: Catalog, configs: GroupConfigs, changes: Changes
 ) -> None:
-    configs.configure("g", {SESSION: "50000", HEARTBEAT: "2000"})
+    await configs.configure("g", {SESSION: "50000", HEARTBEAT: "2000"})
     changes.clear()
     again = configs_on(
         catalog, changes, group_consumer_max_session_timeout_ms="46000", group_consumer_min_heartbeat_interval_ms="3000"
@@ -114,10 +117,10 @@ def test_what_lies_outside_of_new_bounds_counts_as_the_nearest_within(
     assert again.own("g") == {SESSION: "50000", HEARTBEAT: "2000"}
 
 
-def test_what_cannot_be_stored_does_not_count(tmp_path: Path, changes: Changes) -> None:
+async def test_what_cannot_be_stored_does_not_count(tmp_path: Path, changes: Changes) -> None:
     catalog = Catalog.open(tmp_path)
     configs = configs_on(catalog, changes)
-    catalog.close()
-    with pytest.raises(CatalogError):
-        configs.configure("g", {SESSION: "50000"})
+    await catalog.close()
+    with pytest.raises(CatalogError, match="closed"):
+        await configs.configure("g", {SESSION: "50000"})
     assert (configs.group_ids(), changes) == ([], [])

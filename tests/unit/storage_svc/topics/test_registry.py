@@ -17,7 +17,8 @@ from storage_svc.log.disk.checkpoints import UnreadableCheckpoint, decode_partit
 from storage_svc.log.errors import StorageFailure
 from storage_svc.log.folder.data_folder import DataFolder
 from storage_svc.log.segment.segment import Segment
-from storage_svc.topics.catalog import Catalog, CatalogTopic
+from storage_svc.topics.catalog import Catalog
+from storage_svc.topics.catalog_file import CatalogTopic
 from storage_svc.topics.configs import effective
 from storage_svc.topics.registry import TopicRegistry
 from storage_svc.topics.topic import Topic, new_topic_id
@@ -28,7 +29,7 @@ ORDERS = b"o" * 16
 
 
 async def test_a_topic_survives_with_its_id_and_configs(folder: Folder) -> None:
-    made = folder.registry.create("orders", 3, {"retention.ms": "-1"})
+    made = await folder.registry.create("orders", 3, {"retention.ms": "-1"})
     assert folder.directories() == ["orders-0", "orders-1", "orders-2"]
     registry = await folder.restart()
     assert registry.get("orders") == made
@@ -40,15 +41,16 @@ async def test_a_topic_survives_with_its_id_and_configs(folder: Folder) -> None:
 
 async def test_a_large_topic_is_made_in_steps_and_found_when_it_is_whole(folder: Folder) -> None:
     registry = folder.registry
-    creation = asyncio.create_task(registry.create_in_steps("orders", 60, {"segment.ms": "5"}))
-    turns = 0
-    while not creation.done():
+    creation = asyncio.create_task(registry.create("orders", 60, {"segment.ms": "5"}))
+    counts = {0}
+    await asyncio.sleep(0)
+    while not registry.names():
+        assert (registry.get("orders"), registry.is_changing("orders")) == (None, True)
+        assert registry.partition_count() == 60
+        counts.add(len(folder.logs.logs))
         await asyncio.sleep(0)
-        turns += 1
-        if not creation.done():
-            assert (registry.get("orders"), registry.is_changing("orders")) == (None, True)
-            assert (registry.names(), registry.partition_count()) == ([], 60)
-    assert turns >= 6
+    assert counts == set(range(0, 61, 10))
+    await creation
     made = creation.result()
     assert (registry.get("orders"), registry.is_changing("orders")) == (made, False)
     assert (registry.names(), registry.partition_count()) == (["orders"], 60)
@@ -61,8 +63,8 @@ async def test_defaults_that_change_while_a_topic_is_made(folder: Folder) -> Non
     registry = TopicRegistry(
         folder.catalog, folder.logs, lambda own: LogConfig.from_properties(effective(own, defaults))
     )
-    creation = asyncio.create_task(registry.create_in_steps("orders", 60, {}))
-    await asyncio.sleep(0)
+    creation = asyncio.create_task(registry.create("orders", 60, {}))
+    await folder.until_logs(10)
     assert len(folder.logs.logs) == 10
     defaults["segment.ms"] = "6"
     assert registry.apply_defaults("orders", range(60)) == 0
@@ -72,19 +74,20 @@ async def test_defaults_that_change_while_a_topic_is_made(folder: Folder) -> Non
 
 async def test_of_a_large_topic_that_cannot_be_made_nothing_is_left(folder: Folder) -> None:
     registry = folder.registry
-    creation = asyncio.create_task(registry.create_in_steps("orders", 60, {}))
-    await asyncio.sleep(0)
+    creation = asyncio.create_task(registry.create("orders", 60, {}))
+    await folder.until_logs(10)
     assert len(folder.logs.logs) == 10
     creation.cancel()
     with pytest.raises(asyncio.CancelledError):
         await creation
+    await registry.finish()
     assert (folder.logs.logs, registry.is_changing("orders"), registry.partition_count()) == ({}, False, 0)
-    assert folder.catalog.topics() == []
-    assert registry.create("orders", 1, {}).partition_count == 1
+    assert folder.catalog.read().topics == []
+    assert (await registry.create("orders", 1, {})).partition_count == 1
 
 
 async def test_a_crash_between_row_and_directories_is_repaired(folder: Folder) -> None:
-    folder.catalog.add_topics([CatalogTopic("orders", ORDERS, 2, {"segment.ms": "5"})])
+    await folder.catalog.add_topics([CatalogTopic("orders", ORDERS, 2, {"segment.ms": "5"})])
     registry = await folder.restart()
     assert folder.directories() == ["orders-0", "orders-1"]
     assert registry.get("orders") == Topic("orders", ORDERS, 2, {"segment.ms": "5"})
@@ -93,42 +96,42 @@ async def test_a_crash_between_row_and_directories_is_repaired(folder: Folder) -
 
 
 async def test_a_missing_directory_is_made_again(folder: Folder) -> None:
-    folder.registry.create("orders", 3, {})
+    await folder.registry.create("orders", 3, {})
     await folder.close()
     shutil.rmtree(folder.path / "orders-1")
-    folder.open()
+    await folder.open()
     assert folder.directories() == ["orders-0", "orders-1", "orders-2"]
 
 
 async def test_a_deletion_takes_directories_and_row(folder: Folder) -> None:
-    topic = folder.registry.create("orders", 2, {})
+    topic = await folder.registry.create("orders", 2, {})
     deleted: list[Sequence[Topic]] = []
     folder.registry.on_deleted.append(deleted.append)
     await folder.registry.delete([topic])
     assert deleted == [[topic]]
     assert "orders" not in folder.registry
     assert folder.logs.logs == {}
-    assert folder.catalog.deletions() == {}
+    assert folder.catalog.read().deletions == {}
     registry = await folder.restart()
     assert registry.names() == []
     assert folder.directories() == []
 
 
 async def test_a_deletion_that_was_cut_off_is_finished(folder: Folder) -> None:
-    topic = folder.registry.create("orders", 2, {})
-    kept = folder.registry.create("kept", 1, {})
-    folder.catalog.remove_topics([topic.name])
+    topic = await folder.registry.create("orders", 2, {})
+    kept = await folder.registry.create("kept", 1, {})
+    await folder.catalog.remove_topics([topic.name])
     registry = await folder.restart()
     assert registry.names() == ["kept"]
     assert registry.get("kept") == kept
     assert list(folder.logs.logs) == [("kept", 0)]
-    assert folder.catalog.deletions() == {}
+    assert folder.catalog.read().deletions == {}
 
 
 async def test_a_deleted_and_recreated_topic_does_not_get_the_old_directories(folder: Folder) -> None:
-    old = folder.registry.create("orders", 1, {})
-    folder.catalog.remove_topics(["orders"])
-    folder.catalog.add_topics([CatalogTopic("orders", b"n" * 16, 1)])
+    old = await folder.registry.create("orders", 1, {})
+    await folder.catalog.remove_topics(["orders"])
+    await folder.catalog.add_topics([CatalogTopic("orders", b"n" * 16, 1)])
     registry = await folder.restart()
     assert folder.logs.logs["orders", 0].topic_id == b"n" * 16 != old.id
     assert registry.names() == ["orders"]
@@ -154,20 +157,20 @@ async def test_an_adopted_offsets_topic_is_compacted(folder: Folder) -> None:
 
 
 async def test_a_lost_catalog_is_rebuilt_from_the_directories(folder: Folder) -> None:
-    made = folder.registry.create("orders", 2, {})
+    made = await folder.registry.create("orders", 2, {})
     await folder.close()
     (folder.path / "catalog.sqlite").unlink()
-    folder.open()
+    await folder.open()
     assert folder.registry.get("orders") == Topic("orders", made.id, 2, {"retention.ms": "-1"})
 
 
 async def test_a_directory_that_contradicts_the_catalog_is_withheld_and_all_others_are_served(folder: Folder) -> None:
-    topic = folder.registry.create("orders", 3, {})
+    topic = await folder.registry.create("orders", 3, {})
     assert folder.logs.logs["orders", 1].append(build_batch([Record(0, 1, b"k", b"v")])).error_code == 0
     await folder.close()
     (folder.path / "orders-1" / "partition.metadata").write_bytes(b"version: 0\ntopic_id: b3RoZXJvdGhlcm90aGVybw")
     for _ in range(2):
-        folder.open()
+        await folder.open()
         assert folder.registry.get("orders") == topic
         withheld = folder.logs.logs["orders", 1]
         assert (withheld.offline or "").startswith("directory orders-1 belongs to topic id b3RoZXJvdGhlcm90aGVybw, ")
@@ -179,19 +182,20 @@ async def test_a_directory_that_contradicts_the_catalog_is_withheld_and_all_othe
         folder.logs.check_invariants()
         await folder.close()
     (folder.path / "orders-1" / "partition.metadata").write_bytes(encode_partition_metadata(topic.id))
-    folder.open()
+    await folder.open()
     assert (folder.logs.logs["orders", 1].offline, folder.logs.logs["orders", 1].log_end_offset) == (None, 1)
 
 
+@pytest.mark.blocks_event_loop("each reconciliation is a start's")
 async def test_any_damaged_byte_of_a_topic_id_is_repaired_from_the_catalog(folder: Folder) -> None:
-    topic = folder.registry.create("orders", 1, {})
+    topic = await folder.registry.create("orders", 1, {})
     path = folder.path / "orders-0" / "partition.metadata"
     whole = path.read_bytes()
     for at in range(len(whole)):
         for damaged in (whole[:at], *(whole[:at] + bytes([byte]) + whole[at + 1 :] for byte in (0, whole[at] ^ 1))):
             path.write_bytes(damaged)
             folder.logs.logs["orders", 0].identify(decoded(damaged))
-            folder.registry.reconcile()
+            await folder.registry.reconcile(folder.catalog.read())
             assert folder.logs.logs["orders", 0].offline is None, damaged
             assert folder.logs.logs["orders", 0].topic_id == topic.id
             assert decoded(path.read_bytes()) == topic.id
@@ -219,7 +223,7 @@ async def test_topic_ids_never_look_like_an_option(folder: Folder) -> None:
 
 async def test_topics_are_deleted_together(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
     """The catalog changes twice, the folder is synced once, and the checkpoints are written once."""
-    topics = [folder.registry.create(f"t{number}", 2, {}) for number in range(30)]
+    topics = [await folder.registry.create(f"t{number}", 2, {}) for number in range(30)]
     version = folder.registry.version
     calls: list[str] = []
     for owner, name in (
@@ -245,20 +249,20 @@ def noted(calls: list[str], name: str, method: Callable[..., Any]) -> Callable[.
 
 
 async def test_a_start_finishes_many_deletions_with_one_sync(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
-    names = [folder.registry.create(f"t{number}", 2, {}).name for number in range(20)]
-    folder.catalog.remove_topics(names)
+    names = [(await folder.registry.create(f"t{number}", 2, {})).name for number in range(20)]
+    await folder.catalog.remove_topics(names)
     calls: list[str] = []
     monkeypatch.setattr(DataFolder, "sync_folders", noted(calls, "sync_folders", DataFolder.sync_folders))
     monkeypatch.setattr(Catalog, "forget_deletions", noted(calls, "forget_deletions", Catalog.forget_deletions))
     registry = await folder.restart()
-    assert (registry.names(), folder.logs.logs, folder.catalog.deletions()) == ([], {}, {})
+    assert (registry.names(), folder.logs.logs, folder.catalog.read().deletions) == ([], {}, {})
     assert calls == ["sync_folders", "forget_deletions"]
 
 
 async def test_a_folder_that_keeps_its_name_keeps_its_topic_s_deletion_alone(
     folder: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    one, other = folder.registry.create("one", 1, {}), folder.registry.create("other", 1, {})
+    one, other = await folder.registry.create("one", 1, {}), await folder.registry.create("other", 1, {})
     rename = folder.logs.files.rename
 
     def refuse(old: str, new: str) -> None:
@@ -268,7 +272,7 @@ async def test_a_folder_that_keeps_its_name_keeps_its_topic_s_deletion_alone(
 
     monkeypatch.setattr(folder.logs.files, "rename", refuse)
     await folder.registry.delete([one, other])
-    assert folder.catalog.deletions() == {one.id: "one"}
+    assert folder.catalog.read().deletions == {one.id: "one"}
     monkeypatch.undo()
     assert (await folder.restart()).names() == []
 
@@ -290,30 +294,25 @@ async def test_the_logs_of_one_topic_that_cannot_be_made_leave_the_others(
     failed = await registry.create_announced(topics)
     assert list(failed) == ["bad"]
     assert (registry.names(), registry.partition_count(), registry.is_changing("bad")) == (["a", "c"], 4, False)
-    assert folder.catalog.deletions() == {}
+    assert folder.catalog.read().deletions == {}
     assert (await folder.restart()).names() == ["a", "c"]
 
 
 async def test_a_creation_whose_client_leaves_is_undone_in_steps(folder: Folder) -> None:
     registry = folder.registry
-    creation = asyncio.create_task(registry.create_in_steps("orders", 90, {}))
-    for _ in range(6):
-        await asyncio.sleep(0)
-    assert len(folder.logs.logs) > 50
+    creation = asyncio.create_task(registry.create("orders", 90, {}))
+    await folder.until_logs(60)
     creation.cancel()
+    await asyncio.sleep(0)
     left = [len(folder.logs.logs)]
-    while not creation.done():
+    while registry.is_changing("orders"):
         await asyncio.sleep(0)
-        assert registry.is_changing("orders") or creation.done()
         left.append(len(folder.logs.logs))
-        if left[-1] == 30:
-            creation.cancel()  # once more: what is under way goes on
-            await asyncio.sleep(0)
-            assert registry.is_changing("orders")
+    assert creation.cancelled()
     await registry.finish()
     assert (folder.logs.logs, registry.is_changing("orders"), registry.partition_count()) == ({}, False, 0)
     assert max(before - after for before, after in itertools.pairwise(left)) == 10
-    assert folder.catalog.deletions() == {}
+    assert folder.catalog.read().deletions == {}
 
 
 async def test_a_folder_that_a_failed_creation_cannot_remove_is_left_to_the_next_start(
@@ -326,7 +325,7 @@ async def test_a_folder_that_a_failed_creation_cannot_remove_is_left_to_the_next
     monkeypatch.setattr(folder.logs.files, "remove_tree", refuse)
     topic = folder.registry.announce("orders", 1, {})
     assert list(await folder.registry.create_announced([topic])) == ["orders"]
-    assert (folder.directories(), folder.catalog.deletions()) == (["orders-0"], {topic.id: "orders"})
+    assert (folder.directories(), folder.catalog.read().deletions) == (["orders-0"], {topic.id: "orders"})
     monkeypatch.undo()
     assert (await folder.restart()).names() == []
     assert [each for each in folder.directories() if not each.endswith("-delete")] == []

@@ -84,7 +84,7 @@ def rebuild_catalog(
     from storage_svc.log.disk.checkpoints import uuid_text
     from storage_svc.log.errors import DataFolderError, StorageFailure
     from storage_svc.settings import StorageSettings
-    from storage_svc.topics.catalog import CatalogError
+    from storage_svc.topics.catalog_file import CatalogError
 
     _must_exist("rebuild-catalog", folder)
     try:

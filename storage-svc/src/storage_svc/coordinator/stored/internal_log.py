@@ -24,7 +24,7 @@ from storage_svc.log.config import LogConfig
 from storage_svc.log.errors import LogError, NotNow
 from storage_svc.log.folder.data_folder import DataFolder
 from storage_svc.log.partition.partition_log import Appended, Origin, PartitionLog, Retry
-from storage_svc.topics.catalog import CatalogError
+from storage_svc.topics.catalog_file import CatalogError
 from storage_svc.topics.registry import TopicRegistry
 from storage_svc.transaction_ports import Marker
 
@@ -114,7 +114,7 @@ class InternalLog:
 
     async def _create(self) -> ErrorCode:
         try:
-            await self._registry.create_in_steps(self.topic, self._new_partition_count, self._configs)
+            await self._registry.create(self.topic, self._new_partition_count, self._configs)
         except (CatalogError, LogError) as error:
             log.error("cannot create a topic", topic=self.topic, reason=str(error))
             return ErrorCode.COORDINATOR_NOT_AVAILABLE

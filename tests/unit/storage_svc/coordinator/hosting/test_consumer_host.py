@@ -188,7 +188,7 @@ async def test_a_refused_write_changes_nothing(node: Node) -> None:
 
 
 async def test_a_refused_first_join_makes_no_group(node: Node) -> None:
-    node.make_offsets_topic()
+    await node.make_offsets_topic()
     refused = await enter(node, "m1", topics=frozenset(f"{number:0200}" for number in range(6000)))
     assert refused.error == E.UNKNOWN_SERVER_ERROR
     assert node.coordinator.groups == {}
@@ -211,7 +211,7 @@ async def test_what_was_not_synced_is_not_gone_on_with(node: Node) -> None:
 
 async def test_a_new_topic_is_assigned_and_a_deleted_one_taken_away(node: Node) -> None:
     joined = await enter(node, "m1", topics=frozenset({"orders", "later"}))
-    later = node.registry.create("later", 2, {})
+    later = await node.registry.create("later", 2, {})
     grown = await beat(node, "m1", joined.member_epoch)
     assert grown.member_epoch == joined.member_epoch + 1
     assert set(grown.assignment[later.id]) == {0, 1}  # type: ignore[index]

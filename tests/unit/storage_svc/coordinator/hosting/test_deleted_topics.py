@@ -34,11 +34,10 @@ async def delete(node: Node, name: str = "orders") -> None:
     await node.registry.delete([topic])
 
 
-def limit_records(node: Node, bytes_max: str) -> None:
+async def limit_records(node: Node, bytes_max: str) -> None:
     """Let the log refuse larger batches, as a full disk refuses all."""
-    topic = node.registry.get("__consumer_offsets")
-    assert topic is not None
-    node.registry.configure(topic, {**topic.configs, "max.message.bytes": bytes_max})
+    altered = {"max.message.bytes": bytes_max}
+    assert await node.registry.configure("__consumer_offsets", lambda own: {**own, **altered}) is not None
 
 
 @pytest.mark.parametrize("retention_ms", RETENTIONS)
@@ -46,34 +45,34 @@ async def test_a_topic_that_is_deleted_while_groups_are_loaded(node: Node, reten
     await node.commit("g", ("orders", 0, 500), retention_time_ms=retention_ms)
     await node.restart(wait=False)
     await delete(node)
-    node.registry.create("orders", 3, {})
+    await node.registry.create("orders", 3, {})
     await node.loading
     assert node.fetched("g") == {}
 
 
 @pytest.mark.parametrize("retention_ms", RETENTIONS)
 async def test_a_crash_between_the_catalog_and_the_tombstones(node: Node, retention_ms: int) -> None:
-    node.registry.create("users", 1, {})
+    await node.registry.create("users", 1, {})
     await node.commit("g", ("users", 0, 500), retention_time_ms=retention_ms)
     node.catalog.remove_topics(["users"])
     await node.restart()
     assert node.fetched("g") == {}
-    node.registry.create("users", 1, {})
+    await node.registry.create("users", 1, {})
     assert node.fetched("g") == {}
 
 
 async def test_tombstones_that_the_log_refuses_are_written_later(node: Node, played: PlayedTime) -> None:
     await node.commit("g", ("orders", 0, 500))
-    limit_records(node, "10")
+    await limit_records(node, "10")
     await delete(node)
-    node.registry.create("orders", 3, {})
+    await node.registry.create("orders", 3, {})
     await played.go_on(3)
     assert node.fetched("g") == {}
     assert node.records("g")[-1][1] is not None
     await node.restart()  # the refusal goes on
     await played.go_on(3)
     assert node.fetched("g") == {}
-    limit_records(node, "1048588")
+    await limit_records(node, "1048588")
     await played.go_on(1.25)
     assert node.records("g")[-1][1] is None
 
@@ -82,7 +81,7 @@ async def test_a_new_topics_offset_outlives_the_sweep_for_the_old_one(node: Node
     await node.commit("g", ("orders", 0, 500))
     sweep, node.coordinator._deleted_topics.sweep = node.coordinator._deleted_topics.sweep, lambda: None  # type: ignore[method-assign]
     await delete(node)
-    node.registry.create("orders", 3, {})
+    await node.registry.create("orders", 3, {})
     under_way = asyncio.create_task(node.commit("g", ("orders", 0, 3)))
     sweep()
     assert await under_way == [E.NONE]
@@ -126,14 +125,14 @@ async def test_the_event_loop_goes_on_while_many_groups_forget(node: Node, monke
 
 async def test_a_refused_deletion_of_a_group_changes_nothing(node: Node) -> None:
     await node.commit("g", ("orders", 0, 7))
-    limit_records(node, "10")
+    await limit_records(node, "10")
     assert await node.coordinator.delete_group("g") == E.UNKNOWN_SERVER_ERROR
     for _ in range(2):
         assert node.fetched("g") == {("orders", 0): 7}
         assert await node.coordinator.offsets.delete("g", [("orders", 0)]) == (E.NONE, [E.UNKNOWN_SERVER_ERROR])
         assert node.fetched("g") == {("orders", 0): 7}
         await node.restart()
-    limit_records(node, "1048588")
+    await limit_records(node, "1048588")
     assert await node.coordinator.delete_group("g") == E.NONE
     assert node.coordinator.groups == {}
 
@@ -143,11 +142,11 @@ async def test_a_refused_expiry_changes_nothing(node: Node) -> None:
     await node.commit("g", ("orders", 0, 7), member_id=member_id, generation_id=generation_id)
     await node.coordinator.leave("g", Leave(request=0, members=[Leaver(member_id)]))
     await node.settled("g")
-    limit_records(node, "10")
+    await limit_records(node, "10")
     node.now_ms += 30 * 86_400_000
     node.coordinator.offsets.expire()
     assert node.fetched("g") == {("orders", 0): 7}
-    limit_records(node, "1048588")
+    await limit_records(node, "1048588")
     node.coordinator.offsets.expire()
     assert node.coordinator.groups == {}
 
@@ -156,9 +155,9 @@ async def test_a_large_group_is_forgotten_as_far_as_the_log_accepts_it(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("storage_svc.coordinator.stored.internal_log.TOMBSTONE_KEYS_BYTES", 1)
-    node.registry.create("a" * 200, 1, {})
+    await node.registry.create("a" * 200, 1, {})
     await node.commit("g", ("orders", 0, 1), ("a" * 200, 0, 2), ("orders", 1, 3))
-    limit_records(node, "150")
+    await limit_records(node, "150")
     assert await node.coordinator.delete_group("g") == E.UNKNOWN_SERVER_ERROR
     for _ in range(2):
         assert node.fetched("g") == {("a" * 200, 0): 2, ("orders", 1): 3}
@@ -172,7 +171,7 @@ async def test_a_classic_join_of_an_emptied_consumer_group_waits_for_the_log(nod
     await answered(node.coordinator.consumer_heartbeat, "g", heartbeat, needs_member_id=True)
     heartbeat = ConsumerHeartbeat(member_id="m", member_epoch=-1)
     await answered(node.coordinator.consumer_heartbeat, "g", heartbeat, needs_member_id=True)
-    limit_records(node, "10")
+    await limit_records(node, "10")
     assert (await node.join("g")).error == E.COORDINATOR_NOT_AVAILABLE
-    limit_records(node, "1048588")
+    await limit_records(node, "1048588")
     assert (await node.join("g")).error == E.NONE

@@ -191,7 +191,7 @@ async def test_a_member_repeats_until_another_one_joins(node: Node) -> None:
 
 async def test_a_member_repeats_until_a_topic_comes(node: Node) -> None:
     epoch, repeat = await repeating(node)
-    node.registry.create("payments", 1, {})
+    await node.registry.create("payments", 1, {})
     assert not beats(repeat)
     answers, again = consumer(node, "m1", epoch)  # it is not one of the group's
     assert (answers[0].error, again) == (E.NONE, None)

@@ -44,11 +44,10 @@ async def node(tmp_path: Path) -> AsyncIterator[Node]:
     await made.close()
 
 
-def limit_records(node: Node, bytes_max: str) -> None:
+async def limit_records(node: Node, bytes_max: str) -> None:
     """Let the log refuse larger batches, as a full disk refuses all."""
-    topic = node.registry.get("__consumer_offsets")
-    assert topic is not None
-    node.registry.configure(topic, {**topic.configs, "max.message.bytes": bytes_max})
+    altered = {"max.message.bytes": bytes_max}
+    assert await node.registry.configure("__consumer_offsets", lambda own: {**own, **altered}) is not None
 
 
 async def beat(coordinator: GroupCoordinator, member_id: str, epoch: int, **fields: Any) -> HeartbeatAnswer:
@@ -72,11 +71,11 @@ async def test_a_dead_member_goes_once_the_log_takes_records_again(
 ) -> None:
     await enter(node.coordinator, "m1")
     await enter(node.coordinator, "m2")
-    limit_records(node, "10")
+    await limit_records(node, "10")
     await played.go_on(12)
     assert list(consumer_group(node.coordinator).members) == ["m1", "m2"]
     assert "member is out" not in capsys.readouterr().err
-    limit_records(node, "1048588")
+    await limit_records(node, "1048588")
     await played.go_on(0.5)
     assert consumer_group(node.coordinator).members == {}
 

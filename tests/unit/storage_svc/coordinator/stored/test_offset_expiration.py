@@ -43,7 +43,7 @@ async def test_an_offset_that_is_being_committed_again_does_not_expire(node: Nod
 
 async def test_more_offsets_than_one_batch_can_delete_expire_for_good(node: Node) -> None:
     group = "g" * 30_000
-    node.registry.create("wide", 40, {})
+    await node.registry.create("wide", 40, {})
     for start in (0, 20):
         offsets = [("wide", index, 1) for index in range(start, start + 20)]
         assert await node.commit(group, *offsets) == [E.NONE] * 20
@@ -72,7 +72,7 @@ async def test_an_emptied_groups_offsets_expire_a_week_after_it_became_empty(nod
 
 
 async def test_a_stable_groups_offsets_expire_only_for_topics_nobody_subscribes_to(node: Node) -> None:
-    node.registry.create("users", 1, {})
+    await node.registry.create("users", 1, {})
     await node.commit("g", ("users", 0, 2), ("orders", 0, 1))
     await node.member("g")
     node.now_ms += WEEK_MS

@@ -21,7 +21,6 @@ class Writes:
     def __init__(self, node: Node) -> None:
         self._node = node
         self.outcomes: dict[str, int] = {}
-        node.make_offsets_topic()
 
     def _ended(self, name: str, code: int) -> None:
         assert name not in self.outcomes, "ended twice"
@@ -45,6 +44,7 @@ class Writes:
 
 
 async def test_what_is_gathered_in_one_turn_is_one_batch(node: Node) -> None:
+    await node.make_offsets_topic()
     writes = Writes(node)
     for name in "abc":
         writes.gather(name)
@@ -55,6 +55,7 @@ async def test_what_is_gathered_in_one_turn_is_one_batch(node: Node) -> None:
 
 
 async def test_a_write_comes_after_records_that_were_gathered_before(node: Node) -> None:
+    await node.make_offsets_topic()
     writes = Writes(node)
     writes.gather("a")
     writes.gather("b")
@@ -64,6 +65,7 @@ async def test_a_write_comes_after_records_that_were_gathered_before(node: Node)
 
 
 async def test_a_batch_of_many_callers_has_a_limit(node: Node) -> None:
+    await node.make_offsets_topic()
     writes = Writes(node)
     for name in "abc":
         writes.gather(name, bytes(GATHERED_BYTES // 2 - 6))
@@ -71,10 +73,9 @@ async def test_a_batch_of_many_callers_has_a_limit(node: Node) -> None:
 
 
 async def test_who_is_too_large_for_the_topic_fails_alone(node: Node) -> None:
+    await node.make_offsets_topic()
     writes = Writes(node)
-    topic = node.registry.get("__consumer_offsets")
-    assert topic is not None
-    node.registry.configure(topic, {"max.message.bytes": "1000"})
+    await node.registry.configure("__consumer_offsets", lambda _: {"max.message.bytes": "1000"})
     writes.gather("a", bytes(400))
     writes.gather("b", bytes(1000))
     writes.gather("c", bytes(400))
@@ -86,6 +87,7 @@ async def test_one_caller_that_raises_does_not_keep_the_others_from_their_outcom
     def raises(_: int) -> None:
         raise ValueError("a bug")
 
+    await node.make_offsets_topic()
     writes = Writes(node)
     writes.gather("a")
     node.offsets_log.gather(1, [write_tail(b"x", b"v")], NOW_MS, raises)
@@ -95,6 +97,7 @@ async def test_one_caller_that_raises_does_not_keep_the_others_from_their_outcom
 
 
 async def test_a_disk_that_refuses_fails_the_callers_of_its_partition_only(node: Node) -> None:
+    await node.make_offsets_topic()
     writes = Writes(node)
     node.logs.logs["__consumer_offsets", 1].take_offline("broken")
     writes.gather("a")

@@ -47,7 +47,6 @@ class Bench:
         self.node = node
         self.disk = disk
         self.outcomes: list[tuple[str, int]] = []
-        node.make_offsets_topic()
         self.log: PartitionLog = node.logs.logs["__consumer_offsets", 1]
         self.log.configure(replace(self.log.config, segment_bytes=64))
 
@@ -75,6 +74,7 @@ async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
     node, disk = Node(tmp_path, SETTINGS), SlowDisk()
     node.files = disk
     await node.open()
+    await node.make_offsets_topic()
     yield Bench(node, disk)
     disk.may_sync.set()
     disk.failure = None

@@ -70,7 +70,7 @@ class Host:
         registry: TopicRegistry[LogConfig] = TopicRegistry(
             self.catalog, self.logs, lambda own: LogConfig.from_properties(effective(own, {}))
         )
-        registry.reconcile()
+        await registry.reconcile(self.catalog.read())
         self.logs.start(asyncio.get_running_loop())
         log = InternalLog(registry, self.logs, TRANSACTIONS_TOPIC, {"cleanup.policy": "compact"}, 2)
         self.coordinator = TransactionCoordinator(log, TransactionSettings(), self.next_id, lambda: self.now_ms)
@@ -84,7 +84,7 @@ class Host:
     async def close(self) -> None:
         await self.coordinator.stop()
         await self.logs.close()
-        self.catalog.close()
+        await self.catalog.close()
 
     async def restart(self) -> None:
         await self.close()
