@@ -10,7 +10,7 @@ from storage_svc.topic_partition import TopicPartition
 
 
 class ScriptedTransactions:
-    """An `OngoingTransactions`. Partitions are added at once unless `holds`; then the test calls `answers`."""
+    """An `OngoingTransactions`. Each call is answered at once unless `holds`; then the test calls `answers`."""
 
     def __init__(self) -> None:
         #: The partitions of each transaction: transactional id, producer id and epoch.
@@ -29,12 +29,25 @@ class ScriptedTransactions:
             self._was_asked.clear()
             await self._was_asked.wait()
 
-    def fault(
-        self, transactional_id: str, producer_id: int, producer_epoch: int, partition: TopicPartition
-    ) -> ErrorCode:
-        self.asked.append(partition)
+    def verify(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        partitions: Sequence[TopicPartition],
+        done: Callable[[Sequence[ErrorCode]], None],
+    ) -> None:
+        self.asked += partitions
         known = self.ongoing.get((transactional_id, producer_id, producer_epoch), ())
-        return self.code or (ErrorCode.NONE if partition in known else ErrorCode.TRANSACTION_ABORTABLE)
+        codes = [ErrorCode.NONE if each in known else ErrorCode.TRANSACTION_ABORTABLE for each in partitions]
+
+        def answer(code: ErrorCode) -> None:
+            done([code or each for each in codes])
+
+        if self.holds:
+            self.answers.append(answer)
+        else:
+            answer(self.code)
 
     def add(
         self,
@@ -64,8 +77,15 @@ class ScriptedTransactions:
 class NoTransactions:
     """The `OngoingTransactions` of a storage without a transaction coordinator."""
 
-    def fault(self, _transactional_id: str, _producer_id: int, _epoch: int, _partition: TopicPartition) -> ErrorCode:
-        return ErrorCode.TRANSACTION_ABORTABLE
+    def verify(
+        self,
+        _transactional_id: str,
+        _producer_id: int,
+        _producer_epoch: int,
+        partitions: Sequence[TopicPartition],
+        done: Callable[[Sequence[ErrorCode]], None],
+    ) -> None:
+        done([ErrorCode.TRANSACTION_ABORTABLE] * len(partitions))
 
     def add(
         self,

@@ -1,8 +1,9 @@
 """The two questions between the transaction coordinator and the logs: is a partition in a transaction, and end one in a
 partition.
 
-Both sides live on one event loop. A log asks `OngoingTransactions.fault` in the step in which it stages a batch, so
-that no transaction can end in between. The coordinator has markers written by a `MarkerWriter`.
+They need not live in one process: an answer may come late, and a transaction may end in between. So the caller takes a
+guard before it asks, which a marker fells (log/producers/guards.py). The coordinator has markers written by a
+`MarkerWriter`.
 """
 
 from __future__ import annotations
@@ -19,12 +20,18 @@ from storage_svc.topic_partition import TopicPartition
 class OngoingTransactions(Protocol):
     """The transactions that may write now. The transaction coordinator implements it."""
 
-    def fault(
-        self, transactional_id: str, producer_id: int, producer_epoch: int, partition: TopicPartition
-    ) -> ErrorCode:
-        """Return NONE if the partition is in the ongoing transaction of exactly this id, producer and epoch.
+    def verify(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        partitions: Sequence[TopicPartition],
+        done: Callable[[Sequence[ErrorCode]], None],
+    ) -> None:
+        """Ask whether partitions are in the ongoing transaction of exactly this id, producer and epoch.
 
-        The codes are those of AddPartitionsToTxn with verify_only (KIP-890). TRANSACTION_ABORTABLE: there is no ongoing
+        `done` is called once, perhaps before this returns, with the code of each partition: NONE if it is. The codes
+        are those of AddPartitionsToTxn with verify_only (KIP-890). TRANSACTION_ABORTABLE: there is no ongoing
         transaction, or the partition is not in it. CONCURRENT_TRANSACTIONS: it is ending.
         """
         ...

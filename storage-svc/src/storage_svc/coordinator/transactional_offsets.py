@@ -1,8 +1,9 @@
 """TxnOffsetCommit: offsets that a group gets if the transaction they are part of commits (KIP-98, 447, 890).
 
 Order of checks: topics and partitions, the group's id and partition, the transaction, the group, the metadata. The
-partition of the group in `__consumer_offsets` has to be in the transaction; from version 5 on it is added first. The
-coordinator is asked in the step in which the records are handed to the log, so that a marker always follows them.
+partition of the group in `__consumer_offsets` has to be in the transaction; from version 5 on it is added first. Before
+the coordinator is asked the commit takes a guard (log/producers/guards.py). It is refused if a marker was handed to the
+log since then, so that a marker follows each commit of its transaction.
 
     version   partition not in the transaction    a member of another epoch or generation
     0 - 3     48 INVALID_TXN_STATE                22 ILLEGAL_GENERATION
@@ -18,9 +19,9 @@ group rebalances, and do not prolong a member's session.
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Final
 
 from protocol_lib.errors import ErrorCode
@@ -35,6 +36,7 @@ from storage_svc.coordinator.hosting.hosted_groups import HostedGroups
 from storage_svc.coordinator.limits import CommitRequest, CoordinatorSettings, metadata_fault
 from storage_svc.coordinator.stored.offsets_log import OffsetsLog
 from storage_svc.coordinator.stored.records import group_error
+from storage_svc.log.producers.guards import Guards
 from storage_svc.topics.names import OFFSETS_TOPIC
 from storage_svc.transaction_ports import Marker, OngoingTransactions
 
@@ -86,6 +88,10 @@ class TransactionalOffsets:
         self._group_fault = group_fault
         self._room_fault = room_fault
         self._partition_fault = partition_fault
+        #: The guards of each partition of the offsets topic.
+        self._guards: defaultdict[int, Guards] = defaultdict(Guards)
+        #: Partition and producer id of each marker that was handed to the log and is not written.
+        self._ending: Counter[tuple[int, int]] = Counter()
 
     def commit(self, request: CommitRequest, of: OfTransaction, done: Done) -> None:
         """Commit offsets; `done` gets one code per offset, in order, once the accepted ones are durable."""
@@ -99,15 +105,31 @@ class TransactionalOffsets:
         if error := self._group_fault(request.group_id) or epoch_error:
             done([each or error for each in errors])
             return
+        adds = of.version >= _ADDING_VERSION
         is_open = self._offsets_log.is_open(target, of.producer_id, of.producer_epoch)
-        if is_open or of.version < _ADDING_VERSION:
-            self._added(request, of, errors, done, ErrorCode.NONE)
+        is_open = is_open and (target, of.producer_id) not in self._ending  # mutant: commit-before-marker
+        if is_open or not (adds or self.verifies):
+            self._confirmed(request, of, errors, done, ErrorCode.NONE)
             return
-        added = partial(self._added, request, of, errors, done)
-        partitions = [(OFFSETS_TOPIC, target)]
-        self._transactions.add(of.transactional_id, of.producer_id, of.producer_epoch, partitions, added)
+        guards = self._guards[target]
+        guard = guards.take(of.producer_id, of.producer_epoch, 0)
 
-    def _added(
+        def answered(code: ErrorCode) -> None:
+            if code:
+                guard.refuse(comes_again=False)
+            else:
+                guard.confirm()
+                if not guard.stands_in(guards):  # mutant: late-commit-refused
+                    code = ErrorCode.TRANSACTION_ABORTABLE
+            self._confirmed(request, of, errors, done, code)
+
+        ask = of.transactional_id, of.producer_id, of.producer_epoch, [(OFFSETS_TOPIC, target)]
+        if adds:
+            self._transactions.add(*ask, answered)
+        else:
+            self._transactions.verify(*ask, lambda codes: answered(codes[0]))
+
+    def _confirmed(
         self, request: CommitRequest, of: OfTransaction, errors: Sequence[ErrorCode], done: Done, code: ErrorCode
     ) -> None:
         """Go on: the partition is in the transaction, or the coordinator has answered with this code."""
@@ -115,7 +137,6 @@ class TransactionalOffsets:
         error = (
             self._group_fault(request.group_id)
             or _client_code(code, of.version)
-            or self._transaction_fault(request.group_id, of)
             or self._memory_fault(request, of.version)
         )
         hosted = None
@@ -139,16 +160,6 @@ class TransactionalOffsets:
             done([each or outcome for each in errors])
 
         self._hosted.write_open_offsets(hosted, accepted, (of.producer_id, of.producer_epoch), now_ms, written)
-
-    def _transaction_fault(self, group_id: str, of: OfTransaction) -> ErrorCode:
-        target = self._offsets_log.partition_of(group_id)
-        if self._offsets_log.is_open(target, of.producer_id, of.producer_epoch):
-            return ErrorCode.NONE
-        if of.version < _ADDING_VERSION and not self.verifies:
-            return ErrorCode.NONE
-        partition = OFFSETS_TOPIC, target
-        code = self._transactions.fault(of.transactional_id, of.producer_id, of.producer_epoch, partition)
-        return _client_code(code, of.version)
 
     def _memory_fault(self, request: CommitRequest, version: int) -> ErrorCode:
         if self._hosted.pending.has_room(request.group_id, ((each.topic, each.metadata) for each in request.offsets)):
@@ -184,7 +195,17 @@ class TransactionalOffsets:
         if error := self._partition_fault(partition):
             done(error)
         else:
-            self._hosted.end_transaction(partition, marker, lambda code: done(ErrorCode(code)))
+            self._guards[partition].end(marker.producer_id, marker.producer_epoch, marker.transaction_version)
+            ending = partition, marker.producer_id
+            self._ending[ending] += 1
+
+            def ended(code: int) -> None:
+                self._ending[ending] -= 1
+                if not self._ending[ending]:
+                    del self._ending[ending]
+                done(ErrorCode(code))
+
+            self._hosted.end_transaction(partition, marker, ended)
 
 
 def _client_code(code: ErrorCode, version: int) -> ErrorCode:

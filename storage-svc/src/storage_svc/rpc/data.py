@@ -204,8 +204,11 @@ class DataService:
         staged: list[tuple[Append, AppendDone, Logs, list[Appended]]] = []
         for request, done in calls:
             try:
-                if request.transactional_id is not None and self._transactional.holds(request, done):
-                    continue
+                if request.transactional_id is not None:
+                    admitted = self._transactional.admit(request, done)
+                    if admitted is None:
+                        continue
+                    request = admitted
                 if len(request.partitions) == 1:
                     logs, outcomes = self._stage_run(request, touched, now_ms)
                 else:
@@ -332,13 +335,15 @@ class DataService:
                     ErrorCode.INVALID_REQUIRED_ACKS, error_message=f"acks is {request.acks}, not -1, 0 or 1"
                 )
         if self._slow.queues and log in self._slow.queues:
-            return self._slow.add(log, view, request)
+            return self._slow.add(log, view, self._transactional.hold(request, log, view))
         touched[log] = None
         if request.transactional_id is not None:
             appended = self._transactional.stage(request, log, view, now_ms)
         else:
             appended = log.stage(view, _CLIENT, now_ms, may_wait=True)
-        return appended if isinstance(appended, Appended) else self._slow.add(log, view, request, appended)
+        if isinstance(appended, Appended):
+            return appended
+        return self._slow.add(log, view, self._transactional.hold(request, log, view), appended)
 
     def _answer_durable(self, request: Append, done: AppendDone, logs: Logs, outcomes: list[Appended]) -> None:
         waiting: dict[PartitionLog, int] = {}

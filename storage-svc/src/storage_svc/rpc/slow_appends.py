@@ -147,7 +147,7 @@ class SlowAppends:
     def _stage(self, slow: _Slow, now_ms: int) -> Appended | Retry:
         try:
             if slow.request.transactional_id is not None:
-                # mutant: verified-after-wait
+                # mutant: guarded-after-wait
                 return self._stage_verified(slow.request, slow.log, slow.view, now_ms, slow.admitted)
             return slow.log.stage(slow.view, Origin.CLIENT, now_ms, slow.admitted, may_wait=True)
         except Exception as error:  # a bug; the other batches of the queue must be answered
@@ -167,7 +167,7 @@ class SlowAppends:
             case Retry.AFTER_SYNC:
                 self._wait_for_sync(slow.log)
             case Retry.AFTER_VERIFY:
-                raise AssertionError("only TransactionalAppends asks for it, and it verifies the batch")
+                raise AssertionError("only TransactionalAppends asks for it, and has the answer")
             case _:
                 assert_never(retry)
 

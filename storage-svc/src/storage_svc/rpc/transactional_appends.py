@@ -5,11 +5,13 @@
     11         appended                                120 TRANSACTION_ABORTABLE
     12 on      appended                                added to the transaction, durably, then appended
 
-The coordinator is asked in the step in which the batch is staged, so no transaction ends in between, and a log keeps no
-record of verified batches. A log with an open transaction of the same producer and epoch does not ask.
+The request takes a guard (log/producers/guards.py), the coordinator is asked, and the batch is appended if the guard
+stands. Nobody is asked for a partition in which the transaction of this producer and epoch is open. A batch that waits
+for a thread or for the disk has a guard in any case.
 
-While a request of version 12 waits for its partitions to be added, later ones of its transactional id wait in its
-queue, and all others go on. Kafka: ReplicaManager.handleProduceAppend, AddPartitionsToTxnManager.
+While a request waits for the coordinator, later ones of its transactional id wait in its queue, and all others go on. A
+coordinator in this process answers at once. Kafka: ReplicaManager.handleProduceAppend, AddPartitionsToTxnManager,
+UnifiedLog.maybeStartTransactionVerification.
 """
 
 from __future__ import annotations
@@ -17,11 +19,11 @@ from __future__ import annotations
 import asyncio
 import mmap
 from collections import deque
-from collections.abc import Callable, Iterator
-from dataclasses import replace
-from typing import Final
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Final, TypeVar
 
-from broker_contract.data import Append, AppendResponse, TopicIdPartition
+from broker_contract.data import Append, AppendResponse, Buffer, TopicIdPartition
 from protocol_lib.errors import ErrorCode
 from protocol_lib.records.header import HEADER_SIZE, MAGIC, MAGIC_AT, TRANSACTIONAL
 
@@ -29,6 +31,7 @@ from storage_svc.log.batch.header import RawHeader, unpack_header
 from storage_svc.log.batch.rules import Refusal
 from storage_svc.log.config import INTERNAL_TOPICS
 from storage_svc.log.partition.partition_log import Admitted, Appended, Origin, PartitionLog, Retry
+from storage_svc.log.producers.guards import Guard
 from storage_svc.topic_partition import TopicPartition
 from storage_svc.transaction_ports import OngoingTransactions
 
@@ -38,8 +41,6 @@ _ADDING_VERSION: Final = 12
 #: Kafka's add.partitions.to.txn.retry.backoff.ms and .max.ms: the last transaction of a client is mostly still ending.
 _RETRY_S: Final = 0.02
 _RETRY_MAX_S: Final = 0.1
-#: Most producers whose first batch was refused and may come again.
-_REFUSED_MAX: Final = 10_000
 
 #: Codes of the coordinator that a client gets as NOT_ENOUGH_REPLICAS, which every client repeats without a look-up.
 _RETRIABLE: Final = frozenset(
@@ -52,16 +53,28 @@ _RETRIABLE: Final = frozenset(
     }
 )
 
+_ENDED: Final = Refusal(ErrorCode.INVALID_TXN_STATE, "the transaction of these records has ended in this partition")
+
 Done = Callable[[AppendResponse], None]
+AppendT = TypeVar("AppendT", bound=Append)
+
+
+@dataclass(slots=True)
+class GuardedAppend(Append):
+    """A request that waits or has waited, with a guard for each partition of its transaction, or with the refusal."""
+
+    guards: dict[TopicPartition, Guard | Refusal] = field(default_factory=dict)
+    #: Whether the coordinator is not to be asked, or not any more.
+    is_answered: bool = False
 
 
 class _Queue:
-    """The requests of one transactional id, of which the first waits for its partitions to be added."""
+    """The requests of one transactional id, of which the first waits for the coordinator's answer."""
 
     __slots__ = ("calls", "started_s", "timer")
 
-    def __init__(self, started_s: float) -> None:
-        self.calls: deque[tuple[Append, Done]] = deque()
+    def __init__(self, started_s: float, request: GuardedAppend, done: Done) -> None:
+        self.calls: deque[tuple[GuardedAppend, Done]] = deque(((request, done),))
         self.started_s = started_s
         self.timer: asyncio.TimerHandle | None = None
 
@@ -89,94 +102,141 @@ class TransactionalAppends:
         self._append = append
         self.verifies = verifies
         self._queues: dict[str, _Queue] = {}
-        #: The request being appended that has waited, and the coordinator's code for its partitions.
-        self._passing: tuple[Append, ErrorCode] | None = None
-        #: (log folder, producer id, epoch) -> the lowest sequence that a producer unknown there may begin with: its
-        #: first batches were refused, and it sends them again.
-        self._refused: dict[tuple[str, int, int], int] = {}
 
     # -- before a request is staged -----------------------------------------------------------------------------------
 
-    def holds(self, request: Append, done: Done) -> bool:
-        """Return whether the request is not to be staged now: it waits, or is answered already."""
-        if self._passing is not None and self._passing[0] is request:
-            return False
+    def admit(self, request: Append, done: Done) -> Append | None:
+        """Return the request to stage now, or None: it waits, or is answered already."""
+        if type(request) is GuardedAppend and request.is_answered:
+            return request
         transactional_id = request.transactional_id or ""
         queue = self._queues.get(transactional_id)
         if queue is not None:  # mutant: producer-order
-            queue.calls.append((_lasting(request), done))
-            return True
-        producers = {(header[9], header[10]) for _, header in _transactional(request)}
-        if len(producers) > 1:
-            message = "transactional records of more than one producer"
-            refused = Appended(ErrorCode.INVALID_PRODUCER_ID_MAPPING, error_message=message)
-            done(AppendResponse([refused for _ in request.batches]))
-            return True
-        if request.version < _ADDING_VERSION or not self._to_add(request):
-            return False
-        queue = self._queues[transactional_id] = _Queue(self._loop.time())
-        queue.calls.append((request, done))
-        if self._add(transactional_id, queue) == ErrorCode.NONE:  # they are in it, although nothing is written there
-            del self._queues[transactional_id]
-            return False
-        queue.calls[0] = _lasting(request), done
-        return True
-
-    def _to_add(self, request: Append) -> list[TopicPartition]:
-        """Return the partitions in which the request begins a transaction."""
-        found: dict[TopicPartition, None] = {}
+            queue.calls.append((self._guarded(_lasting(request)), done))
+            return None
+        producer: tuple[int, int] | None = None
+        begins = type(request) is GuardedAppend
         for number, header in _transactional(request):
-            log = self._log_of(request.partitions[number if len(request.partitions) > 1 else 0])
-            if log is None or log.offline is not None or log.topic in INTERNAL_TOPICS:
-                continue
-            if not log.producers.is_open(header[9], header[10]):
-                found[log.topic, log.partition] = None
-        return list(found)
+            if producer is not None and producer != (header[9], header[10]):
+                message = "transactional records of more than one producer"
+                refused = Appended(ErrorCode.INVALID_PRODUCER_ID_MAPPING, error_message=message)
+                done(AppendResponse([refused for _ in request.batches]))
+                return None
+            producer = header[9], header[10]
+            if not begins and (log := self._writable(request, number)) is not None:
+                begins = not log.producers.is_open(*producer)
+        if not begins or not self._verifies(request):
+            return request
+        guarded = self._guarded(request)
+        queue = self._queues[transactional_id] = _Queue(self._loop.time(), guarded, done)
+        if self._ask(transactional_id, queue):
+            del self._queues[transactional_id]
+            return guarded
+        queue.calls[0] = _lasting(guarded), done
+        return None
 
-    def _add(self, transactional_id: str, queue: _Queue) -> ErrorCode | None:
-        """Have the partitions of the queue's first request added; return NONE if they are already, else None."""
+    def hold(self, request: Append, log: PartitionLog, view: memoryview) -> Append:
+        """Return a request whose batch for this log has to wait before it is staged: with a guard for it."""
+        if request.transactional_id is None or not _is_transactional(view) or not self._verifies(request):
+            return request
+        if type(request) is not GuardedAppend:
+            request = _unguarded(request)
+            request.is_answered = True
+        self._guard(request, log, view)
+        return request
+
+    def _verifies(self, request: Append) -> bool:
+        return self.verifies or request.version >= _ADDING_VERSION
+
+    def _writable(self, request: Append, number: int) -> PartitionLog | None:
+        """Return the log of a batch, unless it takes no records of clients."""
+        log = self._log_of(request.partitions[number if len(request.partitions) > 1 else 0])
+        return None if log is None or log.offline is not None or log.topic in INTERNAL_TOPICS else log
+
+    def _guarded(self, request: Append) -> GuardedAppend:
+        """Return the request with a guard for each partition of its transaction."""
+        if type(request) is GuardedAppend:
+            return request
+        guarded = _unguarded(request)
+        for number, _ in _transactional(request):
+            if (log := self._writable(request, number)) is not None:
+                self._guard(guarded, log, memoryview(request.batches[number]))
+        return guarded
+
+    @staticmethod
+    def _guard(request: GuardedAppend, log: PartitionLog, view: memoryview) -> None:
+        partition = log.topic, log.partition
+        if partition not in request.guards:
+            header = unpack_header(view)
+            guard = request.guards[partition] = log.producers.guards.take(header[9], header[10], header[11])
+            if log.producers.is_open(header[9], header[10]):
+                guard.confirm()
+
+    # -- the coordinator's answer -------------------------------------------------------------------------------------
+
+    def _ask(self, transactional_id: str, queue: _Queue) -> bool:
+        """Ask the coordinator for the queue's first request; return whether it is answered already."""
         request, _ = queue.calls[0]
-        partitions = self._to_add(request)
-        if not partitions:  # they were added or went offline while the request waited
-            return ErrorCode.NONE
-        _, header = next(_transactional(request))
-        codes: list[ErrorCode] = []
+        guards = self._to_confirm(request)
+        if not guards:  # they were confirmed, have fallen or went offline while the request waited
+            request.is_answered = True
+            return True
+        at_once: list[Sequence[ErrorCode]] = []
         is_later = False
 
-        def done(code: ErrorCode) -> None:
-            if is_later:
-                self._added(transactional_id, queue, code)
-            else:
-                codes.append(code)
+        def answered(codes: Sequence[ErrorCode]) -> None:
+            if not is_later:
+                at_once.append(codes)
+            elif self._queues.get(transactional_id) is queue and self._settle(transactional_id, queue, guards, codes):
+                self._release(transactional_id, queue)
 
-        self._transactions.add(transactional_id, header[9], header[10], partitions, done)
+        partitions, (guard, *_) = list(guards), guards.values()
+        if request.version >= _ADDING_VERSION:
+            self._transactions.add(
+                *(transactional_id, guard.producer_id, guard.epoch, partitions),
+                lambda code: answered([code] * len(partitions)),
+            )
+        else:
+            self._transactions.verify(transactional_id, guard.producer_id, guard.epoch, partitions, answered)
         is_later = True
-        if codes and codes[0]:
-            self._loop.call_soon(self._added, transactional_id, queue, codes[0])
-            return None
-        return codes[0] if codes else None
+        return bool(at_once) and self._settle(transactional_id, queue, guards, at_once[0])
+
+    def _to_confirm(self, request: GuardedAppend) -> dict[TopicPartition, Guard]:
+        found = {}
+        for number, _ in _transactional(request):
+            if (log := self._writable(request, number)) is not None:
+                guard = request.guards.get((log.topic, log.partition))
+                if isinstance(guard, Guard) and guard.stands_in(log.producers.guards) and not guard.is_confirmed:
+                    found[log.topic, log.partition] = guard
+        return found
+
+    def _settle(
+        self, transactional_id: str, queue: _Queue, guards: dict[TopicPartition, Guard], codes: Sequence[ErrorCode]
+    ) -> bool:
+        """Note the coordinator's answer; False if it is asked again, because the last transaction is ending."""
+        request, _ = queue.calls[0]
+        is_ending = request.version >= _ADDING_VERSION and ErrorCode.CONCURRENT_TRANSACTIONS in codes
+        if is_ending and self._loop.time() - queue.started_s < _RETRY_MAX_S:
+            queue.timer = self._loop.call_later(_RETRY_S, self._again, transactional_id, queue)
+            return False
+        for (partition, guard), code in zip(guards.items(), codes, strict=True):
+            if not code:
+                guard.confirm()
+                continue
+            refusal = request.guards[partition] = _refusal(code, request.version)
+            guard.refuse(comes_again=refusal.error_code == ErrorCode.NOT_ENOUGH_REPLICAS)
+        request.is_answered = True
+        return True
 
     def _again(self, transactional_id: str, queue: _Queue) -> None:
         queue.timer = None
-        if self._add(transactional_id, queue) == ErrorCode.NONE:
-            self._added(transactional_id, queue, ErrorCode.NONE)
+        if self._ask(transactional_id, queue):
+            self._release(transactional_id, queue)
 
-    def _added(self, transactional_id: str, queue: _Queue, code: ErrorCode) -> None:
-        """Go on with the queue of a transactional id: the coordinator has answered for its first request."""
-        if self._queues.get(transactional_id) is not queue:
-            return
-        is_ending = code == ErrorCode.CONCURRENT_TRANSACTIONS
-        if is_ending and self._loop.time() - queue.started_s < _RETRY_MAX_S:
-            queue.timer = self._loop.call_later(_RETRY_S, self._again, transactional_id, queue)
-            return
+    def _release(self, transactional_id: str, queue: _Queue) -> None:
+        """Append the requests of a queue, whose first one is answered."""
         del self._queues[transactional_id]
-        first, *rest = queue.calls
-        self._passing = first[0], code
-        try:
-            self._append([first])
-        finally:
-            self._passing = None
-        for each in rest:  # one that waits holds those after it
+        for each in queue.calls:  # one that waits holds those after it
             self._append([each])
 
     def close(self) -> None:
@@ -185,50 +245,43 @@ class TransactionalAppends:
         for transactional_id, queue in queues:
             if queue.timer is not None:
                 queue.timer.cancel()
-            self._added(transactional_id, queue, ErrorCode.NOT_COORDINATOR)
+            queue.calls[0][0].is_answered = True
+            self._release(transactional_id, queue)
 
     # -- while a batch is staged --------------------------------------------------------------------------------------
 
     def stage(
         self, request: Append, log: PartitionLog, view: memoryview, now_ms: int, admitted: Admitted | None = None
     ) -> Appended | Retry:
-        """Stage a batch as `PartitionLog.stage` does, and verify it if it begins a transaction: never AFTER_VERIFY."""
+        """Stage a batch as `PartitionLog.stage` does, if its guard stands: never AFTER_VERIFY."""
+        guard = request.guards.get((log.topic, log.partition)) if type(request) is GuardedAppend else None
+        has_ended = isinstance(guard, Guard) and not guard.stands_in(log.producers.guards)
+        # mutant: next-transaction-refused
+        if has_ended and _is_transactional(view) and log.producers.is_open(*_producer(view)):
+            return Appended.refused(_ENDED)  # its producer's next transaction is open, under the same epoch
         appended = log.stage(view, Origin.CLIENT, now_ms, admitted, may_wait=True, may_verify=True)
         if appended is not Retry.AFTER_VERIFY:
             return appended
-        header = unpack_header(view)
-        if (refusal := self._fault(request, log, header)) is not None:  # mutant: transaction-known
+        if (refusal := self._fault(request, log, unpack_header(view), guard)) is not None:  # mutant: transaction-known
             return Appended.refused(refusal)
-        appended = log.stage(view, Origin.CLIENT, now_ms, admitted, may_wait=True, verified=True)
-        if self._refused and not isinstance(appended, Retry) and not appended.error_code:
-            self._refused.pop((log.folder, header[9], header[10]), None)
-        return appended
+        return log.stage(view, Origin.CLIENT, now_ms, admitted, may_wait=True, verified=True)
 
-    def _fault(self, request: Append, log: PartitionLog, header: RawHeader) -> Refusal | None:
+    def _fault(
+        self, request: Append, log: PartitionLog, header: RawHeader, guard: Guard | Refusal | None
+    ) -> Refusal | None:
         """Return why the batch cannot begin a transaction."""
-        producer_id, epoch, sequence = header[9], header[10], header[11]
-        adds = request.version >= _ADDING_VERSION
-        code = ErrorCode.NONE
-        if self._passing is not None and self._passing[0] is request:
-            code = self._passing[1]
-        if not code and (adds or self.verifies):
-            partition = log.topic, log.partition
-            code = self._transactions.fault(request.transactional_id or "", producer_id, epoch, partition)
-        is_known = producer_id in log.producers.producers
-        refused = (log.folder, producer_id, epoch)
-        if not code:
-            # An unknown producer may begin anywhere, but not after a batch that was refused and comes again.
-            lowest = 0 if adds else self._refused.get(refused, sequence)
-            if not is_known and sequence > lowest:
-                message = f"the producer's first batch here has the sequence {lowest}"
-                return Refusal(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, message)
-            return None
-        refusal = _refusal(code, request.version)
-        if refusal.error_code == ErrorCode.NOT_ENOUGH_REPLICAS and not is_known:
-            if len(self._refused) >= _REFUSED_MAX:
-                del self._refused[next(iter(self._refused))]
-            self._refused[refused] = min(sequence, self._refused.get(refused, sequence))
-        return refusal
+        if isinstance(guard, Refusal):
+            return guard
+        if guard is None:
+            return _ENDED if self._verifies(request) else None
+        if not guard.stands_in(log.producers.guards):  # mutant: guard-stands
+            return _ENDED
+        # An unknown producer may begin anywhere, but not after a batch that was refused and comes again.
+        lowest = 0 if request.version >= _ADDING_VERSION else guard.lowest_sequence
+        if header[9] not in log.producers.producers and header[11] > lowest:
+            message = f"the producer's first batch here has the sequence {lowest}"
+            return Refusal(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, message)
+        return None
 
 
 def _refusal(code: ErrorCode, version: int) -> Refusal:
@@ -242,6 +295,24 @@ def _refusal(code: ErrorCode, version: int) -> Refusal:
     return Refusal(code, f"the transaction cannot be verified: {code.name}")
 
 
+def _unguarded(request: Append) -> GuardedAppend:
+    return GuardedAppend(*(getattr(request, each.name) for each in fields(Append)))
+
+
+def _is_transactional(batch: Buffer) -> bool:
+    """Return whether the batch is one of a transaction."""
+    if len(batch) < HEADER_SIZE or batch[MAGIC_AT] != MAGIC:
+        return False
+    header = unpack_header(batch)
+    return bool(header[5] & TRANSACTIONAL) and header[9] >= 0
+
+
+def _producer(batch: Buffer) -> tuple[int, int]:
+    """Return a batch's producer id and epoch."""
+    header = unpack_header(batch)
+    return header[9], header[10]
+
+
 def _transactional(request: Append) -> Iterator[tuple[int, RawHeader]]:
     """Yield number and header of the request's transactional batches of a producer."""
     for number, batch in enumerate(request.batches):
@@ -251,7 +322,7 @@ def _transactional(request: Append) -> Iterator[tuple[int, RawHeader]]:
                 yield number, header
 
 
-def _lasting(request: Append) -> Append:
+def _lasting(request: AppendT) -> AppendT:
     """Return the request with copies of batches that lie in a gateway's AppendArea: the gateway reuses that memory."""
     batches = [
         batch.tobytes() if isinstance(batch, memoryview) and isinstance(batch.obj, mmap.mmap) else batch

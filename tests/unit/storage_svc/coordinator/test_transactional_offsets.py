@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 import pytest
 from broker_contract import groups_pb2
@@ -249,6 +250,44 @@ async def test_a_group_with_nothing_but_open_commits_stays(node: Node) -> None:
         await node.settled("g")
         assert node.coordinator.groups.keys() == {"g"}
         await node.crash()
+
+
+@pytest.mark.parametrize(("version", "code"), [(3, 48), (4, 120), (5, 120)])
+async def test_a_commit_whose_transaction_ends_before_the_coordinator_has_answered(
+    node: Node, version: int, code: int
+) -> None:
+    await node.make_offsets_topic()
+    node.begin("g")
+    node.transactions.holds = True
+    commit = asyncio.create_task(node.commit_open("g", ("orders", 0, 9), version=version))
+    await asyncio.sleep(0)
+    assert await node.end("g", commit=True) == E.NONE
+    node.transactions.answers[0](E.NONE)
+    assert await commit == [code]
+    assert (node.fetched("g"), node.unstable("g")) == ({}, set())
+    node.transactions.holds = False
+    node.begin("g")
+    assert await node.commit_open("g", ("orders", 0, 9), version=version) == [E.NONE]
+
+
+async def test_a_commit_after_the_marker_that_waits_for_the_disk(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    node.begin("g")
+    assert await node.commit_open("g", ("orders", 0, 1)) == [E.NONE]
+    handed_over: list[Callable[[], None]] = []
+    offsets_log = node.offsets_log
+    mark = offsets_log.mark
+    monkeypatch.setattr(offsets_log, "mark", lambda *marker: handed_over.append(lambda: mark(*marker)))
+    ending = asyncio.create_task(node.end("g", commit=True))
+    await asyncio.sleep(0)
+    node.transactions.code = E.CONCURRENT_TRANSACTIONS
+    assert await node.commit_open("g", ("orders", 0, 2)) == [E.CONCURRENT_TRANSACTIONS]
+    handed_over[0]()
+    assert await ending == E.NONE
+    assert (node.fetched("g"), node.unstable("g")) == ({ORDERS: 1}, set())
+    node.transactions.code = E.NONE
+    node.begin("g")
+    assert await node.commit_open("g", ("orders", 0, 2)) == [E.NONE]
+    assert await node.commit_open("g", ("orders", 0, 3)) == [E.NONE]
 
 
 async def test_markers_of_other_partitions_and_of_none(node: Node) -> None:

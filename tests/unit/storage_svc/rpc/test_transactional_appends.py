@@ -14,6 +14,7 @@ from protocol_lib.records.batch import build_batch, read_batches
 from protocol_lib.records.record import Record
 from storage_svc.log.config import FlushPolicy, LogConfig, LogSettings
 from storage_svc.log.folder.data_folder import DataFolder
+from storage_svc.log.partition.partition_log import Appended
 from storage_svc.log.partition.transaction_end import end_transaction
 from storage_svc.rpc import transactional_appends
 from storage_svc.rpc.data import DataService
@@ -233,23 +234,96 @@ async def test_without_verification_only_version_12_asks(tmp_path: Path) -> None
     assert await bench.codes(11, (0, batch())) == [(0, 0)]
     assert bench.transactions.asked == []
     assert await bench.codes(12, (1, batch())) == [(0, 0)]
-    assert bench.transactions.asked == [("t", 1)]
+    assert (bench.transactions.asked, bench.transactions.added) == ([], [(("t", 1),)])
     await bench.service.close()
     await bench.directory.close()
 
 
-async def test_a_batch_that_waited_for_the_disk_is_verified_again(tmp_path: Path) -> None:
+@pytest.mark.parametrize("ends", [True, False])
+@pytest.mark.parametrize("is_open", [True, False])
+async def test_a_batch_that_waits_for_the_disk_has_a_guard(tmp_path: Path, ends: bool, is_open: bool) -> None:
+    """It is refused if its transaction ends before the segment is durable, and nobody is asked again."""
     bench = Bench(tmp_path, FlushPolicy.GROUP)
     filling = build_batch([Record(0, NOW_MS, b"k", bytes((1 << 20) - 100))])
     bench.transactions.begin("x", PRODUCER, EPOCH, ("t", 0))
-    answers = [bench.send(9, (0, filling), transactional_id=None), bench.send(9, (0, batch()))]
+    if is_open:
+        assert await bench.codes(9, (0, batch(0))) == [(0, 0)]
+    answers = [bench.send(9, (0, filling), transactional_id=None), bench.send(9, (0, batch(int(is_open))))]
     await asyncio.sleep(0)
-    asked = len(bench.transactions.asked)
-    bench.transactions.ongoing.clear()  # the transaction ends before the segment is durable
-    assert [codes(await each) for each in answers] == [[(0, 0)], [(INVALID_TXN_STATE, -1)]]
-    assert len(bench.transactions.asked) == asked + 1
+    if ends:
+        end_transaction(bench.logs[0], PRODUCER, EPOCH, commit=True, coordinator_epoch=0)
+    first = is_open + (is_open and ends)  # it waits, too, if it is not the first of its segment
+    last = (INVALID_TXN_STATE, -1) if ends else (0, 1 + is_open)
+    assert [codes(await each)[0] for each in answers] == [(0, first), last]
+    assert bench.transactions.asked == [("t", 0)]
     await bench.service.close()
     await bench.directory.close()
+
+
+def end(bench: Bench, epoch: int = EPOCH, version: int = 0) -> None:
+    """Write the marker that ends the producer's transaction in partition 0."""
+    end_transaction(
+        bench.logs[0], PRODUCER, epoch, commit=False, coordinator_epoch=0, transaction_version=version, may_wait=True
+    )
+
+
+@pytest.mark.parametrize("has_begun", [False, True])
+async def test_an_answer_from_before_the_marker_is_worth_nothing(bench: Bench, has_begun: bool) -> None:
+    """Also if the next transaction of the producer is open by then, under the same epoch."""
+    bench.transactions.holds = True
+    bench.transactions.begin("x", PRODUCER, EPOCH, ("t", 0))
+    late, later = bench.send(9, (0, batch())), bench.send(9, (0, batch()))
+    await asyncio.sleep(0)
+    end(bench)
+    if has_begun:
+        appended = bench.logs[0].append(batch())
+        assert isinstance(appended, Appended)
+        assert appended.error_code == 0
+    (answer,) = bench.transactions.answers
+    answer(ErrorCode.NONE)
+    assert [codes(await each) for each in (late, later)] == [[(INVALID_TXN_STATE, -1)]] * 2
+    assert bench.producers(0) == [(7, -1), (7, 0)][: 1 + has_begun]
+    assert len(bench.transactions.answers) == 1  # nobody was asked for the one behind it
+    bench.transactions.holds = False
+    assert await bench.codes(9, (0, batch(int(has_begun)))) == [(0, 1 + has_begun)]
+
+
+async def test_the_marker_of_the_last_transaction_leaves_the_guard_of_the_next_one(bench: Bench) -> None:
+    """From transaction.version 2 on a marker has the epoch of the next transaction, and may be written late."""
+    assert await bench.codes(12, (0, batch())) == [(0, 0)]
+    bench.transactions.holds = True
+    answer = bench.send(12, (0, batch(epoch=EPOCH + 1)))
+    await asyncio.sleep(0)
+    end(bench, EPOCH + 1, version=2)
+    bench.transactions.answers[0](ErrorCode.NONE)
+    assert codes(await answer) == [(0, 2)]
+
+
+async def test_guards_are_kept_only_as_long_as_they_may_be_used(bench: Bench) -> None:
+    guards = bench.logs[0].producers.guards
+    assert await bench.codes(9, (0, batch())) == [(INVALID_TXN_STATE, -1)]
+    assert len(guards) == 0
+    bench.transactions.code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    for producer in range(1100):
+        assert await bench.codes(9, (0, batch(producer=producer))) == [(NOT_ENOUGH_REPLICAS, -1)]
+    assert len(guards) == 1000
+    bench.transactions.code = ErrorCode.NONE
+    bench.transactions.begin("x", 1099, EPOCH, ("t", 0))
+    assert await bench.codes(9, (0, batch(producer=1099))) == [(0, 0)]
+    end_transaction(bench.logs[0], 1099, EPOCH, commit=True, coordinator_epoch=0)
+    assert len(guards) == 999
+
+
+async def test_a_refusal_leaves_the_guard_to_others_who_ask(bench: Bench) -> None:
+    """Somebody sends records of this producer under another transactional id."""
+    bench.transactions.holds = True
+    bench.transactions.begin("x", PRODUCER, EPOCH, ("t", 0))
+    wrong, right = bench.send(9, (0, batch()), transactional_id="y"), bench.send(9, (0, batch()))
+    await asyncio.sleep(0)
+    bench.transactions.answers[0](ErrorCode.NONE)
+    assert codes(await wrong) == [(INVALID_TXN_STATE, -1)]
+    bench.transactions.answers[1](ErrorCode.NONE)
+    assert codes(await right) == [(0, 0)]
 
 
 async def test_a_stop_answers_requests_that_wait(bench: Bench) -> None:

@@ -179,19 +179,20 @@ class TransactionCoordinator:
             log.info("transaction does not end", transactional_id=transactional_id, error_code=answer.error)
         return answer
 
-    def fault(
-        self, transactional_id: str, producer_id: int, producer_epoch: int, partition: TopicPartition
-    ) -> ErrorCode:
-        entry = self._entries.get(transactional_id)
-        is_certain = entry is not None and not self._stopping and not self._partitions
-        if not is_certain and (error := self._id_fault(transactional_id)):
-            return error
-        return machine.fault(entry, producer_id, producer_epoch, partition)
+    def verify(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        partitions: Sequence[TopicPartition],
+        done: Callable[[Sequence[ErrorCode]], None],
+    ) -> None:
+        done(self.faults(transactional_id, producer_id, producer_epoch, partitions))
 
     def faults(
         self, transactional_id: str, producer_id: int, producer_epoch: int, partitions: Sequence[TopicPartition]
     ) -> list[ErrorCode]:
-        """Return the `fault` of each partition."""
+        """Return the code of each partition, as `verify` gives it to its caller."""
         if error := self._id_fault(transactional_id):
             return [error] * len(partitions)
         entry = self._entries.get(transactional_id)

@@ -119,8 +119,8 @@ class BatchWriter:
             admitted: the result of `admit`, if it was called.
             may_wait: return AFTER_CHECK or AFTER_LOOK_BACK instead of doing that work here.
             may_verify: return AFTER_VERIFY instead of the refusal NOT_VERIFIED.
-            verified: the transaction coordinator has confirmed, in this step of the event loop, that the producer's
-                transaction has this partition.
+            verified: the transaction coordinator has confirmed that the producer's transaction has this partition, and
+                its guard stands (producers/guards.py).
         """
         state = self._state
         if self._internal and origin is Origin.CLIENT:

@@ -61,6 +61,7 @@ def end_transaction(
     log.write_staged()
     if not appended.error_code:
         log.note_transaction_end(producer_id, producer_epoch, coordinator_epoch, offset, now_ms)
+        producers.guards.end(producer_id, producer_epoch, transaction_version)  # mutant: marker-fells-guards
     elif aborted is not None:
         try:
             index.truncate(offset)

@@ -8,9 +8,9 @@ A producer numbers its records; sequences wrap from 2^31 - 1 to 0. The answer to
     any number of an unknown producer           accepted
 
 A transactional batch needs a transaction, which is open here under the batch's epoch. If none is, the caller has asked
-the coordinator whether the partition is in the producer's transaction (KIP-890). While it is open its producer may
-write nothing outside it. It ends with a control batch (`end`), which may also raise the producer's epoch and with it
-forget the five batches.
+the coordinator whether the partition is in the producer's transaction, and has a guard that stands (guards.py). While a
+transaction is open its producer may write nothing outside it. A control batch ends it (`end`); it may also raise the
+producer's epoch, and with it forget the five batches.
 
 A snapshot file (snapshot_file.py) knows only the last batch of each producer. After a start the windows of the
 producers it named are not complete; the missing batches are searched for when a producer needs them
@@ -29,6 +29,7 @@ from protocol_lib.records.control import EndTransactionMarker
 from protocol_lib.records.header import TRANSACTIONAL
 
 from storage_svc.log.batch.header import Header
+from storage_svc.log.producers.guards import Guards
 from storage_svc.log.producers.open_transactions import OpenTransactions
 from storage_svc.log.producers.snapshot_file import (
     ENTRY_SIZE,
@@ -132,6 +133,8 @@ class ProducerState:
 
     producers: dict[int, Producer] = field(default_factory=dict)
     transactions: OpenTransactions = field(default_factory=OpenTransactions)
+    #: Those of transactions that may begin here, and of open ones whose requests have waited.
+    guards: Guards = field(default_factory=Guards, compare=False, repr=False)
     #: Batches below this offset were not replayed: a snapshot stood for them.
     replayed_from: int = 0
     _before: dict[int, Producer | None] = field(default_factory=dict)

@@ -154,7 +154,7 @@ async def test_an_ongoing_transaction_survives_a_restart(host: Host) -> None:
     producer = await host.begin()
     await host.restart()
     assert host.markers.written == []
-    assert [host.coordinator.fault("t", 0, 0, each) for each in ORDERS] == [0, 0, 0]
+    assert host.coordinator.faults("t", 0, 0, ORDERS) == [0, 0, 0]
     assert (await host.commit(producer)).error == 0
 
 
@@ -192,7 +192,7 @@ async def test_what_is_under_way_is_described(host: Host) -> None:
     assert found is not None
     assert (found.state, found.partitions) == (S.PREPARE_COMMIT, frozenset(ORDERS))
     assert host.coordinator.counts()["PrepareCommit"] == 1
-    assert [host.coordinator.fault("t", 0, 1, each) for each in ORDERS] == [E.CONCURRENT_TRANSACTIONS] * 3
+    assert host.coordinator.faults("t", 0, 1, ORDERS) == [E.CONCURRENT_TRANSACTIONS] * 3
 
 
 async def test_the_next_transaction_waits_for_the_markers_of_the_last(host: Host) -> None:
@@ -258,7 +258,7 @@ async def test_a_partition_that_goes_offline_is_not_served(host: Host) -> None:
     producer = await host.begin()
     host.files.sync_fault = OSError(5, "broken")
     assert (await host.commit(producer)).error is E.NOT_COORDINATOR
-    assert host.coordinator.fault("t", 0, 0, ORDERS[0]) is E.NOT_COORDINATOR
+    assert host.coordinator.faults("t", 0, 0, ORDERS[:1]) == [E.NOT_COORDINATOR]
     assert "is offline" in (host.coordinator.fault_of_service or "")
     await asyncio.sleep(0)
     assert host.coordinator.entries == {}
@@ -280,7 +280,7 @@ async def test_a_fence_that_the_log_refuses_is_no_fence(host: Host, monkeypatch:
     host.now_ms += 60_001
     await host.coordinator.sweep(["t"], AbortTimedOut())
     assert host.state() is S.ONGOING
-    assert [host.coordinator.fault("t", 0, 0, each) for each in ORDERS] == [0, 0, 0]
+    assert host.coordinator.faults("t", 0, 0, ORDERS) == [0, 0, 0]
     monkeypatch.setattr(host.coordinator._log, "gather", gather)
     assert await host.coordinator.init_producer("t", INIT) == TransactionAnswer(E.CONCURRENT_TRANSACTIONS)
     await host.until(S.COMPLETE_ABORT)
@@ -305,7 +305,7 @@ async def test_a_record_that_cannot_be_read_is_skipped(host: Host) -> None:
 @pytest.mark.parametrize("name", ["", "x" * 32_768])
 async def test_names_that_no_record_can_hold(host: Host, name: str) -> None:
     assert await host.coordinator.init_producer(name, INIT) == TransactionAnswer(E.INVALID_REQUEST)
-    assert host.coordinator.fault(name, 0, 0, ORDERS[0]) is E.INVALID_REQUEST
+    assert host.coordinator.faults(name, 0, 0, ORDERS[:1]) == [E.INVALID_REQUEST]
 
 
 async def test_a_partition_of_very_many_ids_is_held_in_turns(host: Host) -> None:
