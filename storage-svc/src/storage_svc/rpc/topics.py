@@ -125,8 +125,10 @@ class TopicsService:
         error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         if auto_create and ref.name in self._create_internal:
             error = await self._create_internal[ref.name]()
-        elif auto_create and self._defaults.auto_create and not self._registry.is_changing(ref.name):
-            error = await self._auto_create(ref.name)
+        elif auto_create and self._defaults.auto_create:
+            await self._registry.created([ref.name])  # another client may have asked for it, too
+            if ref.name not in self._registry and not self._registry.is_changing(ref.name):
+                error = await self._auto_create(ref.name)
         return self._found(ref) or pb.Topic(error_code=error, name=ref.name)
 
     async def _auto_create(self, name: str) -> ErrorCode:
@@ -159,6 +161,7 @@ class TopicsService:
     async def create_topics(self, request: pb.CreateTopicsRequest) -> pb.CreateTopicsResponse:
         """Create the topics together that nothing speaks against."""
         named = Counter(new.name for new in request.topics)
+        await self._registry.created(named)  # mutant: earlier-creation-decided
         planned: list[Plan | Fault] = []
         announced: dict[str, Topic] = {}
         try:

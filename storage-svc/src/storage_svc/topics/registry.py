@@ -67,6 +67,8 @@ class TopicRegistry(Generic[ConfigT]):
         self._by_id: dict[bytes, Topic] = {}
         #: Topics that were announced and are not made yet: no client finds them yet, but their names are in use.
         self._coming: dict[str, Topic] = {}
+        #: The creations that are under way, by name.
+        self._creating: dict[str, asyncio.Task[Any]] = {}
         #: Topics that get partitions, by name, and the end of it.
         self._growing: dict[str, asyncio.Event] = {}
         #: The number of partitions that are being made, of either.
@@ -167,7 +169,12 @@ class TopicRegistry(Generic[ConfigT]):
             CatalogError: the catalog cannot be written, and nothing is left of any.
         """
         steps = _Steps()
-        return await self._go_on(self._create(topics, steps), steps)
+        return await self._go_on(self._create(topics, steps), steps, [topic.name for topic in topics])
+
+    async def created(self, names: Collection[str]) -> None:
+        """Wait until it is decided whether the topics of these names that are being created will exist."""
+        while under_way := {self._creating[name] for name in names if name in self._coming and name in self._creating}:
+            await asyncio.wait(under_way)
 
     async def _create(self, topics: Sequence[Topic], steps: _Steps) -> dict[str, Exception]:
         failed: dict[str, Exception] = {}
@@ -213,11 +220,19 @@ class TopicRegistry(Generic[ConfigT]):
             first = last
         return config
 
-    async def _go_on(self, work: Coroutine[Any, Any, T], steps: _Steps) -> T:
-        """Do this work, also when the caller is cancelled: its steps learn of that."""
+    async def _go_on(self, work: Coroutine[Any, Any, T], steps: _Steps, creates: Collection[str] = ()) -> T:
+        """Do this work, also when the caller is cancelled: its steps learn of that. `creates` names new topics."""
         task = asyncio.create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._creating |= dict.fromkeys(creates, task)
+
+        def over(_: object) -> None:
+            self._tasks.discard(task)
+            for name in creates:
+                if self._creating.get(name) is task:
+                    del self._creating[name]
+
+        task.add_done_callback(over)
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -12,7 +13,7 @@ from broker_contract import topics_pb2 as topics
 from protocol_lib.errors import ErrorCode
 from storage_svc.log.partition.partition_log import PartitionLog
 from storage_svc.rpc import topics as topics_service
-from storage_svc.topics.catalog_file import CatalogFull
+from storage_svc.topics.catalog_file import CatalogFull, CatalogTopic
 
 from tests.unit.storage_svc.rpc.control_peer import Peer, new
 
@@ -177,6 +178,26 @@ async def test_topics_that_a_description_creates_are_made_in_steps(peer: Peer, m
     monkeypatch.setattr(peer.storage.logs, "create_many", noted)
     (made,) = await peer.describe("wide", auto_create=True)
     assert (made.error_code, made.partition_count, steps) == (0, 25, [10, 10, 5])
+
+
+async def test_a_creation_waits_for_an_earlier_one_of_its_name(peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Until the catalog has stored it, nobody is told that the topic exists."""
+    file, refusals = peer.storage._catalog.file, [CatalogFull("no space")]
+    add_topics = file.add_topics
+
+    def refuse_once(added: Sequence[CatalogTopic]) -> None:
+        if refusals:
+            raise refusals.pop()
+        add_topics(added)
+
+    monkeypatch.setattr(file, "add_topics", refuse_once)
+    answers = await asyncio.gather(*(peer.create(new("a")) for _ in range(3)))
+    assert [each[0].error_code for each in answers] == [E.KAFKA_STORAGE_ERROR, 0, E.TOPIC_ALREADY_EXISTS]
+
+
+async def test_clients_that_ask_for_a_new_topic_at_once_all_find_it(peer: Peer) -> None:
+    answers = await asyncio.gather(*(peer.describe("a", auto_create=True) for _ in range(3)))
+    assert [(each[0].error_code, each[0].id) for each in answers] == [(0, answers[0][0].id)] * 3
 
 
 async def test_the_answer_has_whether_topics_were_created(peer: Peer) -> None:
