@@ -95,7 +95,7 @@ class Gateway:
         relief = Relief(requests, answers, shown_answers)
         entrance = self._entrance(storage)
         self._connections = Connections(settings, counts, entrance, relief, self._files)
-        altered = AlteredConfigs(settings, entrance, with_storage=storage.window is None)
+        altered = AlteredConfigs(settings, entrance, with_storage=storage.is_local)
         self._deleted_series = DeletedSeries(counts, storage.topics)
         self._membership = GatewayLease(
             storage.cluster,
@@ -233,7 +233,7 @@ class Gateway:
 
     def _entrance(self, storage: StoragePorts) -> Entrance:
         settings = self.settings
-        most = connections_max(settings.max_connections, with_storage=storage.window is None)
+        most = connections_max(settings.max_connections, with_storage=storage.is_local)
         if most < settings.max_connections:
             log.info("fewer connections, as open files are limited", max_connections=most)
         return Entrance(

@@ -308,6 +308,8 @@ class StoragePorts:
     logs: Logs
     cluster: ClusterCalls
     transactions: Transactions
+    #: Whether storage lives in this process, and uses its files and its event loop.
+    is_local: bool = False
     #: Bytes of appends on their way to a separate storage; connections wait while it is full.
     window: AppendWindow | None = None
     #: The ways for records past a gateway that does not see the files of a separate storage.
