@@ -3,8 +3,8 @@
     await catalog.set_topic_configs(…)      durable when this returns; nothing is stored if it raises CatalogError
 
 Changes are made in the order of the calls. Those that wait together become one transaction (`CatalogFile.make`). A
-change goes on when its caller is cancelled. What is in memory must follow the catalog even then, so a caller that has
-to change memory runs in a task of its own (change_order.py). Until the call returns, memory has what was stored before.
+change goes on when its caller is cancelled. What is in memory must follow the catalog even then: a caller that changes
+memory runs in a task of its own (change_order.py). Until the call returns, memory has what was stored before.
 
 What is stored is read once, at the start, before anything is served.
 """

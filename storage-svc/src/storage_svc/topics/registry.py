@@ -13,7 +13,7 @@ and the new names of directories are synced once.
 A start brings both into step (reconciliation.py).
 
 Each change of the catalog is awaited, and until it is stored all callers find the topic as it was. Changes of one topic
-are decided one after the other. A caller that leaves does not end a change that is being stored; a creation or growth
+are decided one after the other. A caller that leaves does not end a change that is being stored. A creation or growth
 whose caller leaves before that is undone, some partitions at a time. Owner: the storage service's event loop.
 """
 

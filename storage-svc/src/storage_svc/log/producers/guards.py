@@ -4,8 +4,8 @@
     2. The coordinator, which may be far away, is asked whether the transaction has the partition.
     3. The records are appended if it has, and if the guard stands.
 
-A marker fells the guards of the transaction that it ends. So an answer from before the marker lets no records in after
-it, even if the producer's next transaction is open by then under the same epoch. A guard stands until the marker; in
+A marker fells the guards of the transaction that it ends, so that an answer from before the marker lets no records in
+after it. The producer's next transaction may be open by then, under the same epoch. A guard stands until the marker; in
 Kafka until the first records.
 
 A guard also knows the lowest sequence that was refused and comes again: no later one may become an unknown producer's
