@@ -9,6 +9,9 @@ import pytest
 from admin_api.records.rendering import SHOWN_BYTES_MAX, TEXT_BYTES_MAX, Format, Formats, render, render_in_parts
 from hypothesis import given
 from hypothesis import strategies as st
+from protocol_lib.internal.group_metadata import GroupMetadataKey, GroupMetadataValue, MemberMetadata
+from protocol_lib.internal.offset_commit import OffsetCommitKey, OffsetCommitValue
+from protocol_lib.internal.record import write
 from protocol_lib.records.record import Record
 
 
@@ -107,3 +110,52 @@ def test_a_large_record_is_the_same_in_parts(wanted: Format, whole: bool) -> Non
 def test_a_small_record_is_one_part() -> None:
     record = Record(7, 8, b"key", b"value")
     assert list(render_in_parts(3, record, Formats())) == [render(3, record, Formats())]
+
+
+@pytest.mark.parametrize(
+    ("data", "schema_id"),
+    [
+        (b"\0\0\0\0\x07payload", 7),
+        (b"\0\x7f\xff\xff\xff", 2**31 - 1),
+        (b"\0\0\0\x07", None),
+        (b"\1\0\0\0\x07payload", None),
+        (b"\0\0\0\0\0\0\0\x07", None),
+        (None, None),
+    ],
+)
+def test_the_schema_id_of_confluents_serializers(data: bytes | None, schema_id: int | None) -> None:
+    for text in (
+        render(0, Record(1, 2, data, data), Formats()),
+        "".join(render_in_parts(0, Record(1, 2, data, data, (("large", bytes(TEXT_BYTES_MAX)),)), Formats())),
+    ):
+        shown = json.loads(text)
+        assert [shown.get(f"{name}_schema_id") for name in ("key", "value")] == [schema_id] * 2
+        assert (schema_id is None) is ("value_schema_id" not in shown)
+
+
+def test_records_of_kafkas_own_topics() -> None:
+    key = write(OffsetCommitKey(group="g ü", topic="orders", partition=3), 1)
+    value = write(OffsetCommitValue(offset=2**62, metadata="m", commit_timestamp=5), 3)
+    formats = Formats(topic="__consumer_offsets")
+    shown = rendered(Record(1, 2, key, value), formats)
+    assert shown["key"] == {"kind": "OffsetCommit", "group": "g ü", "topic": "orders", "partition": 3}
+    assert (shown["key_format"], shown["key_size"]) == ("decoded", len(key))
+    assert (shown["value"]["offset"], shown["value"]["metadata"]) == (2**62, "m")
+    tombstone = rendered(Record(1, 2, key, None), formats)
+    assert (tombstone["key_format"], tombstone["value"], tombstone["value_format"]) == ("decoded", None, None)
+    # Other bytes, another format or another topic are shown as ever.
+    assert rendered(Record(1, 2, b"\0\1\xff", value), formats)["key_format"] == "base64"
+    assert rendered(Record(1, 2, key, value), Formats("hex", "hex", topic="__consumer_offsets"))["key"] == key.hex()
+    assert rendered(Record(1, 2, key, value), Formats(topic="orders"))["key_format"] != "decoded"
+    member = MemberMetadata(
+        member_id="m", client_id="c", client_host="/h", session_timeout=1, subscription=b"\1", assignment=b"\2"
+    )
+    group = GroupMetadataValue(protocol_type="consumer", generation=1, protocol="range", leader="m", members=(member,))
+    shown = rendered(Record(1, 2, write(GroupMetadataKey(group="g"), 2), write(group, 3)), formats)
+    assert shown["value"]["members"][0]["assignment"] == "Ag=="
+
+
+@given(st.binary(max_size=60), st.none() | st.binary(max_size=60))
+def test_any_bytes_in_kafkas_own_topics(key: bytes, value: bytes | None) -> None:
+    for topic in ("__consumer_offsets", "__transaction_state"):
+        rendered(Record(1, 2, b"\0" + key, value), Formats(topic=topic))

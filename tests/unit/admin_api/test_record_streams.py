@@ -181,6 +181,7 @@ def test_a_tail_follows_partitions_that_are_added(stack: Stack, topic: str, monk
         assert events(texts, 1) == ["retry: 2000"]
         assert stack.http.patch(f"{stack.cluster}/topics/{topic}", json={"partitions_count": 3}).is_success
         stack.append_batch(topic, 2, records(1))
+        assert events(texts, 2) == ["event: partitions", 'data: {"added":[2]}']
         data, last_id = events(texts, 2)
         assert (json.loads(data[6:])["partition"], last_id) == (2, "id: 0:-1,1:-1,2:0")
     with stack.http.stream("GET", path, headers={"last-event-id": "0:-1,1:-1"}) as answer:
@@ -344,11 +345,16 @@ async def test_a_tail_outlives_a_gateway_that_restarts(monkeypatch: pytest.Monke
     async with client_of(log) as client:
         stream = Tail(client, "t", {0: 0}, end, None, Filter(), Formats(), read_committed=False).events()
         assert await anext(stream) == b"retry: 2000\n\n"
+        message = "This server is not the leader for that topic-partition."
+        told = f'event: waiting\ndata: {{"error_code":50003,"message":"{message}"}}\n\n'
+        assert (await anext(stream)).decode() == told
         waiting: asyncio.Task[Any] = asyncio.ensure_future(anext(stream))
         while len(log.fetches) < 3:  # noqa: ASYNC110
             await asyncio.sleep(0.001)
         log.errors = {}
-        assert (await waiting).endswith(b"id: 0:0\n\n")
+        piece = await waiting
+        assert piece.startswith(b"event: resumed\ndata: {}\n\ndata: ")
+        assert piece.endswith(b"id: 0:0\n\n")
 
 
 async def test_a_tail_without_a_gateway_ends_with_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -64,6 +64,7 @@ def test_a_page_in_full(stack: Stack, orders: str) -> None:
     )
     cursor = cursors.encode("orders", False, [Left(0, 4, 10)])
     assert answer.headers["content-type"] == "application/json"
+    assert answer.json()["bytes"] > 61
     assert answer.json() == {
         "data": [
             {
@@ -87,7 +88,7 @@ def test_a_page_in_full(stack: Stack, orders: str) -> None:
                 "headers_count": 1,
             }
         ],
-        "scanned": 1,
+        "scanned": 1, "bytes": answer.json()["bytes"], "remaining": 6,
         "truncated": False,
         "cursor": cursor,
         "faults": [],

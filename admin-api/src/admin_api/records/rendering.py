@@ -4,6 +4,7 @@
     json      the JSON text as it is, not a text in quotes
     utf8      text
     base64, hex
+    decoded  what a record of Kafka's own topics means, in place of auto
 
 Bytes that are not of the requested format are shown in base64, as is the name of a header that is not UTF-8. JSON goes
 out byte for byte as it came in, so that no number changes. Only line breaks become spaces: JSON allows them between
@@ -32,6 +33,11 @@ _PART_BYTES = 48 * 1024
 _HEADERS_MAX = 64
 _HEADER_BYTES_MAX = 1024
 
+#: Kafka's own topics.
+_DECODED_TOPICS = frozenset(("__consumer_offsets", "__transaction_state"))
+#: The first byte of Confluent's serializers, and the bytes of it and of a schema's id.
+_CONFLUENT, _CONFLUENT_BYTES = b"\0", 5
+
 _dumps: Callable[[object], str] = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 _LINE_BREAKS = str.maketrans("\r\n", "  ")
 
@@ -39,9 +45,11 @@ _LINE_BREAKS = str.maketrans("\r\n", "  ")
 class Formats:
     """The formats of keys and values, and the sizes to show: those of a list, or all of a record."""
 
-    __slots__ = ("bytes_max", "header_bytes_max", "headers_max", "key", "value")
+    __slots__ = ("bytes_max", "header_bytes_max", "headers_max", "key", "topic", "value")
 
-    def __init__(self, key: Format = "auto", value: Format = "auto", *, whole: bool = False) -> None:
+    def __init__(self, key: Format = "auto", value: Format = "auto", *, whole: bool = False, topic: str = "") -> None:
+        #: The topic, if its records are decoded.
+        self.topic = topic if topic in _DECODED_TOPICS else ""
         self.key: Format = key
         self.value: Format = value
         self.bytes_max = _ALL if whole else SHOWN_BYTES_MAX
@@ -55,8 +63,7 @@ def render(partition: int, record: Readable, formats: Formats) -> str:
     headers = ",".join(_header(name, content, bytes_max) for name, content in shown)
     return (
         f'{{"partition":{partition},"offset":{record.offset},"timestamp":{record.timestamp},'
-        f"{_field('key', record.key, formats.key, formats.bytes_max)},"
-        f"{_field('value', record.value, formats.value, formats.bytes_max)},"
+        f"{_contents(record, formats)},"
         f'"headers":[{headers}],"headers_count":{len(record.headers)}}}'
     )
 
@@ -70,15 +77,46 @@ def render_in_parts(partition: int, record: Readable, formats: Formats) -> Itera
         return
     yield f'{{"partition":{partition},"offset":{record.offset},"timestamp":{record.timestamp},'
     yield from _field_in_parts("key", record.key, formats.key, formats.bytes_max)
-    yield ","
+    yield f"{_schema_id('key', record.key)},"
     yield from _field_in_parts("value", record.value, formats.value, formats.bytes_max)
-    yield ',"headers":['
+    yield f"{_schema_id('value', record.value)},"
+    yield '"headers":['
     for number, (name, content) in enumerate(headers[: formats.headers_max]):
         key = name.encode(errors="surrogateescape")
         yield f"{',' if number else ''}{{{_field('name', key, 'utf8', formats.header_bytes_max)},"
         yield from _field_in_parts("value", content, "utf8", formats.header_bytes_max)
         yield "}"
     yield f'],"headers_count":{len(headers)}}}'
+
+
+def _contents(record: Readable, formats: Formats) -> str:
+    """Return the members that show a key and a value."""
+    if formats.topic:
+        from admin_api.records.kafka_topics import decoded  # few servers show these topics
+
+        texts = decoded(formats.topic, record.key, record.value)
+    else:
+        texts = None, None
+    found = []
+    fields: tuple[tuple[str, bytes | None, Format], ...] = (
+        ("key", record.key, formats.key),
+        ("value", record.value, formats.value),
+    )
+    for (name, data, wanted), text in zip(fields, texts, strict=True):
+        if text is None or data is None or wanted != "auto":
+            found.append(_field(name, data, wanted, formats.bytes_max) + _schema_id(name, data))
+        else:
+            shown = f'"{name}_format":"decoded","{name}_size":{len(data)},"{name}_truncated":false'
+            found.append(f'"{name}":{text},{shown}')
+    return ",".join(found)
+
+
+def _schema_id(name: str, data: bytes | None) -> str:
+    """Return the member that shows the id of a schema; empty if the bytes do not begin as Confluent's do."""
+    if data is None or len(data) < _CONFLUENT_BYTES or data[:1] != _CONFLUENT:
+        return ""
+    number = int.from_bytes(data[1:_CONFLUENT_BYTES], "big", signed=True)
+    return f',"{name}_schema_id":{number}' if number > 0 else ""  # else it is rather a small number of 8 bytes
 
 
 def _field_in_parts(name: str, data: bytes | None, wanted: Format, bytes_max: int) -> Iterator[str]:

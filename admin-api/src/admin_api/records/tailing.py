@@ -8,6 +8,15 @@
     event: dropped
     data: {"partition":0,"from_offset":16,"to_offset":99}
 
+    event: partitions
+    data: {"added":[2]}                  they are followed from their beginning
+
+    event: waiting
+    data: {"error_code":50302,"message":"…"}    nothing answers; the tail tries again for PATIENCE_S
+
+    event: resumed
+    data: {}
+
     event: error
     data: {"error_code":40403,"message":"…"}
 
@@ -91,17 +100,23 @@ class Tail:
         """Yield pieces of the stream. It ends after an error event, or when the server stops."""
         yield b"retry: 2000\n\n"
         sent_at = answered_at = time.monotonic()
+        is_waiting = False
         while True:
             try:
-                await self._look()
-                piece = await self._next_piece()
+                piece = await self._look()
+                piece += await self._next_piece()
                 answered_at = time.monotonic()
+                if is_waiting:
+                    is_waiting, piece = False, _event("resumed", {}) + piece
             except errors.ApiError as error:
                 if self._client.is_stopped:
                     return
                 if error.status_code != 503 or time.monotonic() - answered_at > _PATIENCE_S:
                     yield _event("error", {"error_code": error.error_code, "message": error.message})
                     return
+                if not is_waiting:
+                    is_waiting = True
+                    yield _event("waiting", {"error_code": error.error_code, "message": error.message})
                 await asyncio.sleep(_RETRY_S)
                 piece = b""
             if piece:
@@ -112,11 +127,14 @@ class Tail:
                 yield b":\n\n"
                 sent_at = time.monotonic()
 
-    async def _look(self) -> None:
-        """Follow partitions that were added, if it is time to look for them."""
-        if self._added is not None and time.monotonic() - self._looked_at >= LOOK_S:
-            self._positions.update(await self._added(max(self._positions) + 1))
-            self._looked_at = time.monotonic()
+    async def _look(self) -> bytes:
+        """Follow partitions that were added, if it is time to look for them. Return the event about them."""
+        if self._added is None or time.monotonic() - self._looked_at < LOOK_S:
+            return b""
+        added = await self._added(max(self._positions) + 1)
+        self._positions.update(added)
+        self._looked_at = time.monotonic()
+        return _event("partitions", {"added": sorted(added)}) if added else b""
 
     async def _next_piece(self) -> bytes:
         """Wait for records, for a second at most, and return their events. Raises ApiError."""

@@ -89,7 +89,7 @@ async def download_records(
     client, held = await borrowed(_clients(request), DOWNLOAD)
     from admin_api.records.downloading import lines
 
-    formats = Formats(key_format, value_format, whole=True)
+    formats = Formats(key_format, value_format, whole=True, topic=topic_name)
     return LastingResponse(
         lines(client, topic_name, ranges, wanted, formats, read_committed=read_committed),
         held,
@@ -140,7 +140,7 @@ async def tail_records(
     metrics: RecordMetrics = request.app.state.record_metrics
     metrics.tails.inc()
     held.callback(metrics.tails.dec)
-    formats = Formats(key_format, value_format)
+    formats = Formats(key_format, value_format, topic=topic_name)
     followed = Tail(
         *(client, topic_name, positions, newest, added if partition is None else None, wanted, formats),
         read_committed=read_committed,

@@ -83,7 +83,7 @@ async def browse_records(
             newest_first=newest_first,
             limit=limit,
             wanted=wanted,
-            formats=Formats(key_format, value_format),
+            formats=Formats(key_format, value_format, topic=topic_name),
             read_committed=read_committed,
             work=work,
         )
@@ -93,7 +93,9 @@ async def browse_records(
     left = [Left(each.partition, each.start, each.end) for each in page.ranges]
     cursor = cursors.encode(topic_name, newest_first, left) if left else None
     faults = [fault._asdict() for fault in page.faults]
-    rest = {"scanned": work.scanned, "truncated": truncated, "cursor": cursor, "faults": faults}
+    remaining = sum(each.end - each.start for each in left)
+    rest: dict[str, object] = {"scanned": work.scanned, "bytes": work.bytes, "remaining": remaining}
+    rest |= {"truncated": truncated, "cursor": cursor, "faults": faults}
     rows = ",".join(row.text for row in page.rows)
     return _json(f'{{"data":[{rows}],{json.dumps(rest)[1:]}')
 
@@ -127,7 +129,7 @@ async def get_record(
                         await work.pause()
                         for record in records:
                             if record.offset == offset:
-                                formats = Formats(key_format, value_format, whole=True)
+                                formats = Formats(key_format, value_format, whole=True, topic=topic_name)
                                 return await _whole(request, partition_id, record, formats)
                     break
         except (AnswerTooLargeError, DecompressedTooLarge) as error:

@@ -11,7 +11,7 @@ from admin_api.schemas.resources import Int32, Int64
 
 Mode = Literal["newest", "oldest", "from_offset", "to_offset", "from_timestamp", "to_timestamp"]
 Isolation = Literal["read_uncommitted", "read_committed"]
-UsedFormat = Literal["json", "utf8", "base64", "hex"]
+UsedFormat = Literal["json", "utf8", "base64", "hex", "decoded"]
 #: Partitions named in one request; `bodies` allows an object no more members.
 _PARTITIONS_MAX = 16
 
@@ -39,10 +39,14 @@ class Record(Answer):
     key_format: UsedFormat | None
     key_size: Int32 | None = Field(description="Bytes of the whole key.")
     key_truncated: bool = Field(description="Whether only the beginning is shown.")
+    key_schema_id: Int32 | None = Field(
+        None, description="Only of bytes that begin as Confluent's serializers have it: 0, and the id of a schema."
+    )
     value: Any = Field(description="In the format of value_format; null for a tombstone.")
     value_format: UsedFormat | None
     value_size: Int32 | None = Field(description="Bytes of the whole value.")
     value_truncated: bool = Field(description="Whether only the beginning is shown.")
+    value_schema_id: Int32 | None = Field(None, description="As key_schema_id.")
     headers: list[RecordHeader]
     headers_count: Int32 = Field(description="The number of headers; a list shows the first 64.")
 
@@ -56,6 +60,8 @@ class RecordFault(Answer):
 class RecordPage(Answer):
     data: list[Record]
     scanned: Int32 = Field(description="Records read for this page.")
+    bytes: Int64 = Field(description="Bytes read for this page, as they are stored.")
+    remaining: Int64 = Field(description="Offsets that the next pages have to read.")
     truncated: bool = Field(
         description="Whether a limit of work ended the page before it was full: go on with the cursor."
     )
