@@ -361,6 +361,13 @@ class StorageCalls:
         response = await self._answer(self._storage.transactions.WriteMarkers(request, timeout=self._timeout_s))
         errors.check(_only(response.error_codes))
 
+    async def samples(self, run_id: int, after: int) -> administration_pb2.DescribeSamplesResponse:
+        """Return the oldest samples after one that storage has taken."""
+        request = administration_pb2.DescribeSamplesRequest(
+            correlation_id=self.correlation_id, run_id=run_id, after=after
+        )
+        return await self._answer(self._storage.administration.DescribeSamples(request, timeout=self._timeout_s))
+
     async def segments(
         self, topic: str, after: tuple[str, int, int] | None, limit: int
     ) -> administration_pb2.DescribeSegmentsResponse:

@@ -50,6 +50,7 @@ from storage_svc.rpc.groups import GroupsService
 from storage_svc.rpc.logs import LogsService
 from storage_svc.rpc.offsets import OffsetsService
 from storage_svc.rpc.producers import ProducersService
+from storage_svc.rpc.samples import Samples
 from storage_svc.rpc.topic_plan import TopicDefaults
 from storage_svc.rpc.topics import TopicsService
 from storage_svc.rpc.transactions import TransactionsService
@@ -150,7 +151,7 @@ class Storage:
             self._live_brokers,
         )
         self.groups = GroupsService(self.coordinator)
-        self.administration = AdministrationService(self.groups, logs)
+        self.administration = AdministrationService(self.groups, logs, Samples(logs, self.coordinator))
         self.transactions = TransactionsService(
             self.transaction_coordinator,
             self.markers,
@@ -222,6 +223,7 @@ class Storage:
                 partitions = self.settings.num_partitions if count == -1 else count
                 await self.topic_registry.create(name, partitions, {})
                 log.info("created a topic of the settings", topic=name, partitions=partitions)
+        self.administration.samples.start()
         self.health.set_ready(True)
         log.info(
             "storage is ready",
@@ -235,6 +237,7 @@ class Storage:
     async def answer_parked(self) -> None:
         """Answer parked joins, syncs and reads, end look-ups, and refuse later calls."""
         self.health.set_ready(False, "stopping")
+        await self.administration.samples.stop()
         await self.transaction_coordinator.stop()
         await self.coordinator.stop()
         await self.offsets.look_ups.close()

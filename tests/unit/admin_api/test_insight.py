@@ -12,11 +12,10 @@ import pytest
 from admin_api import samples as samples_module
 from admin_api.app import create_app
 from admin_api.kafka_clients import KafkaClients
-from admin_api.overview import Overview, TopicState
 from admin_api.routers import health
 from admin_api.routers import insight as insight_router
 from admin_api.rules import RULES
-from admin_api.samples import SAMPLES, Samples
+from admin_api.samples import SAMPLES, Sample, Samples
 from admin_api.settings import AdminSettings
 from admin_api.storage import Storage
 from broker_contract import administration_pb2
@@ -26,6 +25,8 @@ from service_chassis.http.connections import Connections
 from service_chassis.http.server import serving
 from service_chassis.listeners import listen
 from service_chassis.version import VERSION
+from storage_svc.app import Storage as StorageCore
+from storage_svc.rpc.samples import Samples as TakenSamples
 
 if TYPE_CHECKING:
     from support.loop_thread import LoopThread
@@ -36,14 +37,19 @@ if TYPE_CHECKING:
 class Insight:
     """An admin-api whose samples come on request, at the times of a played clock."""
 
-    def __init__(self, loop: LoopThread, client: httpx.Client, samples: Samples) -> None:
+    def __init__(self, loop: LoopThread, client: httpx.Client, samples: Samples, core: StorageCore) -> None:
         self._loop = loop
         self.http = client
         self._samples = samples
         self.now = 1_700_000_000.0
         samples._clock = lambda: self.now
+        # Samples are taken on request alone, and by nobody before.
+        self.taken = TakenSamples(core.logs, core.coordinator, lambda: int(self.now * 1000))
+        loop.run(core.administration.samples.stop())
+        core.administration.samples = self.taken
 
     def sample(self) -> None:
+        self._loop.run(self.taken.take())
         self._loop.run(self._samples.take())
 
     def get(self, path: str, **query: str | int | bool) -> Any:
@@ -69,7 +75,7 @@ def insight(loop: LoopThread, stack: Stack) -> Iterator[Insight]:
 
     base_url, samples = loop.run(opened.enter_async_context(running()))
     with httpx.Client(base_url=base_url, timeout=20) as client:
-        yield Insight(loop, client, samples)
+        yield Insight(loop, client, samples, stack.core)
     loop.run(opened.aclose())
 
 
@@ -223,27 +229,34 @@ def test_ranges_of_metrics(stack: Stack, insight: Insight) -> None:
         assert (answer.status_code, answer.json()["error_code"]) == (400, 400)
 
 
-def _overview(**end_offsets: int) -> Overview:
-    topics = {
-        name: TopicState(name, False, 1, end_offsets=end, records=end, size_bytes=end * 10)
-        for name, end in end_offsets.items()
-    }
-    return Overview(topics, {"group": 7})
+def _add(samples: Samples, at: float, **end_offsets: int) -> None:
+    rows = administration_pb2.SampleRows(
+        topics=[
+            administration_pb2.SampleRows.Topic(name=name, end_offsets=end, records=end, bytes=end * 10)
+            for name, end in end_offsets.items()
+        ],
+        groups=[administration_pb2.SampleRows.Group(group_id="group", lag=7)],
+    )
+    samples.add(Sample(at_ms=int(at * 1000), usable_bytes=-1), rows)
 
 
 def test_the_ring_forgets_the_oldest_sample_and_series_without_any(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 1000.0
     samples = Samples(Storage.__new__(Storage), lambda: now)
-    samples.add(_overview(gone=1, kept=1))
+    _add(samples, now, gone=1, kept=1)
     for number in range(SAMPLES):
         now += 15
-        samples.add(_overview(kept=number))
+        _add(samples, now, kept=number)
     values = [value for _, value in samples.range("records", "kept")]
     assert values == [float(number) for number in range(SAMPLES)]
     assert {name for _, name in samples._series} == {"kept", "group"}
-    monkeypatch.setattr(samples_module, "SERIES_MAX", 4)
-    samples.add(_overview(kept=1, another=2))
+    monkeypatch.setattr(samples_module, "SERIES_MAX", 5)
+    now += 15
+    _add(samples, now, kept=1, another=2)
     assert {name for _, name in samples._series} == {"kept", "group"}
+    _add(samples, now - 1, kept=9)  # storage's clock was set back
+    assert list(samples.range("records", "kept"))[-1] == (now, 1)
+    now += 1
     assert samples.rate("kept", 31) == pytest.approx(0.0)
 
 
@@ -251,12 +264,46 @@ def test_the_rate_of_a_topic_that_was_made_again_is_not_negative() -> None:
     now = 1000.0
     samples = Samples(Storage.__new__(Storage), lambda: now)
     assert samples.rate("again", 5) is None
-    samples.add(_overview(again=100))
+    _add(samples, now, again=100)
     assert samples.rate("again", 100) is None
     now += 30
-    samples.add(_overview(again=3))
+    _add(samples, now, again=3)
     assert samples.rate("again", 4) == 0
-    assert list(samples.rates("again")) == [(1030.0, 0.0)]
+    assert list(samples.rates("end_offsets", "again")) == [(1030.0, 0.0)]
+
+
+def test_the_time_until_the_volume_is_full() -> None:
+    samples, rows = Samples(Storage.__new__(Storage)), administration_pb2.SampleRows()
+    for at_ms, usable in ((1_000_000, 5000), (1_030_000, 4900), (1_060_000, 4400)):
+        assert samples.full_in_s(usable) is None
+        samples.add(Sample(at_ms=at_ms, total_bytes=9000, usable_bytes=usable), rows)
+    assert samples.full_in_s(4400) == pytest.approx(4400 / (600 / 60))
+    samples.add(Sample(at_ms=1_075_000, total_bytes=9000, usable_bytes=5000), rows)
+    assert samples.full_in_s(5000) is None, "it does not fill"
+
+
+def test_two_servers_have_the_same_samples(stack: Stack, insight: Insight, loop: LoopThread) -> None:
+    stack.create_topic("charted")
+    for _ in range(6):
+        insight.sample()
+        stack.append("charted", 0, 3)
+        insight.now += 15
+    expected = insight.get("/api/v1/metrics/range", metric="records", topic="charted")["points"]
+    assert [point["value"] for point in expected] == [0.0, 3.0, 6.0, 9.0, 12.0, 15.0]
+
+    async def read() -> list[tuple[float, float | None]]:
+        storage = Storage(stack.storage_address, timeout_s=60)
+        other = Samples(storage)
+        await other.take()
+        await storage.close()
+        return list(other.range("records", "charted"))
+
+    assert loop.run(read()) == [(point["at"] / 1000, point["value"]) for point in expected]
+    rates = insight.get("/api/v1/metrics/range", metric="bytes_in_per_s", topic="charted")["points"]
+    assert len(rates) == 5
+    assert min(point["value"] for point in rates) > 0
+    disk = insight.get("/api/v1/metrics/range", metric="disk_used_bytes")["points"]
+    assert min(point["value"] for point in disk) > 0
 
 
 def test_segments_in_pages(stack: Stack, insight: Insight) -> None:

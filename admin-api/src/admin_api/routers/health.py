@@ -12,6 +12,7 @@ from service_chassis.version import VERSION
 
 from admin_api import errors
 from admin_api.routers.operations import Operations
+from admin_api.samples import Samples
 from admin_api.schemas.administration import Disk, Health, OfflinePartition, Reason, ServiceStatus, Version
 from admin_api.storage import Storage
 
@@ -52,21 +53,26 @@ async def get_health(request: Request) -> Health:
     for answer in (cluster, folder):
         if isinstance(answer, BaseException) and not isinstance(answer, errors.ApiError):
             raise answer
-    _judge_storage(health, folder)
+    _judge_storage(health, folder, request.app.state.samples)
     _judge_gateways(health, cluster)
     health.services.append(ServiceStatus(name=_ADMIN, is_up=True, detail="answers"))
     health.is_healthy = not health.reasons
     return health
 
 
-def _judge_storage(health: Health, folder: logs_pb2.DescribeLogDirsResponse | BaseException) -> None:
+def _judge_storage(health: Health, folder: logs_pb2.DescribeLogDirsResponse | BaseException, samples: Samples) -> None:
     if isinstance(folder, BaseException):
         assert isinstance(folder, errors.ApiError)
         health.services.append(ServiceStatus(name=_STORAGE, is_up=False, detail=folder.message))
         health.reasons.append(Reason(service=_STORAGE, message=folder.message))
         return
     health.services.append(ServiceStatus(name=_STORAGE, is_up=True, detail="answers"))
-    health.disk = Disk(path=folder.path, total_bytes=folder.total_bytes, usable_bytes=folder.usable_bytes)
+    health.disk = Disk(
+        path=folder.path,
+        total_bytes=folder.total_bytes,
+        usable_bytes=folder.usable_bytes,
+        full_in_s=samples.full_in_s(folder.usable_bytes),
+    )
     if folder.usable_bytes < DISK_FREE_MIN * folder.total_bytes:
         percent = 100 * folder.usable_bytes / folder.total_bytes
         message = f"The volume of {folder.path} has {percent:.1f} % of its space left."

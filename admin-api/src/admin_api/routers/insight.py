@@ -45,6 +45,8 @@ _KEYS: Mapping[TopicSort, Callable[[TopicState, Samples], Key]] = {
     "consumer_groups": lambda topic, _: (-len(topic.lags), topic.name),
     "max_lag": lambda topic, _: (-(topic.max_lag or 0), topic.name),
 }
+#: Rates, and the series whose growth they are.
+_COUNTERS: Mapping[MetricName, str] = {"records_in_per_s": "end_offsets", "bytes_in_per_s": "appended_bytes"}
 assert set(_KEYS) == set(get_args(TopicSort))
 
 
@@ -116,15 +118,18 @@ async def list_partition_summaries(
 async def get_metric_range(
     request: Request,
     calls: Calls,
-    metric: Annotated[MetricName, Query(description="lag is of groups, the others are of topics.")],
+    metric: Annotated[
+        MetricName, Query(description="lag is of groups, disk_used_bytes of the volume, the others of topics.")
+    ],
     topic: _OfTopic = None,
     group: Annotated[str | None, Query(max_length=1000, description="Only this group; for lag.")] = None,
 ) -> MetricRange:
     """Return the last 15 minutes of a metric: of one topic or group, or the sum of all."""
-    if (topic if metric == "lag" else group) is not None:
-        raise errors.of_status(400, "query: lag is of groups, the other metrics are of topics")
+    if (group is not None and metric != "lag") or (topic is not None and metric in ("lag", "disk_used_bytes")):
+        raise errors.of_status(400, "query: lag is of groups, disk_used_bytes of the volume, the others of topics")
     samples: Samples = request.app.state.samples
-    found = samples.rates(topic) if metric == "records_in_per_s" else samples.range(metric, topic or group)
+    counter = _COUNTERS.get(metric)
+    found = samples.rates(counter, topic) if counter is not None else samples.range(metric, topic or group)
     points = list(found)
     if all(value is None for _, value in points):  # else it existed a while ago
         if topic is not None:

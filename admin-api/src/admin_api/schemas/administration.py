@@ -20,7 +20,7 @@ _RESTORED_MAX = 500
 
 TopicSort = Literal["name", "partitions", "records", "bytes", "records_in_per_s", "consumer_groups", "max_lag"]
 GroupSort = Literal["name", "lag"]
-MetricName = Literal["records_in_per_s", "records", "bytes", "lag"]
+MetricName = Literal["records_in_per_s", "bytes_in_per_s", "records", "bytes", "lag", "disk_used_bytes"]
 ResetTarget = Literal["earliest", "latest", "current", "offset", "timestamp", "shift-by", "duration"]
 
 
@@ -44,6 +44,9 @@ class Disk(Answer):
     path: str = Field(description="Storage's data folder.")
     total_bytes: Int64
     usable_bytes: Int64
+    full_in_s: float | None = Field(
+        description="Seconds until it is full if it fills as in the last 15 minutes; null if it does not fill."
+    )
 
 
 class OfflinePartition(Answer):

@@ -25,29 +25,41 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x14\x61\x64ministration.proto\x12\x0bmillrace.v1\"\xdd\x01\n\x13\x41lterOffsetsRequest\x12\x16\n\x0e\x63orrelation_id\x18\x01 \x01(\x05\x12\x10\n\x08group_id\x18\x02 \x01(\t\x12\x38\n\x07offsets\x18\x03 \x03(\x0b\x32\'.millrace.v1.AlterOffsetsRequest.Offset\x1a\x62\n\x06Offset\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x0e\n\x06offset\x18\x03 \x01(\x03\x12\x14\n\x0cleader_epoch\x18\x04 \x01(\x05\x12\x10\n\x08metadata\x18\x05 \x01(\t\"+\n\x14\x41lterOffsetsResponse\x12\x13\n\x0b\x65rror_codes\x18\x01 \x03(\x05\"\xd9\x01\n\x17\x44\x65scribeSegmentsRequest\x12\x16\n\x0e\x63orrelation_id\x18\x01 \x01(\x05\x12\r\n\x05topic\x18\x02 \x01(\t\x12>\n\x05\x61\x66ter\x18\x03 \x01(\x0b\x32*.millrace.v1.DescribeSegmentsRequest.PlaceH\x00\x88\x01\x01\x12\r\n\x05limit\x18\x04 \x01(\x05\x1a>\n\x05Place\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x13\n\x0b\x62\x61se_offset\x18\x03 \x01(\x03\x42\x08\n\x06_after\"\xbb\x03\n\x18\x44\x65scribeSegmentsResponse\x12?\n\x08segments\x18\x01 \x03(\x0b\x32-.millrace.v1.DescribeSegmentsResponse.Segment\x12\x10\n\x08has_more\x18\x02 \x01(\x08\x1a\x8d\x02\n\x07Segment\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x13\n\x0b\x62\x61se_offset\x18\x03 \x01(\x03\x12\x0e\n\x06\x66older\x18\x04 \x01(\t\x12\x12\n\nsize_bytes\x18\x05 \x01(\x03\x12\x1a\n\x12offset_index_bytes\x18\x06 \x01(\x03\x12\x18\n\x10time_index_bytes\x18\x07 \x01(\x03\x12\x15\n\rmax_timestamp\x18\x08 \x01(\x03\x12\x11\n\tis_active\x18\t \x01(\x08\x12G\n\x0cindex_health\x18\n \x01(\x0e\x32\x31.millrace.v1.DescribeSegmentsResponse.IndexHealth\"<\n\x0bIndexHealth\x12\x06\n\x02OK\x10\x00\x12\x0b\n\x07GROWING\x10\x01\x12\x0b\n\x07MISSING\x10\x02\x12\x0b\n\x07\x44\x41MAGED\x10\x03\x32\xc6\x01\n\x0e\x41\x64ministration\x12S\n\x0c\x41lterOffsets\x12 .millrace.v1.AlterOffsetsRequest\x1a!.millrace.v1.AlterOffsetsResponse\x12_\n\x10\x44\x65scribeSegments\x12$.millrace.v1.DescribeSegmentsRequest\x1a%.millrace.v1.DescribeSegmentsResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x14\x61\x64ministration.proto\x12\x0bmillrace.v1\"O\n\x16\x44\x65scribeSamplesRequest\x12\x16\n\x0e\x63orrelation_id\x18\x01 \x01(\x05\x12\x0e\n\x06run_id\x18\x02 \x01(\x03\x12\r\n\x05\x61\x66ter\x18\x03 \x01(\x03\"\xdb\x01\n\x17\x44\x65scribeSamplesResponse\x12\x0e\n\x06run_id\x18\x01 \x01(\x03\x12<\n\x07samples\x18\x02 \x03(\x0b\x32+.millrace.v1.DescribeSamplesResponse.Sample\x12\x10\n\x08has_more\x18\x03 \x01(\x08\x1a`\n\x06Sample\x12\x0e\n\x06number\x18\x01 \x01(\x03\x12\r\n\x05\x61t_ms\x18\x02 \x01(\x03\x12\x0c\n\x04rows\x18\x03 \x01(\x0c\x12\x13\n\x0btotal_bytes\x18\x04 \x01(\x03\x12\x14\n\x0cusable_bytes\x18\x05 \x01(\x03\"\xf6\x01\n\nSampleRows\x12-\n\x06topics\x18\x01 \x03(\x0b\x32\x1d.millrace.v1.SampleRows.Topic\x12-\n\x06groups\x18\x02 \x03(\x0b\x32\x1d.millrace.v1.SampleRows.Group\x1a\x62\n\x05Topic\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x13\n\x0b\x65nd_offsets\x18\x02 \x01(\x03\x12\x0f\n\x07records\x18\x03 \x01(\x03\x12\r\n\x05\x62ytes\x18\x04 \x01(\x03\x12\x16\n\x0e\x61ppended_bytes\x18\x05 \x01(\x03\x1a&\n\x05Group\x12\x10\n\x08group_id\x18\x01 \x01(\t\x12\x0b\n\x03lag\x18\x02 \x01(\x03\"\xdd\x01\n\x13\x41lterOffsetsRequest\x12\x16\n\x0e\x63orrelation_id\x18\x01 \x01(\x05\x12\x10\n\x08group_id\x18\x02 \x01(\t\x12\x38\n\x07offsets\x18\x03 \x03(\x0b\x32\'.millrace.v1.AlterOffsetsRequest.Offset\x1a\x62\n\x06Offset\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x0e\n\x06offset\x18\x03 \x01(\x03\x12\x14\n\x0cleader_epoch\x18\x04 \x01(\x05\x12\x10\n\x08metadata\x18\x05 \x01(\t\"+\n\x14\x41lterOffsetsResponse\x12\x13\n\x0b\x65rror_codes\x18\x01 \x03(\x05\"\xd9\x01\n\x17\x44\x65scribeSegmentsRequest\x12\x16\n\x0e\x63orrelation_id\x18\x01 \x01(\x05\x12\r\n\x05topic\x18\x02 \x01(\t\x12>\n\x05\x61\x66ter\x18\x03 \x01(\x0b\x32*.millrace.v1.DescribeSegmentsRequest.PlaceH\x00\x88\x01\x01\x12\r\n\x05limit\x18\x04 \x01(\x05\x1a>\n\x05Place\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x13\n\x0b\x62\x61se_offset\x18\x03 \x01(\x03\x42\x08\n\x06_after\"\xbb\x03\n\x18\x44\x65scribeSegmentsResponse\x12?\n\x08segments\x18\x01 \x03(\x0b\x32-.millrace.v1.DescribeSegmentsResponse.Segment\x12\x10\n\x08has_more\x18\x02 \x01(\x08\x1a\x8d\x02\n\x07Segment\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x13\n\x0b\x62\x61se_offset\x18\x03 \x01(\x03\x12\x0e\n\x06\x66older\x18\x04 \x01(\t\x12\x12\n\nsize_bytes\x18\x05 \x01(\x03\x12\x1a\n\x12offset_index_bytes\x18\x06 \x01(\x03\x12\x18\n\x10time_index_bytes\x18\x07 \x01(\x03\x12\x15\n\rmax_timestamp\x18\x08 \x01(\x03\x12\x11\n\tis_active\x18\t \x01(\x08\x12G\n\x0cindex_health\x18\n \x01(\x0e\x32\x31.millrace.v1.DescribeSegmentsResponse.IndexHealth\"<\n\x0bIndexHealth\x12\x06\n\x02OK\x10\x00\x12\x0b\n\x07GROWING\x10\x01\x12\x0b\n\x07MISSING\x10\x02\x12\x0b\n\x07\x44\x41MAGED\x10\x03\x32\xa4\x02\n\x0e\x41\x64ministration\x12S\n\x0c\x41lterOffsets\x12 .millrace.v1.AlterOffsetsRequest\x1a!.millrace.v1.AlterOffsetsResponse\x12_\n\x10\x44\x65scribeSegments\x12$.millrace.v1.DescribeSegmentsRequest\x1a%.millrace.v1.DescribeSegmentsResponse\x12\\\n\x0f\x44\x65scribeSamples\x12#.millrace.v1.DescribeSamplesRequest\x1a$.millrace.v1.DescribeSamplesResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'administration_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_ALTEROFFSETSREQUEST']._serialized_start=38
-  _globals['_ALTEROFFSETSREQUEST']._serialized_end=259
-  _globals['_ALTEROFFSETSREQUEST_OFFSET']._serialized_start=161
-  _globals['_ALTEROFFSETSREQUEST_OFFSET']._serialized_end=259
-  _globals['_ALTEROFFSETSRESPONSE']._serialized_start=261
-  _globals['_ALTEROFFSETSRESPONSE']._serialized_end=304
-  _globals['_DESCRIBESEGMENTSREQUEST']._serialized_start=307
-  _globals['_DESCRIBESEGMENTSREQUEST']._serialized_end=524
-  _globals['_DESCRIBESEGMENTSREQUEST_PLACE']._serialized_start=452
-  _globals['_DESCRIBESEGMENTSREQUEST_PLACE']._serialized_end=514
-  _globals['_DESCRIBESEGMENTSRESPONSE']._serialized_start=527
-  _globals['_DESCRIBESEGMENTSRESPONSE']._serialized_end=970
-  _globals['_DESCRIBESEGMENTSRESPONSE_SEGMENT']._serialized_start=639
-  _globals['_DESCRIBESEGMENTSRESPONSE_SEGMENT']._serialized_end=908
-  _globals['_DESCRIBESEGMENTSRESPONSE_INDEXHEALTH']._serialized_start=910
-  _globals['_DESCRIBESEGMENTSRESPONSE_INDEXHEALTH']._serialized_end=970
-  _globals['_ADMINISTRATION']._serialized_start=973
-  _globals['_ADMINISTRATION']._serialized_end=1171
+  _globals['_DESCRIBESAMPLESREQUEST']._serialized_start=37
+  _globals['_DESCRIBESAMPLESREQUEST']._serialized_end=116
+  _globals['_DESCRIBESAMPLESRESPONSE']._serialized_start=119
+  _globals['_DESCRIBESAMPLESRESPONSE']._serialized_end=338
+  _globals['_DESCRIBESAMPLESRESPONSE_SAMPLE']._serialized_start=242
+  _globals['_DESCRIBESAMPLESRESPONSE_SAMPLE']._serialized_end=338
+  _globals['_SAMPLEROWS']._serialized_start=341
+  _globals['_SAMPLEROWS']._serialized_end=587
+  _globals['_SAMPLEROWS_TOPIC']._serialized_start=449
+  _globals['_SAMPLEROWS_TOPIC']._serialized_end=547
+  _globals['_SAMPLEROWS_GROUP']._serialized_start=549
+  _globals['_SAMPLEROWS_GROUP']._serialized_end=587
+  _globals['_ALTEROFFSETSREQUEST']._serialized_start=590
+  _globals['_ALTEROFFSETSREQUEST']._serialized_end=811
+  _globals['_ALTEROFFSETSREQUEST_OFFSET']._serialized_start=713
+  _globals['_ALTEROFFSETSREQUEST_OFFSET']._serialized_end=811
+  _globals['_ALTEROFFSETSRESPONSE']._serialized_start=813
+  _globals['_ALTEROFFSETSRESPONSE']._serialized_end=856
+  _globals['_DESCRIBESEGMENTSREQUEST']._serialized_start=859
+  _globals['_DESCRIBESEGMENTSREQUEST']._serialized_end=1076
+  _globals['_DESCRIBESEGMENTSREQUEST_PLACE']._serialized_start=1004
+  _globals['_DESCRIBESEGMENTSREQUEST_PLACE']._serialized_end=1066
+  _globals['_DESCRIBESEGMENTSRESPONSE']._serialized_start=1079
+  _globals['_DESCRIBESEGMENTSRESPONSE']._serialized_end=1522
+  _globals['_DESCRIBESEGMENTSRESPONSE_SEGMENT']._serialized_start=1191
+  _globals['_DESCRIBESEGMENTSRESPONSE_SEGMENT']._serialized_end=1460
+  _globals['_DESCRIBESEGMENTSRESPONSE_INDEXHEALTH']._serialized_start=1462
+  _globals['_DESCRIBESEGMENTSRESPONSE_INDEXHEALTH']._serialized_end=1522
+  _globals['_ADMINISTRATION']._serialized_start=1525
+  _globals['_ADMINISTRATION']._serialized_end=1817
 # @@protoc_insertion_point(module_scope)

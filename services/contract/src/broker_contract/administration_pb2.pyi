@@ -21,6 +21,170 @@ else:
 DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
+class DescribeSamplesRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CORRELATION_ID_FIELD_NUMBER: _builtins.int
+    RUN_ID_FIELD_NUMBER: _builtins.int
+    AFTER_FIELD_NUMBER: _builtins.int
+    correlation_id: _builtins.int
+    run_id: _builtins.int
+    """Of the last answer; 0 in the first request."""
+    after: _builtins.int
+    """The number of the last sample received."""
+    def __init__(
+        self,
+        *,
+        correlation_id: _builtins.int = ...,
+        run_id: _builtins.int = ...,
+        after: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after", b"after", "correlation_id", b"correlation_id", "run_id", b"run_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DescribeSamplesRequest: _TypeAlias = DescribeSamplesRequest  # noqa: Y015
+
+@_typing.final
+class DescribeSamplesResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class Sample(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        NUMBER_FIELD_NUMBER: _builtins.int
+        AT_MS_FIELD_NUMBER: _builtins.int
+        ROWS_FIELD_NUMBER: _builtins.int
+        TOTAL_BYTES_FIELD_NUMBER: _builtins.int
+        USABLE_BYTES_FIELD_NUMBER: _builtins.int
+        number: _builtins.int
+        at_ms: _builtins.int
+        rows: _builtins.bytes
+        """SampleRows, compressed with zlib."""
+        total_bytes: _builtins.int
+        """Bytes of the volume; -1 when it did not answer."""
+        usable_bytes: _builtins.int
+        def __init__(
+            self,
+            *,
+            number: _builtins.int = ...,
+            at_ms: _builtins.int = ...,
+            rows: _builtins.bytes = ...,
+            total_bytes: _builtins.int = ...,
+            usable_bytes: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["at_ms", b"at_ms", "number", b"number", "rows", b"rows", "total_bytes", b"total_bytes", "usable_bytes", b"usable_bytes"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    RUN_ID_FIELD_NUMBER: _builtins.int
+    SAMPLES_FIELD_NUMBER: _builtins.int
+    HAS_MORE_FIELD_NUMBER: _builtins.int
+    run_id: _builtins.int
+    """Numbers of samples begin again with each run of storage."""
+    has_more: _builtins.bool
+    @_builtins.property
+    def samples(self) -> _containers.RepeatedCompositeFieldContainer[Global___DescribeSamplesResponse.Sample]:
+        """The oldest first."""
+
+    def __init__(
+        self,
+        *,
+        run_id: _builtins.int = ...,
+        samples: _abc.Iterable[Global___DescribeSamplesResponse.Sample] | None = ...,
+        has_more: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["has_more", b"has_more", "run_id", b"run_id", "samples", b"samples"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DescribeSamplesResponse: _TypeAlias = DescribeSamplesResponse  # noqa: Y015
+
+@_typing.final
+class SampleRows(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class Topic(_message.Message):
+        """Sums over the partitions that are online."""
+
+        DESCRIPTOR: _descriptor.Descriptor
+
+        NAME_FIELD_NUMBER: _builtins.int
+        END_OFFSETS_FIELD_NUMBER: _builtins.int
+        RECORDS_FIELD_NUMBER: _builtins.int
+        BYTES_FIELD_NUMBER: _builtins.int
+        APPENDED_BYTES_FIELD_NUMBER: _builtins.int
+        name: _builtins.str
+        end_offsets: _builtins.int
+        """High watermarks, and these less the log start offsets."""
+        records: _builtins.int
+        bytes: _builtins.int
+        appended_bytes: _builtins.int
+        """Bytes of batches appended since the start."""
+        def __init__(
+            self,
+            *,
+            name: _builtins.str = ...,
+            end_offsets: _builtins.int = ...,
+            records: _builtins.int = ...,
+            bytes: _builtins.int = ...,
+            appended_bytes: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["appended_bytes", b"appended_bytes", "bytes", b"bytes", "end_offsets", b"end_offsets", "name", b"name", "records", b"records"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class Group(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        GROUP_ID_FIELD_NUMBER: _builtins.int
+        LAG_FIELD_NUMBER: _builtins.int
+        group_id: _builtins.str
+        lag: _builtins.int
+        def __init__(
+            self,
+            *,
+            group_id: _builtins.str = ...,
+            lag: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["group_id", b"group_id", "lag", b"lag"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    TOPICS_FIELD_NUMBER: _builtins.int
+    GROUPS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def topics(self) -> _containers.RepeatedCompositeFieldContainer[Global___SampleRows.Topic]: ...
+    @_builtins.property
+    def groups(self) -> _containers.RepeatedCompositeFieldContainer[Global___SampleRows.Group]: ...
+    def __init__(
+        self,
+        *,
+        topics: _abc.Iterable[Global___SampleRows.Topic] | None = ...,
+        groups: _abc.Iterable[Global___SampleRows.Group] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["groups", b"groups", "topics", b"topics"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SampleRows: _TypeAlias = SampleRows  # noqa: Y015
+
+@_typing.final
 class AlterOffsetsRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -47,6 +47,9 @@ class AdministrationStub:
         self.DescribeSegments: Unary[administration_pb2.DescribeSegmentsRequest, administration_pb2.DescribeSegmentsResponse] = channel.unary(
             "/millrace.v1.Administration/DescribeSegments", administration_pb2.DescribeSegmentsRequest.SerializeToString, administration_pb2.DescribeSegmentsResponse.FromString
         )
+        self.DescribeSamples: Unary[administration_pb2.DescribeSamplesRequest, administration_pb2.DescribeSamplesResponse] = channel.unary(
+            "/millrace.v1.Administration/DescribeSamples", administration_pb2.DescribeSamplesRequest.SerializeToString, administration_pb2.DescribeSamplesResponse.FromString
+        )
 
 
 class ClusterStub:

@@ -21,6 +21,7 @@ from storage_svc.log.segment.offset_index import ENTRY as OFFSET_ENTRY
 from storage_svc.log.segment.time_index import ENTRY as TIME_ENTRY
 from storage_svc.log.segment_names import INDEX_SUFFIX, TIME_INDEX_SUFFIX, file_stem
 from storage_svc.rpc.groups import GroupsService
+from storage_svc.rpc.samples import Samples
 
 #: Segments of one answer: about 200 KB.
 SEGMENTS_MAX: Final = 1_000
@@ -43,8 +44,9 @@ class _Found:
 
 
 class AdministrationService:
-    def __init__(self, groups: GroupsService, directory: DataFolder) -> None:
+    def __init__(self, groups: GroupsService, directory: DataFolder, samples: Samples) -> None:
         self._groups = groups
+        self.samples = samples
         self._directory = directory
         self._threads = Threads("segments", 1)
 
@@ -61,6 +63,9 @@ class AdministrationService:
 
         self._groups.commit_offsets(commit, committed)
         return pb.AlterOffsetsResponse(error_codes=(await done).error_codes)
+
+    async def describe_samples(self, request: pb.DescribeSamplesRequest) -> pb.DescribeSamplesResponse:
+        return self.samples.after(request.run_id, request.after)
 
     async def describe_segments(self, request: pb.DescribeSegmentsRequest) -> pb.DescribeSegmentsResponse:
         """Return one page of segments. A thread reads the status of files."""
