@@ -26,11 +26,13 @@ __all__ = ["apache_kafka", "jars", "kafka_classes", "spark"]
 settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("untimed")
 
-#: Folders whose test files all go to one worker. One Apache Kafka serves `clients`. A driver of Spark needs both cores
-#: and a gigabyte, so only one runs at a time. `make etl` selects them by their marker, and runs two.
+#: Folders whose test files all go to one worker. One Apache Kafka serves `clients`, one Chromium and one broker serve
+#: `console`. A driver of Spark needs both cores and a gigabyte, so only one runs at a time. `make etl` selects them by
+#: their marker, and runs two.
 _TOGETHER = {
     "tests/clients/": "Apache Kafka",
     "tests/support/test_kafka_broker.py": "Apache Kafka",
+    "tests/console/": "Chromium",
     "tests/e2e/": "Spark",
     "tests/unit/spark_etl/": "Spark",
 }

@@ -1,0 +1,134 @@
+/**
+ * Requests to the REST API, /v3 and /api/v1. Each is remembered, so that a screen shows it as a command of curl.
+ */
+
+import { signal } from "../vendor/preact.js";
+import { parse, stringify } from "./exact_json.js";
+import { parameterText } from "./router.js";
+
+/** The address under which the API lies, also below the path of a proxy. */
+export const BASE = new URL("../../", import.meta.url);
+/** Marks a request of this page: a form or a link of another site cannot send it. */
+const OWN_HEADERS = { "x-requested-by": "console" };
+const REQUESTS_MAX = 20;
+
+/** @typedef {{method: string, url: string, body: string | null}} Request */
+
+/** The last requests of this screen, the newest first. @type {import("../vendor/preact.js").Signal<Request[]>} */
+export const requests = signal([]);
+/** Whether the server wants a token. */
+export const needsLogin = signal(false);
+
+/** An answer that is none. `code` is the API's, `status` HTTP's; 0 without an answer. */
+export class ApiError extends Error {
+  /** @param {number} status @param {number} code @param {string} message @param {string} requestId */
+  constructor(status, code, message, requestId) {
+    super(message);
+    this.status = status;
+    this.code = code;
+    this.requestId = requestId;
+  }
+}
+
+/**
+ * Return the URL of a path of segments, below /v3/clusters/- or /api/v1.
+ * @param {TemplateStringsArray} parts @param {...unknown} names each is escaped whole
+ */
+export function at(parts, ...names) {
+  return parts.reduce((text, part, number) => text + encodeURIComponent(String(names[number - 1])) + part);
+}
+
+/** @param {string} path @param {Record<string, unknown>} [query] */
+export function urlOf(path, query = {}) {
+  const parameters = parameterText(query);
+  return new URL(path.replace(/^\//, "") + (parameters && `?${parameters}`), BASE).href;
+}
+
+/** @param {Request} request */
+function remember(request) {
+  const others = requests.peek().filter((each) => each.url !== request.url || each.method !== request.method);
+  requests.value = [request, ...others].slice(0, REQUESTS_MAX);
+}
+
+/**
+ * Send a request and return the answer, whose body was not read. Raises ApiError if it is none.
+ * @param {string} method @param {string} url
+ * @param {{body?: unknown, signal?: AbortSignal, headers?: Record<string, string>, isText?: boolean}} [options]
+ */
+export async function send(method, url, { body, signal, headers = {}, isText = false } = {}) {
+  const text = body === undefined ? null : isText ? String(body) : stringify(body);
+  remember({ method, url, body: text });
+  /** @type {Response} */
+  let answer;
+  try {
+    answer = await fetch(url, {
+      method,
+      signal,
+      body: text,
+      headers: { ...OWN_HEADERS, ...headers, ...(text === null ? {} : { "content-type": "application/json" }) },
+    });
+  } catch (error) {
+    if (signal?.aborted) throw error;
+    throw new ApiError(0, 0, "The server does not answer.", "");
+  }
+  if (!answer.ok) throw await errorOf(answer);
+  return answer;
+}
+
+/** @param {Response} answer */
+async function errorOf(answer) {
+  const id = answer.headers.get("x-request-id") ?? "";
+  if (answer.status === 401) needsLogin.value = true;
+  let found = { error_code: answer.status, message: `The server answered ${answer.status}.` };
+  try {
+    found = parse(await answer.text());
+  } catch {
+    // Not one of the API's: a proxy's page.
+  }
+  return new ApiError(answer.status, found.error_code, found.message, id);
+}
+
+/** Return the body of an answer to GET. @param {string} path @param {Record<string, unknown>} [query] @param {AbortSignal} [signal] */
+export async function get(path, query, signal) {
+  return parse(await (await send("GET", urlOf(path, query), { signal })).text());
+}
+
+/** Return the text of an answer to GET. @param {string} path @param {Record<string, unknown>} [query] @param {AbortSignal} [signal] */
+export async function getText(path, query, signal) {
+  return (await send("GET", urlOf(path, query), { signal })).text();
+}
+
+/** Change something; return the body of the answer, null without one. @param {string} method @param {string} path @param {unknown} [body] */
+export async function alter(method, path, body) {
+  const text = await (await send(method, urlOf(path), { body })).text();
+  return text ? parse(text) : null;
+}
+
+/** Return every row of a list that has pages. @param {string} path @param {Record<string, unknown>} [query] @param {AbortSignal} [signal] */
+export async function list(path, query, signal) {
+  /** @type {any[]} */
+  const rows = [];
+  let next = urlOf(path, query);
+  while (next) {
+    const answer = parse(await (await send("GET", next, { signal })).text());
+    rows.push(...answer.data);
+    const following = answer.metadata?.next ?? answer.next;
+    // The server names its own address, which a proxy may not have: the query is what counts.
+    next = following ? `${next.split("?")[0]}${new URL(following, BASE).search}` : "";
+  }
+  return rows;
+}
+
+/** Return text that a POSIX shell reads as one word. @param {string} text */
+export function quoted(text) {
+  return /^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`;
+}
+
+/** Return a request as a command of curl. @param {Request} request */
+export function curl({ method, url, body }) {
+  const words = ["curl", "-sS"];
+  if (method !== "GET") words.push("-X", method);
+  if (needsLogin.peek()) words.push("-H", '"Authorization: Bearer $TOKEN"');
+  if (body !== null) words.push("-H", "'Content-Type: application/json'", "-d", quoted(body));
+  return [...words, quoted(url)].join(" ");
+}

@@ -1,0 +1,39 @@
+/** Who uses this page, and what the server lets them do. */
+
+import { signal } from "../vendor/preact.js";
+import { ApiError, alter, get, needsLogin } from "./api.js";
+
+const PATH = "/api/v1/session";
+const ROLES = ["public", "read", "write", "admin"];
+
+/** @typedef {{role: string, name: string | null, isReadOnly: boolean, canLogOut: boolean}} Session */
+
+/** @type {import("../vendor/preact.js").Signal<Session | null>} */
+export const session = signal(null);
+
+/** Ask who uses this page. With a token, log in first. Raises ApiError. @param {string} [token] */
+export async function loadSession(token) {
+  /** @type {any} */
+  let found;
+  try {
+    found = token === undefined ? await get(PATH) : await alter("POST", PATH, { token });
+  } catch (error) {
+    if (!(error instanceof ApiError) || error.status !== 404) throw error;
+    found = { login: "none", role: "admin" }; // a server of one version before
+  }
+  needsLogin.value = found.login !== "none" && !found.is_logged_in;
+  const own = { role: found.role, name: found.name ?? null, isReadOnly: found.read_only === true, canLogOut: found.login !== "none" };
+  session.value = needsLogin.value ? null : own;
+}
+
+export async function logOut() {
+  await alter("DELETE", PATH);
+  session.value = null;
+  needsLogin.value = true;
+}
+
+/** Whether requests of a role are let through: write adds topics and records and moves offsets, admin does all. @param {"write" | "admin"} role */
+export function may(role) {
+  const own = session.value;
+  return own !== null && !own.isReadOnly && ROLES.indexOf(own.role) >= ROLES.indexOf(role);
+}

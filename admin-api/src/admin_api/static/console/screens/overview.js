@@ -1,0 +1,85 @@
+/** Overview: health with its reasons, brokers, disk, what comes in, and groups that fall behind. */
+
+import { html } from "../vendor/preact.js";
+import { get, list } from "../core/api.js";
+import { count, duration, plural, rate, size } from "../core/format.js";
+import { link } from "../core/router.js";
+import { Chart } from "../parts/chart.js";
+import { Shown, useLoaded } from "../parts/loading.js";
+import { trend } from "./groups.js";
+
+/** Groups that are named. */
+const GROUPS_SHOWN = 5;
+
+/**
+ * Return the growth of a series in units a second: from its first to its last value; null without two.
+ * @param {{at: number, value: number | null}[]} points
+ */
+export function growth(points) {
+  const known = points.filter((each) => each.value !== null);
+  if (known.length < 2) return null;
+  const [first, last] = [known[0], known[known.length - 1]];
+  return (Number(last.value) - Number(first.value)) / ((last.at - first.at) / 1000);
+}
+
+/** @param {AbortSignal} signal */
+async function load(signal) {
+  const range = (/** @type {string} */ metric) => get("/api/v1/metrics/range", { metric }, signal);
+  const [health, brokers, topics, groups, records, bytes, lag] = await Promise.all([
+    get("/api/v1/health", {}, signal),
+    list("/v3/clusters/-/brokers", {}, signal),
+    list("/api/v1/topics", {}, signal),
+    list("/api/v1/consumer-groups", { sort: "lag" }, signal),
+    ...["records_in_per_s", "bytes", "lag"].map(range),
+  ]);
+  return { health, brokers, topics, groups, records, bytes, lag };
+}
+
+/** @param {{data: any}} props */
+function Figures({ data }) {
+  const { health, brokers, topics, groups, records, bytes, lag } = data;
+  const grows = growth(bytes.points);
+  const free = Number(health.disk?.usable_bytes ?? 0);
+  const used = health.disk ? 1 - free / Number(health.disk.total_bytes) : 0;
+  const behind = groups.filter((/** @type {any} */ each) => each.lag > 0);
+  const total = (/** @type {string} */ name) => topics.reduce((/** @type {number} */ sum, /** @type {any} */ each) => sum + Number(each[name] ?? 0), 0);
+  return html`
+    <section class=${`health ${health.is_healthy ? "good" : "bad"}`} aria-label="Health">
+      <h2>${health.is_healthy ? "✓ Healthy" : "✕ Not healthy"}</h2>
+      ${health.reasons.map((/** @type {any} */ each) => html`<p key=${each.message}><b>${each.service}</b>: ${each.message}</p>`)}
+      <ul class="services">${health.services.map((/** @type {any} */ each) => html`<li key=${each.name}>${each.is_up ? "✓" : "✕"} ${each.name}: ${each.detail}</li>`)}</ul>
+    </section>
+    <dl class="figures">
+      <div><dt>Topics</dt><dd><a href=${link(["topics"])}>${count(topics.length)}</a></dd></div>
+      <div><dt>Records</dt><dd>${count(total("records"))}</dd></div>
+      <div><dt>Records in</dt><dd>${rate(total("records_in_per_s"))} / s</dd></div>
+      <div><dt>Bytes in</dt><dd>${grows === null ? "–" : `${size(Math.max(0, grows))} / s`}</dd></div>
+      <div><dt>Consumer groups</dt><dd><a href=${link(["groups"])}>${count(groups.length)}</a></dd></div>
+      ${health.disk && html`<div><dt>Disk</dt><dd>${size(free)} free</dd>
+        <dd class="small"><meter min="0" max="1" high="0.85" value=${used} aria-label="Used share of the disk"></meter> ${Math.round(used * 100)} % used,
+          ${grows !== null && grows > 0 ? ` full in ${duration(free / grows)} at this rate` : " not growing"}</dd></div>`}
+    </dl>
+    <div class="charts">
+      <${Chart} label="Records in per second" points=${records.points} shown=${rate} />
+      <${Chart} label="Size of all topics" points=${bytes.points} shown=${size} />
+      <${Chart} label="Lag of all groups" points=${lag.points} shown=${count} />
+    </div>
+    <div class="columns">
+      <section><h2>Groups that are behind</h2>
+        ${behind.length === 0 ? html`<p class="empty">No group has lag.</p>` : html`<ul class="plainlist">${behind.slice(0, GROUPS_SHOWN).map(
+          (/** @type {any} */ each) => html`<li key=${each.consumer_group_id}><a href=${link(["groups", each.consumer_group_id])}>${each.consumer_group_id}</a>
+            <span>${plural(each.lag, "record")} ${trend(each.lag, each.lag_before)}</span></li>`,
+        )}</ul>`}
+        ${behind.length > GROUPS_SHOWN && html`<p><a href=${link(["groups"], { sort: "-lag" })}>All ${behind.length}</a></p>`}
+      </section>
+      <section><h2>Brokers</h2>
+        <ul class="plainlist">${brokers.map((/** @type {any} */ each) => html`<li key=${each.broker_id}>Broker ${each.broker_id} <span><code>${each.host}:${each.port}</code></span></li>`)}</ul>
+        ${health.disk && html`<p class="small">Data folder <code>${health.disk.path}</code>. <a href=${link(["storage"])}>Segments</a></p>`}
+      </section>
+    </div>`;
+}
+
+export function Screen() {
+  const loaded = useLoaded(load, [], true);
+  return html`<h1>Overview</h1><${Shown} of=${loaded}>${(/** @type {any} */ data) => html`<${Figures} data=${data} />`}</${Shown}>`;
+}

@@ -1,0 +1,94 @@
+/** A form to produce records, which may be filled with a record that is there. */
+
+import { html, signal, useState } from "../vendor/preact.js";
+import { at, send, urlOf } from "../core/api.js";
+import { toBase64, toBytes } from "../core/bytes.js";
+import { producible } from "../core/contents.js";
+import { parse, Raw, stringify, tree } from "../core/exact_json.js";
+import { plural } from "../core/format.js";
+import { link } from "../core/router.js";
+import { Field } from "../parts/dialog.js";
+import { Failure } from "../parts/loading.js";
+
+/** A record that fills the form the next time it is shown. @type {import("../vendor/preact.js").Signal<any>} */
+export const draft = signal(null);
+
+/** Records of one request. */
+const COUNT_MAX = 1000;
+/** @type {[string, string][]} */
+const TYPES = [["STRING", "text"], ["JSON", "JSON"], ["BINARY", "base64"], ["null", "null"]];
+
+/** @param {string} type @param {string} text @param {string} name @returns {unknown} */
+function data(type, text, name) {
+  if (type === "null") return undefined;
+  if (type !== "JSON") return { type, data: text };
+  try {
+    tree(text);
+  } catch {
+    throw new Error(`The ${name} is not JSON.`);
+  }
+  return { type, data: new Raw(text) };
+}
+
+/** @param {{topic: string, partitions: number}} props */
+export function Produce({ topic, partitions }) {
+  const [form, setForm] = useState(() => {
+    const record = draft.peek();
+    draft.value = null;
+    if (!record) return { keyType: "STRING", key: "", valueType: "STRING", value: "", partition: "", headers: /** @type {[string, string, boolean][]} */ ([]), count: "1" };
+    const [keyType, key] = producible(record.key);
+    const [valueType, value] = producible(record.value);
+    const headers = record.headers.map((/** @type {any} */ each) => [each.name, each.value ?? "", each.value_format === "base64"]);
+    return { keyType, key, valueType, value, partition: String(record.partition), headers, count: "1" };
+  });
+  const [error, setError] = useState(/** @type {Error | null} */ (null));
+  const [written, setWritten] = useState(/** @type {any[]} */ ([]));
+  const [isBusy, setBusy] = useState(false);
+  const set = (/** @type {any} */ changes) => setForm((old) => ({ ...old, ...changes }));
+  async function submit(/** @type {Event} */ event) {
+    event.preventDefault();
+    setError(null);
+    setWritten([]);
+    setBusy(true);
+    try {
+      const record = stringify({
+        partition_id: form.partition === "" ? undefined : Number(form.partition),
+        key: data(form.key === "" && form.keyType === "STRING" ? "null" : form.keyType, form.key, "key"),
+        value: data(form.valueType, form.value, "value"),
+        headers: form.headers.filter(([name]) => name).map(([name, value, isBase64]) => ({ name, value: isBase64 ? value : toBase64(toBytes(value)) })),
+      });
+      const number = Math.min(Math.max(1, Number(form.count) || 1), COUNT_MAX);
+      const body = Array.from({ length: number }, () => record).join("\n");
+      const answer = await send("POST", urlOf(at`/v3/clusters/-/topics/${topic}/records`), { body, isText: true });
+      const reports = (await answer.text()).split(/(?<=\})\s*(?=\{)/).filter((each) => each.trim()).map(parse);
+      const failed = reports.find((each) => each.error_code !== 200);
+      if (failed) throw new Error(failed.message);
+      setWritten(reports);
+    } catch (caught) {
+      setError(/** @type {Error} */ (caught));
+    }
+    setBusy(false);
+  }
+  const last = written.at(-1);
+  return html`<form class="form" onSubmit=${submit}>
+    <div class="row">
+      <${Field} label="Partition" value=${form.partition} isShort onInput=${(/** @type {string} */ partition) => set({ partition })}
+        options=${[["", "by the key"], ...Array.from({ length: Math.min(partitions, 1000) }, (_, each) => [String(each), String(each)])]} />
+      <${Field} label="How many" type="number" value=${form.count} isShort onInput=${(/** @type {string} */ count) => set({ count })} />
+    </div>
+    <div class="row"><${Field} label="Key is" value=${form.keyType} options=${TYPES} isShort onInput=${(/** @type {string} */ keyType) => set({ keyType })} />
+      ${form.keyType !== "null" && html`<${Field} label="Key" value=${form.key} hint=${form.keyType === "STRING" ? "Empty: no key" : undefined} onInput=${(/** @type {string} */ key) => set({ key })} />`}</div>
+    <div class="row"><${Field} label="Value is" value=${form.valueType} options=${TYPES} isShort onInput=${(/** @type {string} */ valueType) => set({ valueType })} /></div>
+    ${form.valueType === "null" ? html`<p class="small">A tombstone: in a compacted topic it deletes its key.</p>`
+      : html`<${Field} label="Value" lines=${8} value=${form.value} onInput=${(/** @type {string} */ value) => set({ value })} />`}
+    ${form.headers.map(([name, value, isBase64], each) => html`<div class="row" key=${each}>
+      <${Field} label=${`Header ${each + 1}`} value=${name} onInput=${(/** @type {string} */ text) => set({ headers: form.headers.with(each, [text, value, isBase64]) })} />
+      <${Field} label=${isBase64 ? "Its value (base64)" : "Its value"} value=${value} onInput=${(/** @type {string} */ text) => set({ headers: form.headers.with(each, [name, text, isBase64]) })} />
+      <button type="button" onClick=${() => set({ headers: form.headers.toSpliced(each, 1) })}>Remove</button></div>`)}
+    <${Failure} error=${error} />
+    ${last && html`<p class="notice good" role="status">${plural(written.length, "record")} written. The last one is
+      <a href=${link(["topics", topic, "records"], { mode: "from_offset", partition: last.partition_id, offset: last.offset, open: 1 })}>partition ${last.partition_id}, offset ${String(last.offset)}</a>.</p>`}
+    <p class="buttons"><button type="submit" class="main" disabled=${isBusy}>${isBusy ? "Writing …" : "Produce"}</button>
+      <button type="button" onClick=${() => set({ headers: [...form.headers, ["", "", false]] })}>Add a header</button></p>
+  </form>`;
+}

@@ -1,0 +1,105 @@
+/** One record: its key, value and headers in several forms, and what to do with it. */
+
+import { html, useEffect, useMemo, useState } from "../vendor/preact.js";
+import { at, curl, getText, list, urlOf } from "../core/api.js";
+import { bytesOf, content as contentOf, hexDump, isBinary, numbersOf, preview, schemaId } from "../core/bytes.js";
+import { asJson, decoded, kcat } from "../core/contents.js";
+import { indented, parseRecords, tree } from "../core/exact_json.js";
+import { count, plural, size } from "../core/format.js";
+import { go } from "../core/router.js";
+import { may } from "../core/session.js";
+import { recordOf } from "../core/tail.js";
+import { Copy } from "../parts/dialog.js";
+import { Failure } from "../parts/loading.js";
+import { Tree } from "../parts/tree.js";
+import { draft } from "./produce.js";
+
+/** Characters of a text and bytes of a dump that are shown at first. */
+const TEXT_MAX = 20_000;
+const DUMP_MAX = 4096;
+const HEADERS_MAX = 50;
+
+/** The address of the first broker, for commands. @type {Promise<string> | null} */
+let broker = null;
+/** @returns {Promise<string>} */
+function address() {
+  broker ??= list("/v3/clusters/-/brokers").then(([first]) => (first ? `${first.host}:${first.port}` : "localhost:9092"), () => "localhost:9092");
+  return broker;
+}
+
+/** @param {{label: string, content: import("../core/bytes.js").Content}} props */
+function ContentView({ label, content }) {
+  const node = useMemo(() => {
+    if (content.format !== "json" && content.format !== "utf8") return null;
+    try {
+      const found = tree(content.text);
+      return content.format === "json" || found.kind === "object" || found.kind === "array" ? found : null;
+    } catch {
+      return null;
+    }
+  }, [content]);
+  const binary = isBinary(content);
+  const forms = content.format === "base64" ? ["Hex", "Base64"] : binary ? ["Hex", "Text"] : node ? ["Tree", "Text", "Hex"] : ["Text", "Hex"];
+  const [form, setForm] = useState(forms[0]);
+  const [isWhole, setWhole] = useState(false);
+  if (content.format === null) {
+    return html`<h3>${label} <span class="badge">${label === "Value" ? "null: a tombstone" : "null"}</span></h3>`;
+  }
+  const bytes = form === "Hex" || binary ? bytesOf(content) : null;
+  const schema = binary && bytes ? schemaId(bytes) : null;
+  const text = form === "Hex" ? hexDump(/** @type {Uint8Array} */ (bytes).subarray(0, isWhole ? undefined : DUMP_MAX)) : form === "Text" && node && content.format === "json" ? indented(node) : content.text;
+  const rest = form === "Hex" ? !isWhole && /** @type {Uint8Array} */ (bytes).length > DUMP_MAX : !isWhole && text.length > TEXT_MAX;
+  return html`<h3>${label} <span class="badge">${size(content.size)}${content.isCut && ", cut off"}</span>
+      ${schema !== null && html`<span class="badge">schema id ${schema}</span>`}
+      ${bytes && binary && numbersOf(bytes).map(([name, digits]) => html`<span class="badge" key=${name}>${name} ${digits}</span>`)}
+      <span class="choice" role="group" aria-label=${`Form of the ${label.toLowerCase()}`}>${forms.map(
+        (each) => html`<button type="button" key=${each} aria-pressed=${each === form} onClick=${() => setForm(each)}>${each}</button>`,
+      )}</span>
+      <${Copy} label=${`Copy ${label.toLowerCase()}`} text=${() => (form === "Tree" && node ? indented(node) : text)} /></h3>
+    ${form === "Tree" && node ? html`<div class="box"><${Tree} node=${node} /></div>` : html`<pre class=${form === "Hex" ? "hex" : ""} tabindex="0" aria-label=${`${label} as ${form.toLowerCase()}`}>${rest && form !== "Hex" ? text.slice(0, TEXT_MAX) : text}</pre>`}
+    ${rest && html`<p><button type="button" onClick=${() => setWhole(true)}>Show all of ${size(content.size)}</button></p>`}`;
+}
+
+/** @param {{headers: any[], total: number}} props */
+function Headers({ headers, total }) {
+  const [most, setMost] = useState(HEADERS_MAX);
+  if (!total) return null;
+  return html`<h3>Headers <span class="badge">${count(total)}</span></h3>
+    <dl class="box headers">${headers.slice(0, most).map((each, at) => html`<div key=${at}>
+      <dt>${each.name}${each.name_format === "base64" && html` <span class="badge">base64</span>`}</dt>
+      <dd>${each.value === null ? html`<i class="quiet">null</i>` : preview(contentOf(each, "value"), Infinity)}${each.value_format === "base64" && html` <span class="badge">hex</span>`}</dd></div>`)}</dl>
+    ${headers.length > most && html`<p><button type="button" onClick=${() => setMost(Infinity)}>Show all ${headers.length} headers</button></p>`}`;
+}
+
+/** @param {{topic: string, record: any}} props */
+export function RecordView({ topic, record }) {
+  const isCut = record.key.isCut || record.value.isCut || record.headers.length < record.headers_count || record.headers.some((/** @type {any} */ each) => each.value_truncated);
+  const [whole, setWhole] = useState(isCut ? null : record);
+  const [error, setError] = useState(/** @type {Error | null} */ (null));
+  const [bootstrap, setBootstrap] = useState("localhost:9092");
+  const path = at`/api/v1/topics/${topic}/records/${record.partition}/${record.offset}`;
+  useEffect(() => {
+    address().then(setBootstrap);
+    if (isCut) getText(path).then((text) => setWhole(recordOf(parseRecords(text))), setError);
+  }, []);
+  const shown = whole ?? record;
+  const meaning = decoded(topic, shown);
+  return html`<div class="record">
+    <p class="actions">
+      <${Copy} label="Copy as JSON" text=${() => asJson(shown)} />
+      <${Copy} label="Copy as curl" text=${() => curl({ method: "GET", url: urlOf(path), body: null })} />
+      <${Copy} label="Copy as kcat" text=${() => kcat(topic, record, bootstrap)} />
+      ${may("write") && html`<button type="button" onClick=${() => {
+        draft.value = shown;
+        go(["topics", topic, "produce"]);
+      }}>Produce again</button>`}
+      <span class="small">${plural(shown.headers_count, "header")}</span>
+    </p>
+    ${isCut && !whole && !error && html`<p class="loading">Loading the whole record …</p>`}
+    <${Failure} error=${error} />
+    ${meaning && html`<dl class="box headers">${meaning.map(([name, text]) => html`<div key=${name}><dt>${name}</dt><dd>${text}</dd></div>`)}</dl>`}
+    <${ContentView} key=${`key ${whole !== null}`} label="Key" content=${shown.key} />
+    <${ContentView} key=${`value ${whole !== null}`} label="Value" content=${shown.value} />
+    <${Headers} headers=${shown.headers} total=${shown.headers_count} />
+  </div>`;
+}

@@ -1,0 +1,236 @@
+/** Records of a topic: pages from a place on, searched; or as they come. What is searched is in the URL. */
+
+import { Component, html, useEffect, useRef, useState } from "../vendor/preact.js";
+import { at, getText, urlOf } from "../core/api.js";
+import { preview } from "../core/bytes.js";
+import { parseRecords } from "../core/exact_json.js";
+import { count, plural, rate, time, timeOf } from "../core/format.js";
+import { filters, isUtc } from "../core/preferences.js";
+import { change, parameter, route } from "../core/router.js";
+import { recordOf, ROWS_MAX, Tail } from "../core/tail.js";
+import { Check, Field, say } from "../parts/dialog.js";
+import { Failure } from "../parts/loading.js";
+import { RecordView } from "./record.js";
+
+const PAGE = 50;
+const CONDITIONS_MAX = 4;
+
+/** @type {[string, string][]} */
+const MODES = [
+  ["newest", "Newest first"],
+  ["live", "Live, as they come"],
+  ["oldest", "Oldest first"],
+  ["from_offset", "From an offset"],
+  ["to_offset", "Before an offset"],
+  ["from_timestamp", "From a time"],
+  ["to_timestamp", "Before a time"],
+];
+const FILTERS = ["partition", "key", "q", "where", "isolation"];
+
+/** Return the parameters of the API that the route has. @param {Record<string, string[]>} query */
+export function filterOf(query) {
+  return Object.fromEntries(FILTERS.filter((each) => query[each]?.length).map((each) => [each, query[each]]));
+}
+
+class Line extends Component {
+  /** @param {any} next */
+  shouldComponentUpdate(next) {
+    return next.record !== this.props.record || next.isOpen !== this.props.isOpen || next.utc !== this.props.utc;
+  }
+
+  /** @param {any} props */
+  render({ topic, record, isOpen, toggle, utc }) {
+    return html`<li>
+      <button type="button" class="line" data-row aria-expanded=${isOpen} onClick=${() => toggle(record.id)}>
+        <span class="mono">${time(record.timestamp, utc)}</span>
+        <span class="mono">${record.partition} : ${String(record.offset)}</span>
+        <span class=${`mono ${record.key.format === null ? "null" : ""}`}>${preview(record.key, 100)}</span>
+        <span class=${`mono value ${record.value.format === null ? "null" : ""}`}>${record.value.format === null ? "null (tombstone)" : preview(record.value, 300)}</span>
+      </button>
+      ${isOpen && html`<${RecordView} topic=${topic} record=${record} />`}
+    </li>`;
+  }
+}
+
+/** @param {{topic: string, rows: any[], empty: unknown, isFirstOpen?: boolean}} props */
+function Rows({ topic, rows, empty, isFirstOpen = false }) {
+  const [open, setOpen] = useState("");
+  useEffect(() => {
+    if (isFirstOpen && rows.length) setOpen(rows[0].id);
+  }, [isFirstOpen, rows.length > 0]);
+  if (!rows.length) return html`<p class="empty">${empty}</p>`;
+  return html`<div class="head-row"><ul class="records" aria-label="Records">
+    <li class="head" aria-hidden="true"><span>Time</span><span>Partition : offset</span><span>Key</span><span>Value</span></li>
+    ${rows.map((each) => html`<${Line} key=${each.id} topic=${topic} record=${each} isOpen=${open === each.id} utc=${isUtc.value}
+      toggle=${(/** @type {string} */ id) => setOpen((old) => (old === id ? "" : id))} />`)}
+  </ul></div>`;
+}
+
+/** @param {{topic: string, query: Record<string, string[]>}} props */
+function Pages({ topic, query }) {
+  const [state, setState] = useState(/** @type {any} */ ({ rows: [], scanned: 0, bytes: 0, cursor: "", faults: [], isReading: true, error: null }));
+  const stop = useRef(new AbortController());
+  const now = useRef(state);
+  const path = at`/api/v1/topics/${topic}/records`;
+  /** @param {any} changes */
+  const set = (changes) => {
+    now.current = { ...now.current, ...changes };
+    setState(now.current);
+  };
+  /** Read until as many more rows match, the records end, or `stop`. */
+  async function read() {
+    stop.current = new AbortController();
+    const { signal } = stop.current;
+    const wanted = now.current.rows.length + PAGE;
+    set({ isReading: true, error: null });
+    try {
+      while (!signal.aborted && now.current.cursor !== null && now.current.rows.length < wanted) {
+        const { cursor, rows, scanned, bytes, faults } = now.current;
+        const place = cursor ? { cursor } : { mode: query.mode, offset: query.offset, timestamp: query.timestamp };
+        const page = parseRecords(await getText(path, { ...filterOf(query), ...place, limit: wanted - rows.length }, signal));
+        set({
+          rows: [...rows, ...page.data.map(recordOf)],
+          scanned: scanned + page.scanned,
+          bytes: bytes + Number(page.bytes ?? 0),
+          faults: [...faults, ...page.faults],
+          cursor: page.cursor,
+        });
+      }
+    } catch (error) {
+      if (!signal.aborted) set({ error });
+    }
+    if (stop.current.signal === signal) set({ isReading: false });
+  }
+  useEffect(() => {
+    read();
+    return () => stop.current.abort();
+  }, []);
+  const { rows, scanned, cursor, faults, isReading, error } = state;
+  return html`
+    <div class="progress" role="status">
+      <span>${plural(rows.length, "record")} shown, ${count(scanned)} read${cursor === null ? ": these are all" : ""}</span>
+      ${isReading
+        ? html`<button type="button" onClick=${() => stop.current.abort()}>Stop</button>`
+        : cursor !== null && html`<button type="button" onClick=${read}>${rows.length ? `Next ${PAGE}` : "Go on"}</button>`}
+    </div>
+    <${Failure} error=${error} retry=${read} />
+    ${faults.length > 0 && html`<p class="notice">${plural(faults.length, "place")} could not be read: ${faults[0].partition}:${String(faults[0].offset)} ${faults[0].message}</p>`}
+    <${Rows} topic=${topic} rows=${rows} isFirstOpen=${parameter("open") === "1"}
+      empty=${isReading ? "Reading …" : cursor === null ? "No record is there." : "No record so far."} />
+    ${!isReading && cursor !== null && rows.length > 0 && html`<p><button type="button" onClick=${read}>Next ${PAGE}</button></p>`}`;
+}
+
+/** @param {{topic: string, query: Record<string, string[]>}} props */
+function Live({ topic, query }) {
+  const [state, setState] = useState(/** @type {import("../core/tail.js").TailState | null} */ (null));
+  const [isPaused, setPaused] = useState(false);
+  const tail = useRef(/** @type {Tail | null} */ (null));
+  useEffect(() => {
+    const own = new Tail(topic, filterOf(query), setState);
+    tail.current = own;
+    own.run();
+    return () => own.stop();
+  }, []);
+  if (state === null) return html`<p class="loading" role="status">Connecting …</p>`;
+  const words = { connecting: "connecting", live: isPaused ? "paused" : "live", broken: "interrupted, trying again", ended: "ended" };
+  return html`
+    <div class="progress">
+      <span role="status"><span class=${`live ${isPaused || state.state !== "live" ? "paused" : ""}`} aria-hidden="true"></span> ${words[state.state]}</span>
+      <button type="button" onClick=${() => {
+        setPaused(!isPaused);
+        tail.current?.pause(!isPaused);
+      }}>${isPaused ? "Resume" : "Pause"}</button>
+      <span>${count(state.received)} received, ${rate(state.rate)} / s${state.received > ROWS_MAX ? `; the last ${ROWS_MAX} are kept` : ""}</span>
+      ${state.held > 0 && isPaused && html`<span>${plural(state.held, "record")} waiting</span>`}
+      ${state.dropped > 0n && html`<span class="badge warn">${count(state.dropped)} left out: more than 200 in a second</span>`}
+    </div>
+    ${state.state !== "live" && html`<${Failure} error=${state.reason} />`}
+    <${Rows} topic=${topic} rows=${state.rows} empty="Nothing came yet. New records are shown as they are written." />`;
+}
+
+/** @param {{topic: string, partitions: number}} props */
+function Form({ topic, partitions }) {
+  const { query } = route.value;
+  const one = (/** @type {string} */ name) => query[name]?.[0] ?? "";
+  const [form, setForm] = useState(() => ({
+    mode: one("mode") || "newest",
+    place: one("mode").endsWith("_timestamp") ? time(Number(one("timestamp")), isUtc.peek()).replace(" UTC", "") : one("offset"),
+    partition: one("partition"),
+    key: one("key"),
+    q: one("q"),
+    where: query.where ?? [],
+    committed: one("isolation") === "read_committed",
+  }));
+  const [problem, setProblem] = useState("");
+  const [name, setName] = useState("");
+  const set = (/** @type {any} */ changes) => setForm((old) => ({ ...old, ...changes }));
+  const isTime = form.mode.endsWith("_timestamp");
+  const isOffset = form.mode.endsWith("_offset");
+  /** @param {Event} [event] */
+  function apply(event) {
+    event?.preventDefault();
+    const timestamp = isTime ? timeOf(form.place, isUtc.peek()) : null;
+    if (isTime && timestamp === null) return setProblem("Write the time as 2026-01-31 12:00:00, or as milliseconds since 1970.");
+    if (isOffset && !/^\d+$/.test(form.place)) return setProblem("Write the offset as a whole number.");
+    setProblem("");
+    change({
+      mode: form.mode === "newest" ? null : form.mode,
+      offset: isOffset ? form.place : null,
+      timestamp,
+      partition: form.partition,
+      key: form.key,
+      q: form.q,
+      where: form.where.filter((each) => each.trim()),
+      isolation: form.committed ? "read_committed" : null,
+      open: null,
+      run: Number(one("run") || 0) + 1,
+    });
+  }
+  function save() {
+    apply();
+    const { run: _, open: __, ...kept } = route.peek().query;
+    filters.value = { ...filters.value, [name]: kept };
+    say(`The filter ${name} is kept in this browser.`);
+    setName("");
+  }
+  const { mode: _, offset: __, timestamp: ___, ...downloaded } = { ...filterOf(query), mode: 0, offset: 0, timestamp: 0 };
+  return html`<form onSubmit=${apply} class="card" aria-label="Which records">
+    <div class="row">
+      <${Field} label="Show" value=${form.mode} options=${MODES} onInput=${(/** @type {string} */ mode) => set({ mode, place: "" })} isShort />
+      ${isOffset && html`<${Field} label="Offset" value=${form.place} onInput=${(/** @type {string} */ place) => set({ place })} isShort />`}
+      ${isTime && html`<${Field} label=${isUtc.value ? "Time (UTC)" : "Time (local)"} value=${form.place} placeholder="2026-01-31 12:00:00" onInput=${(/** @type {string} */ place) => set({ place })} />`}
+      <${Field} label="Partition" value=${form.partition} isShort onInput=${(/** @type {string} */ partition) => set({ partition })}
+        options=${[["", "all"], ...Array.from({ length: Math.min(partitions, 1000) }, (_, at) => [String(at), String(at)])]} />
+      <${Field} label="Key has" value=${form.key} onInput=${(/** @type {string} */ key) => set({ key })} />
+      <${Field} label="Key, value or header has" type="search" value=${form.q} onInput=${(/** @type {string} */ q) => set({ q })} />
+    </div>
+    ${form.where.map((each, at) => html`<div class="row" key=${at}><${Field} label=${`Condition ${at + 1}`} value=${each} placeholder="value.total >= 100"
+      onInput=${(/** @type {string} */ text) => set({ where: form.where.with(at, text) })} />
+      <button type="button" onClick=${() => set({ where: form.where.toSpliced(at, 1) })}>Remove</button></div>`)}
+    ${form.where.length > 0 && html`<p class="small">A path, an operator and a literal: <code>value.order.total >= 100</code>, <code>headers.source ~ web</code>, <code>key = null</code>. Operators: = != < <= > >= ~ !~</p>`}
+    ${problem && html`<div class="failure" role="alert">${problem}</div>`}
+    <p class="buttons">
+      <button type="submit" class="main">Show</button>
+      ${form.where.length < CONDITIONS_MAX && html`<button type="button" onClick=${() => set({ where: [...form.where, ""] })}>Add a condition</button>`}
+      <${Check} label="committed only" isOn=${form.committed} onInput=${(/** @type {boolean} */ committed) => set({ committed })} />
+      <a class="button" href=${urlOf(at`/api/v1/topics/${topic}/records:download`, downloaded)} download>Download NDJSON</a>
+    </p>
+    <details class="small"><summary>Filters by name</summary>
+      <div class="row"><${Field} label="Name" value=${name} onInput=${setName} isShort /><button type="button" disabled=${!name} onClick=${save}>Keep this filter</button></div>
+      <ul class="plainlist">${Object.entries(filters.value).map(([each, kept]) => html`<li key=${each}>
+        <button type="button" class="plain" onClick=${() => change({ ...Object.fromEntries(Object.keys(route.peek().query).map((old) => [old, null])), ...kept, run: Number(one("run") || 0) + 1 })}>${each}</button>
+        <button type="button" class="plain" aria-label=${`Forget ${each}`} onClick=${() => {
+          const { [each]: ____, ...others } = filters.value;
+          filters.value = others;
+        }}>Forget</button></li>`)}</ul>
+    </details>
+  </form>`;
+}
+
+/** @param {{topic: string, partitions: number}} props */
+export function Records({ topic, partitions }) {
+  const { query } = route.value;
+  const shown = JSON.stringify([topic, query]);
+  return html`<${Form} key=${shown} topic=${topic} partitions=${partitions} />
+    ${query.mode?.[0] === "live" ? html`<${Live} key=${shown} topic=${topic} query=${query} />` : html`<${Pages} key=${shown} topic=${topic} query=${query} />`}`;
+}
