@@ -5,6 +5,7 @@ set -euo pipefail
 packages=(preact@11.2.0 @preact/signals@2.11.4 @preact/signals-core@1.14.5 htm@3.1.1)
 bundler=esbuild@0.28.2
 target=$(cd "$(dirname "$0")" && pwd)/src/admin_api/static/console/vendor
+types=$(cd "$(dirname "$0")" && pwd)/console_types
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cd "$work"
@@ -23,6 +24,7 @@ build() { npx esbuild "$1" --bundle --minify --format=esm --target=es2022 --char
 rm -rf "$target"
 mkdir -p "$target"
 build preact.js "$target/preact.js"
+cp "$types/preact.d.ts" "$target/"
 for package in "${packages[@]}"; do
   name=${package%@*}
   cp "node_modules/$name/LICENSE" "$target/LICENSE-$(tr -d @ <<< "${name//\//-}").txt"

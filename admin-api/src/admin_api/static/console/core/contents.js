@@ -50,6 +50,7 @@ export function decoded(topic, record) {
     const version = key.int16();
     if (topic === "__transaction_state") return transaction(key, value);
     if (version > 1) return [["group", String(key.string())], ["content", value ? "state of the group and its members" : "deleted"]];
+    /** @type {[string, unknown][]} */
     const rows = [["group", key.string()], ["topic", key.string()], ["partition", key.int32()]];
     if (value) {
       const valueVersion = value.int16();
@@ -57,7 +58,7 @@ export function decoded(topic, record) {
       if (valueVersion >= 3) rows.push(["leader epoch", value.int32()]);
       rows.push(["metadata", value.string()], ["committed at, in ms", value.int64()]);
     } else rows.push(["offset", "deleted"]);
-    return rows.map(([name, each]) => [String(name), String(each)]);
+    return rows.map(([name, each]) => [name, String(each)]);
   } catch {
     return null;
   }

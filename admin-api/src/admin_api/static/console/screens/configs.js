@@ -70,7 +70,7 @@ export function Configs({ path, name, id = "" }) {
         row.documentation && html`<br /><span class="small">${row.documentation}</span>`}`,
     },
     { id: "value", label: "Value", value: (row) => row.value, cell: (row) => (row.is_sensitive ? html`<i class="quiet">hidden</i>` : shown(row.value)) },
-    { id: "default", label: "Otherwise", value: (row) => row.default, cell: (row) => (row.is_sensitive ? "" : shown(row.default)) },
+    { id: "default", label: "Default", value: (row) => row.default, cell: (row) => (row.is_sensitive ? "" : shown(row.default)) },
     { id: "source", label: "Set by", value: (row) => SOURCES[row.source] ?? row.source,
       cell: (row) => html`<span class=${`badge ${row.is_default ? "" : "good"}`}>${SOURCES[row.source] ?? row.source}</span>${row.is_read_only && html` <span class="badge">read-only</span>`}` },
   ];

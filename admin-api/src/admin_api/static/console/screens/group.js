@@ -85,7 +85,7 @@ export function Screen() {
     <div class="title"><h1 class="name">${group}</h1>
       ${loaded.data && html`<div class="actions">
         ${may("write") && html`<button type="button" onClick=${() => setDialog("reset")}>Reset offsets</button>`}
-        <button type="button" onClick=${() => save(group, loaded.data.rows)}>Save offsets</button>
+        <button type="button" onClick=${() => save(group, loaded.data?.rows ?? [])}>Save offsets</button>
         ${may("write") && html`<button type="button" onClick=${() => setDialog("restore")}>Put back</button>`}
         ${may("admin") && html`<button type="button" class="danger" onClick=${() => setDialog("delete")}>Delete</button>`}
       </div>`}</div>

@@ -13,6 +13,8 @@ import { Failure } from "../parts/loading.js";
 /** A record that fills the form the next time it is shown. @type {import("../vendor/preact.js").Signal<any>} */
 export const draft = signal(null);
 
+/** @typedef {{keyType: string, key: string, valueType: string, value: string, partition: string, headers: [string, string, boolean][], count: string}} Form */
+
 /** Records of one request. */
 const COUNT_MAX = 1000;
 /** @type {[string, string][]} */
@@ -32,10 +34,10 @@ function data(type, text, name) {
 
 /** @param {{topic: string, partitions: number}} props */
 export function Produce({ topic, partitions }) {
-  const [form, setForm] = useState(() => {
+  const [form, setForm] = useState(/** @returns {Form} */ () => {
     const record = draft.peek();
     draft.value = null;
-    if (!record) return { keyType: "STRING", key: "", valueType: "STRING", value: "", partition: "", headers: /** @type {[string, string, boolean][]} */ ([]), count: "1" };
+    if (!record) return { keyType: "STRING", key: "", valueType: "STRING", value: "", partition: "", headers: [], count: "1" };
     const [keyType, key] = producible(record.key);
     const [valueType, value] = producible(record.value);
     const headers = record.headers.map((/** @type {any} */ each) => [each.name, each.value ?? "", each.value_format === "base64"]);
