@@ -21,13 +21,19 @@ WAIT_MS = 20_000
 
 
 @pytest.fixture(scope="session")
-def chromium() -> Iterator[Any]:
-    """A headless Chromium for the session. Skips where a machine has none; continuous integration must have it."""
-    program = shutil.which("chromium") or shutil.which("google-chrome")
-    if program is None:
-        if os.environ.get("CI"):
-            pytest.fail("Chromium is missing: .ci/run installs it")
-        pytest.skip("Chromium is not installed: apt-get install chromium")
+def program() -> str:
+    """The path of Chromium. Skips where a machine has none; continuous integration must have it."""
+    found = shutil.which("chromium") or shutil.which("google-chrome")
+    if found is not None:
+        return found
+    if os.environ.get("CI"):
+        pytest.fail("Chromium is missing: .ci/run installs it")
+    pytest.skip("Chromium is not installed: apt-get install chromium")
+
+
+@pytest.fixture(scope="module")
+def chromium(program: str) -> Iterator[Any]:
+    """A headless browser. Its driver runs an event loop in this thread: no other runs until it ends."""
     with playwright.sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=program, args=["--no-sandbox", "--disable-gpu"])
         yield browser
@@ -35,7 +41,7 @@ def chromium() -> Iterator[Any]:
 
 
 @pytest.fixture(scope="session")
-def served(tmp_path_factory: pytest.TempPathFactory, chromium: object) -> Iterator[Served]:
+def served(tmp_path_factory: pytest.TempPathFactory, program: str) -> Iterator[Served]:
     with socket.create_server(("127.0.0.1", 0)) as first, socket.create_server(("127.0.0.1", 0)) as second:
         ports = [each.getsockname()[1] for each in (first, second)]
     folder = tmp_path_factory.mktemp("console")
@@ -50,7 +56,7 @@ def served(tmp_path_factory: pytest.TempPathFactory, chromium: object) -> Iterat
 Opened = Callable[..., Any]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def opened(chromium: Any, served: Served) -> Opened:
     """Return a function that makes a page; it takes options of a browser's context."""
 
