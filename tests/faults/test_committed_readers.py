@@ -62,7 +62,7 @@ class Schedule:
     def __init__(self, seed: int, loop: PlayedLoop) -> None:
         self.draw = random.Random(seed)
         self.loop = loop
-        self.node = Node(SimulatedDisk(), START_MS, itertools.count(7).__next__)
+        self.node = Node(SimulatedDisk(), START_MS, itertools.count())
         self._write_marker = self.node.markers.write
         self.node.markers.write = self._marker_later  # type: ignore[method-assign]
         #: Outcome by value, the records in the answers to all readers, and numbers of events.

@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -47,6 +47,7 @@ from storage_svc.topic_partition import TopicPartition
 from storage_svc.topics.catalog_file import CatalogContents, CatalogTopic
 from storage_svc.topics.configs import effective
 from storage_svc.topics.names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from storage_svc.topics.producer_ids import ProducerIds
 from storage_svc.topics.registry import TopicRegistry
 
 OUTPUTS: Final[list[TopicPartition]] = [("copy", 0), ("copy", 1), ("copy", 2)]
@@ -106,7 +107,7 @@ class Application:
 class Node:
     """The storage of one run, from a start to the next crash."""
 
-    def __init__(self, disk: SimulatedDisk, now_ms: int, new_producer_id: Callable[[], int]) -> None:
+    def __init__(self, disk: SimulatedDisk, now_ms: int, blocks: Iterator[int]) -> None:
         """Open the data folder. Build it on the event loop."""
         self.now_ms = now_ms
         self.logs = DataFolder.open(Path("/data"), LogSettings(), files=disk, clock=lambda: self.now_ms)
@@ -121,8 +122,13 @@ class Node:
         self.logs.sync_recovered()
         self.offsets_log = OffsetsLog(registry, self.logs, 2)
         transactions_log = InternalLog(registry, self.logs, TRANSACTIONS_TOPIC, COMPACTED, 2)
+
+        async def allocate(count: int) -> range:
+            first = 7 + next(blocks) * count
+            return range(first, first + count)
+
         self.transactions = TransactionCoordinator(
-            transactions_log, TransactionSettings(), new_producer_id, lambda: self.now_ms
+            transactions_log, TransactionSettings(), ProducerIds(allocate), lambda: self.now_ms
         )
         settings = CoordinatorSettings(initial_rebalance_delay_ms=0)
         self.groups = GroupCoordinator(
@@ -287,7 +293,7 @@ class Life:
         self._turns_per_sync = turns_per_sync
         self.now_ms = 1_700_000_000_000
         self.applications = [Application("two", 2), Application("one", 1)]
-        self._ids = itertools.count(7)
+        self._blocks = itertools.count()
         self._node: Node | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._run(self._open())
@@ -326,7 +332,7 @@ class Life:
 
     async def _open(self) -> None:
         self.now_ms += 1000
-        self._node = Node(self.disk, self.now_ms, lambda: next(self._ids))
+        self._node = Node(self.disk, self.now_ms, self._blocks)
         await self._node.load()
 
     async def _settle(self) -> None:

@@ -63,6 +63,7 @@ from storage_svc.topics.configs import transactions_topic_configs
 from storage_svc.topics.group_configs import GroupConfigs
 from storage_svc.topics.leases import Leases
 from storage_svc.topics.names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from storage_svc.topics.producer_ids import ProducerIds, first_unused
 from storage_svc.topics.registry import TopicRegistry
 
 if TYPE_CHECKING:
@@ -99,9 +100,10 @@ class Storage:
             catalog, logs, LogConfigs(broker), settings.partitions_max
         )
         offsets_log = OffsetsLog(self.topic_registry, logs, settings.offsets_topic_num_partitions)
-        self.producers = ProducersService(
-            catalog.file, (each for log in logs.logs.values() for each in log.producers.producers)
-        )
+        remembered = (each for log in logs.logs.values() for each in log.producers.producers)
+        catalog.file.skip_producer_ids(first_unused(remembered))
+        self._producer_ids = ProducerIds(catalog.allocate_producer_ids)
+        self.producers = ProducersService(self._producer_ids)
         transactions_log = InternalLog(
             self.topic_registry,
             logs,
@@ -110,7 +112,7 @@ class Storage:
             settings.transaction_state_log_num_partitions,
         )
         transactions = self.transaction_coordinator = TransactionCoordinator(
-            transactions_log, transaction_settings(settings), self.producers.next_id
+            transactions_log, transaction_settings(settings), self._producer_ids
         )
         self.coordinator = GroupCoordinator(
             offsets_log, coordinator_settings(settings), self._has_partition, self.topic_registry, transactions
@@ -239,6 +241,7 @@ class Storage:
         self.health.set_ready(False, "stopping")
         await self.administration.samples.stop()
         await self.transaction_coordinator.stop()
+        await self._producer_ids.close()
         await self.coordinator.stop()
         await self.offsets.look_ups.close()
         await self.data.close()

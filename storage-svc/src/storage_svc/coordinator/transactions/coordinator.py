@@ -47,6 +47,7 @@ from storage_svc.coordinator.transactions.transaction import EPOCH_BUMP_VERSION,
 from storage_svc.coordinator.transactions.waiting_additions import Done, WaitingAdditions
 from storage_svc.log.partition.partition_log import PartitionLog
 from storage_svc.topic_partition import TopicPartition
+from storage_svc.topics.producer_ids import ProducerIds
 from storage_svc.transaction_ports import Marker, MarkerWriter
 
 log = service_logs.get(__name__)
@@ -57,10 +58,6 @@ _PARTITIONS_MAX: Final = 1_000_000
 _SWEPT_PIECE: Final = 200
 
 
-class ProducerIdsUnavailableError(Exception):
-    """No producer id can be allocated now."""
-
-
 class TransactionCoordinator:
     """All transactional ids, and `OngoingTransactions` for the logs."""
 
@@ -68,14 +65,13 @@ class TransactionCoordinator:
         self,
         transactions_log: InternalLog,
         settings: TransactionSettings,
-        new_producer_id: Callable[[], int],
+        producer_ids: ProducerIds,
         # wall clock: the begin and the last change of a transaction, which are stored
         wall_clock_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
-        """Build it; `new_producer_id` raises ProducerIdsUnavailableError."""
         self._log = transactions_log
         self._settings = settings
-        self._new_producer_id = new_producer_id
+        self._producer_ids = producer_ids
         self._now_ms = wall_clock_ms
         self._loop = asyncio.get_running_loop()
         self._entries: dict[str, Entry] = {}
@@ -279,14 +275,24 @@ class TransactionCoordinator:
     def _send(self, transactional_id: str, event: Event, done: Done | None = None) -> None:
         """Have the machine handle an event, and perform its outcome."""
         entry = self._entries.get(transactional_id)
-        try:
-            # wall clock: the begin and the last change of a transaction, which are stored
-            outcome = machine.handle(transactional_id, entry, event, self._now_ms(), self._new_producer_id)
-        except ProducerIdsUnavailableError:
-            if done is not None:
-                done(TransactionAnswer(ErrorCode.COORDINATOR_NOT_AVAILABLE))
+        # wall clock: the begin and the last change of a transaction, which are stored
+        outcome = machine.handle(transactional_id, entry, event, self._now_ms(), self._producer_ids.spare)
+        if outcome.needs_id:
+            self._producer_ids.when_filled(partial(self._send_again, transactional_id, event, done))
             return
+        if outcome.takes_id:
+            self._producer_ids.take()
         self._perform(transactional_id, outcome, done)
+
+    def _send_again(self, transactional_id: str, event: Event, done: Done | None, is_filled: bool) -> None:
+        """Handle an event that needed a producer id, in the state that the transactional id has by now."""
+        error = self._id_fault(transactional_id) or (
+            ErrorCode.NONE if is_filled else ErrorCode.COORDINATOR_NOT_AVAILABLE
+        )
+        if not error:
+            self._send(transactional_id, event, done)
+        elif done is not None:
+            done(TransactionAnswer(error))
 
     def _perform(self, transactional_id: str, outcome: TransactionOutcome, done: Done | None) -> None:
         self._set(transactional_id, outcome.entry)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final
 
 from protocol_lib.errors import ErrorCode
@@ -26,14 +25,12 @@ _FENCED: Final = TransactionAnswer(ErrorCode.PRODUCER_FENCED)
 _UNMAPPED: Final = TransactionAnswer(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
 
 
-def on_end(
-    entry: Entry | None, end: EndTransaction, now_ms: int, new_producer_id: Callable[[], int]
-) -> TransactionOutcome:
+def on_end(entry: Entry | None, end: EndTransaction, now_ms: int, spare_id: int | None) -> TransactionOutcome:
     if entry is None:
         return TransactionOutcome(entry, answer=_UNMAPPED)
     if end.client_version < EPOCH_BUMP_VERSION:
         return _end_of_version_1(entry, end, now_ms)
-    return _end_of_version_2(entry, end, now_ms, new_producer_id)
+    return _end_of_version_2(entry, end, now_ms, spare_id)
 
 
 def _end_of_version_1(entry: Entry, end: EndTransaction, now_ms: int) -> TransactionOutcome:
@@ -52,9 +49,7 @@ def _end_of_version_1(entry: Entry, end: EndTransaction, now_ms: int) -> Transac
     return TransactionOutcome(entry, answer=TransactionAnswer() if stored.state is same else _INVALID_STATE)
 
 
-def _end_of_version_2(
-    entry: Entry, end: EndTransaction, now_ms: int, new_producer_id: Callable[[], int]
-) -> TransactionOutcome:
+def _end_of_version_2(entry: Entry, end: EndTransaction, now_ms: int, spare_id: int | None) -> TransactionOutcome:
     stored = entry.stored
     if stored is None or entry.pending is not None:
         # First: the producer may have the id and the epoch that are pending.
@@ -75,11 +70,14 @@ def _end_of_version_2(
         return TransactionOutcome(entry, answer=known if stored.state is same else _INVALID_STATE)
     if stored.state is not _S.ONGOING and end.commit:
         return TransactionOutcome(entry, answer=_INVALID_STATE)
-    next_id = new_producer_id() if stored.is_exhausted else NONE
+    next_id = spare_id if stored.is_exhausted else NONE
+    if next_id is None:
+        return TransactionOutcome(entry, needs_id=True)
     target = stored.prepared(
         commit=end.commit, client_version=end.client_version, next_producer_id=next_id, now_ms=now_ms
     )
-    return TransactionOutcome(Entry(stored, target), record=target, answer=_raised(target, now_ms))
+    answer = _raised(target, now_ms)
+    return TransactionOutcome(Entry(stored, target), record=target, answer=answer, takes_id=stored.is_exhausted)
 
 
 def _raised(prepared: Transaction, now_ms: int) -> TransactionAnswer:

@@ -92,3 +92,7 @@ class TransactionOutcome:
     answer: TransactionAnswer | None = None
     #: The complete transaction must be written again later: `Recover` follows.
     must_recover: bool = False
+    #: The record has the producer id that the machine was offered.
+    takes_id: bool = False
+    #: The event needs a producer id, and none was offered: nothing has changed, and the same event may follow with one.
+    needs_id: bool = False

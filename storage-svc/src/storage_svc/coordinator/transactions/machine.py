@@ -21,7 +21,6 @@ An entry never changes: every outcome has a new one. Owner: the host, on the eve
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final
 
 from protocol_lib.errors import ErrorCode
@@ -57,20 +56,18 @@ _CONCURRENT: Final = TransactionAnswer(ErrorCode.CONCURRENT_TRANSACTIONS)
 _FENCED: Final = TransactionAnswer(ErrorCode.PRODUCER_FENCED)
 _UNMAPPED: Final = TransactionAnswer(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
 
-NewProducerId = Callable[[], int]
-
 
 def handle(
-    transactional_id: str, entry: Entry | None, event: Event, now_ms: int, new_producer_id: NewProducerId
+    transactional_id: str, entry: Entry | None, event: Event, now_ms: int, spare_id: int | None
 ) -> TransactionOutcome:
-    """Return the outcome of an event. `now_ms` is wall clock time. Errors of `new_producer_id` pass through."""
+    """Return the outcome of an event. `now_ms` is wall clock time; `spare_id` is a producer id that no producer has."""
     match event:
         case InitProducer():
-            return _on_init(transactional_id, entry, event, now_ms, new_producer_id)
+            return _on_init(transactional_id, entry, event, now_ms, spare_id)
         case AddPartitions():
             return _on_add(entry, event, now_ms)
         case EndTransaction():
-            return on_end(entry, event, now_ms, new_producer_id)
+            return on_end(entry, event, now_ms, spare_id)
         case Stored():
             return _on_stored(entry, event.error, now_ms)
         case MarkersWritten():
@@ -80,7 +77,7 @@ def handle(
         case AbortTimedOut():
             if entry is None or entry.stored is None or entry.pending or not entry.stored.timed_out(now_ms):
                 return TransactionOutcome(entry)
-            return _fence(entry.stored, now_ms, new_producer_id, answer=None)
+            return _fence(entry.stored, now_ms, spare_id, answer=None)
         case Expire():
             stored = None if entry is None or entry.pending else entry.stored
             if stored is None or not stored.expired(now_ms, event.expiration_ms):
@@ -111,20 +108,21 @@ def fault(entry: Entry | None, producer_id: int, producer_epoch: int, partition:
 
 
 def _on_init(
-    transactional_id: str, entry: Entry | None, init: InitProducer, now_ms: int, new_producer_id: NewProducerId
+    transactional_id: str, entry: Entry | None, init: InitProducer, now_ms: int, spare_id: int | None
 ) -> TransactionOutcome:
     if entry is None:
-        producer_id = new_producer_id()
+        if spare_id is None:
+            return TransactionOutcome(None, needs_id=True)
         first = Transaction(
             transactional_id=transactional_id,
-            producer_id=producer_id,
+            producer_id=spare_id,
             producer_epoch=0,
             timeout_ms=init.timeout_ms,
             state=_S.EMPTY,
             update_ms=now_ms,
-            previous_producer_id=producer_id,
+            previous_producer_id=spare_id,
         )
-        return _write(None, first, TransactionAnswer(producer_id=producer_id, producer_epoch=0))
+        return _write(None, first, TransactionAnswer(producer_id=spare_id, producer_epoch=0), takes_id=True)
     stored = entry.stored
     if stored is None or entry.pending is not None:
         return TransactionOutcome(entry, answer=_CONCURRENT)
@@ -132,8 +130,8 @@ def _on_init(
         return TransactionOutcome(entry, answer=_FENCED)
     if stored.state is _S.ONGOING:
         # The raised epoch is never sent to a client: the next call raises it again.
-        return _fence(stored, now_ms, new_producer_id, answer=_CONCURRENT)
-    return _raise_epoch(entry, stored, init, now_ms, new_producer_id)
+        return _fence(stored, now_ms, spare_id, answer=_CONCURRENT)
+    return _raise_epoch(entry, stored, init, now_ms, spare_id)
 
 
 def _is_known(stored: Transaction, producer_id: int, producer_epoch: int) -> bool:
@@ -144,15 +142,18 @@ def _is_known(stored: Transaction, producer_id: int, producer_epoch: int) -> boo
 
 
 def _raise_epoch(
-    entry: Entry, stored: Transaction, init: InitProducer, now_ms: int, new_producer_id: NewProducerId
+    entry: Entry, stored: Transaction, init: InitProducer, now_ms: int, spare_id: int | None
 ) -> TransactionOutcome:
     """Raise the epoch; replace the producer id when there are no more epochs; or repeat an answer that was lost."""
     producer_id, epoch = stored.producer_id, stored.producer_epoch
     expected = None if init.expected is None else init.expected[1]
+    takes_id = False
     if expected in (None, epoch):
         last = NONE if expected is None else epoch
         if stored.is_exhausted:
-            producer_id, epoch = new_producer_id(), 0
+            if spare_id is None:
+                return TransactionOutcome(entry, needs_id=True)
+            producer_id, epoch, takes_id = spare_id, 0, True
         else:
             epoch += 1
     elif expected == stored.last_producer_epoch:
@@ -166,20 +167,24 @@ def _raise_epoch(
         timeout_ms=init.timeout_ms,
         now_ms=now_ms,
     )
-    return _write(stored, target, TransactionAnswer(producer_id=producer_id, producer_epoch=epoch))
+    return _write(stored, target, TransactionAnswer(producer_id=producer_id, producer_epoch=epoch), takes_id=takes_id)
 
 
 def _fence(
-    stored: Transaction, now_ms: int, new_producer_id: NewProducerId, answer: TransactionAnswer | None
+    stored: Transaction, now_ms: int, spare_id: int | None, answer: TransactionAnswer | None
 ) -> TransactionOutcome:
     """Abort an ongoing transaction with the next epoch, whichever transaction.version its client has."""
-    next_id = new_producer_id() if stored.is_exhausted else NONE
+    next_id = spare_id if stored.is_exhausted else NONE
+    if next_id is None:
+        return TransactionOutcome(Entry(stored), needs_id=True)
     target = stored.prepared(commit=False, client_version=EPOCH_BUMP_VERSION, next_producer_id=next_id, now_ms=now_ms)
-    return _write(stored, target, answer)
+    return _write(stored, target, answer, takes_id=stored.is_exhausted)
 
 
-def _write(stored: Transaction | None, target: Transaction, answer: TransactionAnswer | None) -> TransactionOutcome:
-    return TransactionOutcome(Entry(stored, target), record=target, answer=answer)
+def _write(
+    stored: Transaction | None, target: Transaction, answer: TransactionAnswer | None, *, takes_id: bool = False
+) -> TransactionOutcome:
+    return TransactionOutcome(Entry(stored, target), record=target, answer=answer, takes_id=takes_id)
 
 
 # --- partitions -------------------------------------------------------------------------------------------------------

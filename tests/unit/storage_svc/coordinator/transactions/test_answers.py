@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -49,8 +48,8 @@ def in_state(state: TransactionState, **changes: object) -> Entry:
     return Entry(stored, pending)
 
 
-def decide(entry: Entry | None, event: Event, new_producer_id: Callable[[], int] = lambda: 99) -> TransactionOutcome:
-    outcome = handle("t", entry, event, NOW, new_producer_id)
+def decide(entry: Entry | None, event: Event, spare_id: int | None = 99) -> TransactionOutcome:
+    outcome = handle("t", entry, event, NOW, spare_id)
     if outcome.entry is not None:
         outcome.entry.check_invariants()
     return outcome
@@ -180,6 +179,25 @@ def test_init_raises_the_epoch_or_replaces_the_producer_id(
     assert outcome.record is not None
     assert outcome.record.last_producer_epoch == last
     assert (outcome.record.timeout_ms, outcome.record.start_ms, outcome.record.update_ms) == (1_000, -1, NOW)
+
+
+@pytest.mark.parametrize(
+    ("entry", "event"),
+    [
+        (None, InitProducer(1_000)),
+        (in_state(S.COMPLETE_COMMIT, producer_epoch=32_766), InitProducer(1_000)),
+        (in_state(S.ONGOING, producer_epoch=32_766), InitProducer(1_000)),
+        (in_state(S.ONGOING, producer_epoch=32_766), EndTransaction(7, 32_766, commit=True, client_version=2)),
+        (in_state(S.ONGOING, producer_epoch=32_766, timeout_ms=1), AbortTimedOut()),
+    ],
+)
+def test_an_event_that_needs_an_id_changes_nothing_until_one_is_offered(entry: Entry | None, event: Event) -> None:
+    assert decide(entry, event, None) == TransactionOutcome(entry, needs_id=True)
+    outcome = decide(entry, event)
+    assert outcome.takes_id
+    assert outcome.record is not None
+    assert 99 in (outcome.record.producer_id, outcome.record.next_producer_id)
+    assert not decide(in_state(S.COMPLETE_COMMIT), InitProducer(1_000)).takes_id
 
 
 def test_the_answer_that_replaced_an_exhausted_id_is_repeated() -> None:

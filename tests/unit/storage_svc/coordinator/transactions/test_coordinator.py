@@ -12,7 +12,7 @@ from protocol_lib.errors import ErrorCode
 from protocol_lib.internal.transaction_log import TransactionState
 from storage_svc.coordinator.stored.internal_log import InternalLog
 from storage_svc.coordinator.transactions import marker_delivery, waiting_additions
-from storage_svc.coordinator.transactions.coordinator import ProducerIdsUnavailableError, TransactionCoordinator
+from storage_svc.coordinator.transactions.coordinator import TransactionCoordinator
 from storage_svc.coordinator.transactions.events import (
     AbortTimedOut,
     AddPartitions,
@@ -26,9 +26,10 @@ from storage_svc.coordinator.transactions.settings import TransactionSettings
 from storage_svc.log.config import LogConfig, LogSettings
 from storage_svc.log.folder.data_folder import DataFolder
 from storage_svc.topic_partition import TopicPartition
-from storage_svc.topics.catalog import Catalog
+from storage_svc.topics.catalog import Catalog, CatalogError
 from storage_svc.topics.configs import effective
 from storage_svc.topics.names import TRANSACTIONS_TOPIC
+from storage_svc.topics.producer_ids import ProducerIds
 from storage_svc.topics.registry import TopicRegistry
 from storage_svc.transaction_ports import Marker
 
@@ -58,7 +59,7 @@ class Markers:
 class Host:
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.ids = count()
+        self.blocks = count()
         self.ids_are_there = True
         self.now_ms = 1_700_000_000_000
         self.files = DiskThatBreaks()
@@ -73,13 +74,17 @@ class Host:
         await registry.reconcile(self.catalog.read())
         self.logs.start(asyncio.get_running_loop())
         log = InternalLog(registry, self.logs, TRANSACTIONS_TOPIC, {"cleanup.policy": "compact"}, 2)
-        self.coordinator = TransactionCoordinator(log, TransactionSettings(), self.next_id, lambda: self.now_ms)
+        self.coordinator = TransactionCoordinator(
+            log, TransactionSettings(), ProducerIds(self.allocate), lambda: self.now_ms
+        )
         await self.coordinator.start(self.markers)
 
-    def next_id(self) -> int:
+    async def allocate(self, count: int) -> range:
+        await asyncio.sleep(0)
         if not self.ids_are_there:
-            raise ProducerIdsUnavailableError
-        return next(self.ids)
+            raise CatalogError("a test")
+        first = next(self.blocks) * count
+        return range(first, first + count)
 
     async def close(self) -> None:
         await self.coordinator.stop()

@@ -78,7 +78,7 @@ class Model:
         self.partitions = {name: Partition() for name in PARTITIONS}
         self.producers: list[Producer] = []
         self.now_ms = 1_000_000
-        self.next_id = 0
+        self.next_id = 1
         self.next_number = 0
         #: Transactions of which a client knows the end.
         self.promised: dict[int, bool] = {}
@@ -90,12 +90,9 @@ class Model:
 
     # --- the host -------------------------------------------------------------------------------------------------
 
-    def new_producer_id(self) -> int:
-        self.next_id += 1
-        return self.next_id
-
     def send(self, event: Event, producer: Producer | None = None) -> TransactionAnswer | None:
-        outcome = handle("t", self.entry, event, self.now_ms, self.new_producer_id)
+        outcome = handle("t", self.entry, event, self.now_ms, self.next_id)
+        self.next_id += outcome.takes_id
         self.entry = outcome.entry
         self.markers |= outcome.markers
         if outcome.record is not None:
