@@ -18,18 +18,18 @@ whole request). Storage checks the records. The answer leaves when storage has a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from functools import partial
 
-from broker_contract.data import Append, AppendedPartition, AppendOutcome, AppendResponse, Buffer, TopicIdPartition
+from broker_contract.data import AppendedPartition, Buffer, TopicIdPartition
 from protocol_lib.api import ApiKey
 from protocol_lib.errors import ErrorCode
 from protocol_lib.messages.produce import ProduceRequest
 from protocol_lib.records.header import ATTRIBUTES_AT, MAGIC, MAGIC_AT, TRANSACTIONAL
 
 from gateway_svc.clients.pipeline import Kind
-from gateway_svc.handlers.produce_answer import conclude, refuse, response_of
-from gateway_svc.handlers.produce_in_turns import LongAppend
+from gateway_svc.handlers.produce_answer import refuse
+from gateway_svc.handlers.produce_append import RequestAppend
 from gateway_svc.handlers.produce_message_sets import serve_message_sets
 from gateway_svc.handlers.produce_pattern import AcceptedRecords, ProducePattern
 from gateway_svc.requests.call import Call
@@ -37,7 +37,6 @@ from gateway_svc.requests.handler import STEP_ELEMENTS_MAX, Handler, WhenClientL
 from gateway_svc.requests.resources import Operation, Resource, ResourceType, topic_of, topics
 from gateway_svc.requests.rights import Rows
 from gateway_svc.requests.services import Services
-from gateway_svc.requests.turns import PIECE
 
 _RECORD_BATCH_VERSION = 3
 
@@ -50,76 +49,17 @@ def serve(call: Call, request: ProduceRequest, services: Services) -> AcceptedRe
         for data in topic.partition_data:
             partitions.append(TopicIdPartition(topic.name, data.index, topic.topic_id))
             batches.append(data.records or b"")
+    accepted_records = AcceptedRecords()
+    append = partial(RequestAppend, call, request, services, partitions, accepted_records=accepted_records)
     if call.version < _RECORD_BATCH_VERSION:
-        append = partial(_append, call, request, services, partitions, accepted_records=AcceptedRecords())
-        serve_message_sets(call, services, partitions, batches, append)
+        serve_message_sets(call, services, partitions, batches, lambda *converted: append(*converted).start())
         return None
     if request.transactional_id is None and _are_transactional(batches):
-        refused = AppendedPartition(
-            ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, error_message="transactional records without an id"
-        )
-        _answer(call, request, services, partitions, batches, [refused for _ in partitions])
+        code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        append(batches, {}).refuse(AppendedPartition(code, error_message="transactional records without an id"))
         return None
-    accepted_records = AcceptedRecords()
-    _append(call, request, services, partitions, batches, {}, accepted_records)
+    append(batches, {}).start()
     return accepted_records
-
-
-def _append(
-    call: Call,
-    request: ProduceRequest,
-    services: Services,
-    partitions: list[TopicIdPartition],
-    batches: list[Buffer],
-    known: dict[int, AppendedPartition],
-    accepted_records: AcceptedRecords,
-) -> None:
-    """Append and answer. `known`: outcomes of partitions without records to append, by index. Storage's come first."""
-    if len(partitions) > PIECE:
-        LongAppend(call, request, services, partitions, batches, known).start()
-        return
-
-    def done(response: AppendResponse) -> None:
-        try:
-            appended = list(response.outcomes)
-            for index, outcome in known.items():
-                if appended[index].error_code == ErrorCode.INVALID_RECORD:  # storage's answer to no records at all
-                    appended[index] = outcome
-            if not _answer(call, request, services, partitions, batches, appended):
-                accepted_records.accept()
-        except Exception as error:
-            call.failed(error)
-
-    append = Append(
-        call.correlation_id,
-        call.client_id,
-        call.version,
-        request.acks,
-        request.timeout_ms,
-        partitions,
-        batches,
-        request.transactional_id,
-    )
-    services.storage.records.append(append, done)
-
-
-def _answer(
-    call: Call,
-    request: ProduceRequest,
-    services: Services,
-    partitions: list[TopicIdPartition],
-    batches: list[Buffer],
-    appended: Sequence[AppendOutcome],
-) -> int:
-    """Answer and return the first error code or 0."""
-    error = conclude(call, services, partitions, batches, appended)
-    if request.acks:
-        call.answer(response_of(request.topic_data, appended, call.version), error)
-    elif error:
-        call.close(error)
-    else:
-        call.answer_nothing()
-    return error
 
 
 def _are_transactional(batches: list[Buffer]) -> bool:

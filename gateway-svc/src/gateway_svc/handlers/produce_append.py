@@ -1,0 +1,157 @@
+"""The append of one Produce request, from its batches to its answer.
+
+A request of hundreds of partitions is appended a piece at a time, with turns for other clients between. Storage
+receives the pieces in the order of the request. No later request of the connection starts before all of them are on
+their way, so that the batches of one partition keep their order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from itertools import islice
+from typing import Final
+
+from broker_contract.data import Append, AppendedPartition, AppendOutcome, AppendResponse, Buffer, TopicIdPartition
+from protocol_lib.errors import ErrorCode
+from protocol_lib.messages.produce import (
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+
+from gateway_svc.handlers.produce_answer import conclude, row_of
+from gateway_svc.handlers.produce_pattern import AcceptedRecords
+from gateway_svc.requests.call import Call
+from gateway_svc.requests.services import Services
+from gateway_svc.requests.turns import PIECE, next_turn
+
+_NO_RECORDS: Final = ErrorCode.INVALID_RECORD
+
+
+class RequestAppend:
+    """One request. It is answered when storage has answered for every piece."""
+
+    __slots__ = (
+        "_accepted_records",
+        "_batches",
+        "_call",
+        "_error",
+        "_known",
+        "_missing",
+        "_partitions",
+        "_request",
+        "_rows",
+        "_services",
+    )
+
+    def __init__(
+        self,
+        call: Call,
+        request: ProduceRequest,
+        services: Services,
+        partitions: Sequence[TopicIdPartition],
+        batches: Sequence[Buffer],
+        known: dict[int, AppendedPartition],
+        accepted_records: AcceptedRecords,
+    ) -> None:
+        """Prepare the pieces of a request with a batch for each partition.
+
+        Args:
+            known: outcomes of partitions without records to append, by index. Storage's come first.
+            accepted_records: accepted if there is no error.
+        """
+        self._call = call
+        self._request = request
+        self._services = services
+        self._partitions = partitions
+        self._batches = batches
+        self._known = known
+        self._accepted_records = accepted_records
+        #: The rows of each piece, by the index of its first partition, and the number of those that are missing.
+        self._rows: dict[int, list[PartitionProduceResponse]] = {}
+        self._missing = len(partitions)
+        self._error = 0
+
+    def start(self) -> None:
+        """Append everything now or, if it is long, in later turns."""
+        if len(self._partitions) <= PIECE:
+            self._append(0)
+            return
+        self._call.client.block_later_requests()  # mutant: long-append-keeps-order
+        next_turn(self._call, self._services.loop, partial(self._append_piece, 0))
+
+    def _append_piece(self, begin: int) -> None:
+        self._append(begin)
+        if begin + PIECE < len(self._partitions):
+            next_turn(self._call, self._services.loop, partial(self._append_piece, begin + PIECE))
+        else:
+            self._call.client.unblock_later_requests()
+
+    def _append(self, begin: int) -> None:
+        call, request, end = self._call, self._request, begin + PIECE
+        append = Append(
+            call.correlation_id,
+            call.client_id,
+            call.version,
+            request.acks,
+            request.timeout_ms,
+            self._partitions[begin:end],
+            self._batches[begin:end],
+            request.transactional_id,
+        )
+        self._services.storage.records.append(append, partial(self._appended, begin))
+
+    def _appended(self, begin: int, response: AppendResponse) -> None:
+        try:
+            appended = list(response.outcomes)
+            for index, outcome in self._known.items():
+                # INVALID_RECORD is storage's answer to no records at all.
+                if 0 <= index - begin < len(appended) and appended[index - begin].error_code == _NO_RECORDS:
+                    appended[index - begin] = outcome
+            self._conclude(begin, appended)
+            if self._missing:
+                return
+            if len(self._partitions) <= PIECE:
+                self._answer()
+            else:
+                next_turn(self._call, self._services.loop, self._answer)
+        except Exception as error:
+            self._call.failed(error)
+
+    def refuse(self, outcome: AppendedPartition) -> None:
+        """Answer with this outcome for every partition, and append nothing."""
+        self._conclude(0, [outcome] * len(self._partitions))
+        self._answer()
+
+    def _conclude(self, begin: int, appended: Sequence[AppendOutcome]) -> None:
+        """Count and log the outcomes of a piece, and make its rows."""
+        call, end = self._call, begin + len(appended)
+        partitions, batches = self._partitions[begin:end], self._batches[begin:end]
+        self._error = conclude(call, self._services, partitions, batches, appended) or self._error
+        self._rows[begin] = [
+            row_of(partition.partition, outcome, call.version)
+            for partition, outcome in zip(partitions, appended, strict=True)
+        ]
+        self._missing -= len(appended)
+
+    def _answer(self) -> None:
+        call, request = self._call, self._request
+        if request.acks:
+            rows = iter([row for begin in sorted(self._rows) for row in self._rows[begin]])
+            responses = tuple(
+                TopicProduceResponse(
+                    name=topic.name,
+                    topic_id=topic.topic_id,
+                    partition_responses=tuple(islice(rows, len(topic.partition_data))),
+                )
+                for topic in request.topic_data
+            )
+            call.answer(ProduceResponse(responses=responses), self._error)
+        elif self._error:
+            call.close(self._error)
+        else:
+            call.answer_nothing()
+        if not self._error:
+            self._accepted_records.accept()
