@@ -100,7 +100,6 @@ class GroupCoordinator:
         self.transactional_offsets = TransactionalOffsets(
             self._hosted,
             offsets_log,
-            self._classic,
             settings,
             topics,
             transactions,

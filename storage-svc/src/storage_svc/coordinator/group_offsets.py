@@ -12,6 +12,7 @@ import asyncio
 from collections.abc import Callable, Container, Sequence
 from typing import Protocol
 
+from protocol_lib.consumer_protocol import PROTOCOL_TYPE
 from protocol_lib.errors import ErrorCode
 from protocol_lib.internal.offset_commit import OffsetCommitValue
 from protocol_lib.records.record import write_tail
@@ -19,7 +20,6 @@ from service_chassis import logs as service_logs
 
 from storage_svc.coordinator.classic.events import GroupState
 from storage_svc.coordinator.consumer.group import ConsumerGroup, Topics
-from storage_svc.coordinator.consumer.offset_rules import commit_fault, fetch_fault
 from storage_svc.coordinator.hosting.classic_host import ClassicHost
 from storage_svc.coordinator.hosting.deleted_topics import DeletedTopics
 from storage_svc.coordinator.hosting.hosted_group import HostedGroup
@@ -28,9 +28,7 @@ from storage_svc.coordinator.hosting.repeatable_heartbeats import Serves
 from storage_svc.coordinator.limits import CommitRequest, CoordinatorSettings, NewOffset, metadata_fault
 from storage_svc.coordinator.repeatable_commits import PARTITIONS_MAX, RepeatableCommit
 from storage_svc.coordinator.stored.offset_expiration import (
-    CONSUMER_PROTOCOL,
     expired,
-    subscribed_topics,
 )
 from storage_svc.coordinator.stored.records import encode_offset_key, encode_offset_value, group_error
 from storage_svc.topic_partition import TopicPartition
@@ -124,18 +122,9 @@ class GroupOffsets:
 
     def _member_fault(self, hosted: HostedGroup, request: CommitRequest) -> ErrorCode:
         """Return why the group does not accept this commit."""
-        caller = request.caller
-        if not isinstance(hosted.group, ConsumerGroup):
-            return self._classic.commit_fault(hosted, caller)
         partitions = ((each.topic, each.partition) for each in request.offsets)
-        return commit_fault(
-            hosted.group,
-            caller.member_id,
-            caller.generation_id,
-            partitions,
-            self._topics,
-            knows_epochs=request.knows_epochs,
-        )
+        machine = self._hosted.performer.machine_of(hosted)
+        return machine.commit_fault(hosted, request.caller, partitions, request.knows_epochs)
 
     def _write(
         self,
@@ -165,8 +154,8 @@ class GroupOffsets:
         """Return committed offsets in the order wanted; all of the group's, sorted, for None."""
         error = self._group_fault(group_id, empty_allowed=True)
         hosted = self._groups.get(group_id)
-        if not error and hosted is not None and isinstance(hosted.group, ConsumerGroup):
-            error = fetch_fault(hosted.group, member_id, member_epoch)
+        if not error and hosted is not None:
+            error = self._hosted.performer.machine_of(hosted).fetch_fault(hosted, member_id, member_epoch)
         if error:
             return error, []
         offsets = {} if hosted is None else hosted.offsets.durable
@@ -196,9 +185,9 @@ class GroupOffsets:
         if isinstance(group, ConsumerGroup):
             subscribed = group.subscribed_topics()
         elif group.state is not GroupState.EMPTY:
-            if group.protocol_type != CONSUMER_PROTOCOL:
+            if group.protocol_type != PROTOCOL_TYPE:
                 return ErrorCode.NON_EMPTY_GROUP, []
-            subscribed = subscribed_topics(group)
+            subscribed = group.subscribed_topics()
         errors = [self._deletion_fault(topic, partition, subscribed) for topic, partition in keys]
         known = set(hosted.offsets.keys())
         due = [key for key, fault in zip(keys, errors, strict=True) if not fault and key in known]

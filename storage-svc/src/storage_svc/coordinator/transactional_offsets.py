@@ -27,10 +27,8 @@ from typing import Final
 from protocol_lib.errors import ErrorCode
 from service_chassis import logs as service_logs
 
-from storage_svc.coordinator.consumer.group import ConsumerGroup, Topics
-from storage_svc.coordinator.consumer.offset_rules import commit_fault
+from storage_svc.coordinator.consumer.group import Topics
 from storage_svc.coordinator.group_offsets import GroupFault, accepted_offsets
-from storage_svc.coordinator.hosting.classic_host import ClassicHost
 from storage_svc.coordinator.hosting.hosted_group import HostedGroup
 from storage_svc.coordinator.hosting.hosted_groups import HostedGroups
 from storage_svc.coordinator.limits import CommitRequest, CoordinatorSettings, metadata_fault
@@ -65,7 +63,6 @@ class TransactionalOffsets:
         self,
         hosted: HostedGroups,
         offsets_log: OffsetsLog,
-        classic: ClassicHost,
         settings: CoordinatorSettings,
         topics: Topics,
         transactions: OngoingTransactions,
@@ -77,7 +74,6 @@ class TransactionalOffsets:
     ) -> None:
         self._hosted = hosted
         self._offsets_log = offsets_log
-        self._classic = classic
         self._settings = settings
         #: Whether commits before version 5 must find their partition in the transaction.
         self.verifies = settings.verifies_transactions
@@ -180,14 +176,9 @@ class TransactionalOffsets:
         return (None, error) if error else (self._hosted.host(request.group_id), error)
 
     def _member_fault(self, hosted: HostedGroup, request: CommitRequest) -> ErrorCode:
-        caller = request.caller
-        if not isinstance(hosted.group, ConsumerGroup):
-            return self._classic.commit_fault(hosted, caller)
-        if caller.generation_id == -1 and not caller.member_id and caller.instance_id is None:
-            return ErrorCode.NONE
         partitions = ((each.topic, each.partition) for each in request.offsets)
-        generation_id = caller.generation_id
-        error = commit_fault(hosted.group, caller.member_id, generation_id, partitions, self._topics, knows_epochs=True)
+        machine = self._hosted.performer.machine_of(hosted)
+        error = machine.commit_fault(hosted, request.caller, partitions, True)
         return ErrorCode.ILLEGAL_GENERATION if error == ErrorCode.STALE_MEMBER_EPOCH else error
 
     def end(self, partition: int, marker: Marker, done: Callable[[ErrorCode], None]) -> None:

@@ -55,11 +55,10 @@ def heartbeat_response(answer: HeartbeatAnswer, group_id: str) -> pb.ConsumerGro
 def described(
     group_id: str, error: ErrorCode, group: object, topics: Topics, default_assignors: Iterable[str]
 ) -> pb.DescribeConsumerGroupsResponse.Group:
-    if not error and not isinstance(group, ConsumerGroup):
-        error = ErrorCode.GROUP_ID_NOT_FOUND
-    answer = pb.DescribeConsumerGroupsResponse.Group(error_code=error, group_id=group_id)
     if error or not isinstance(group, ConsumerGroup):
-        return answer
+        error = error or ErrorCode.GROUP_ID_NOT_FOUND
+        return pb.DescribeConsumerGroupsResponse.Group(error_code=error, group_id=group_id)
+    answer = pb.DescribeConsumerGroupsResponse.Group(error_code=error, group_id=group_id)
     answer.state = group.state.value  # not of a group: a field of the answer
     answer.group_epoch = group.epoch
     answer.assignment_epoch = group.assignment_epoch  # not of a group: a field of the answer

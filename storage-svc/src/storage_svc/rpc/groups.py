@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from broker_contract import groups_pb2 as pb
-from protocol_lib.consumer_protocol import PROTOCOL_TYPE
 from protocol_lib.errors import ErrorCode
 from service_chassis.shared_turns import shared_turns
 
@@ -208,11 +207,9 @@ class GroupsService:
             if hosted is None:  # deleted since
                 continue
             group, state = hosted.group, hosted.group.state.value
-            kind, protocol_type = (
-                (CLASSIC, group.protocol_type) if isinstance(group, Group) else (CONSUMER, PROTOCOL_TYPE)
-            )
+            kind = group.type_name
             if (not states or state.lower() in states) and (not types or kind in types):
-                answer.groups.add(group_id=group_id, protocol_type=protocol_type, state=state, type=kind)
+                answer.groups.add(group_id=group_id, protocol_type=group.protocol_type, state=state, type=kind)
         return answer
 
     async def describe_groups(self, request: pb.DescribeGroupsRequest) -> pb.DescribeGroupsResponse:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from storage_svc.topics.catalog import CatalogError
+from storage_svc.topics.catalog_file import CatalogError
 from storage_svc.topics.producer_ids import BLOCK_SIZE, LOW, ProducerIds, first_unused
 
 

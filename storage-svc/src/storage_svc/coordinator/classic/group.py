@@ -12,14 +12,15 @@ from dataclasses import dataclass
 from typing import Final
 
 from protocol_lib import consumer_protocol
-from protocol_lib.errors import ErrorCode
-from protocol_lib.internal.group_metadata import GroupMetadataValue
+from protocol_lib.errors import ErrorCode, ProtocolError
+from protocol_lib.internal.group_metadata import GroupMetadataKey, GroupMetadataValue
 
 from storage_svc.coordinator.classic.events import VALID_PREVIOUS, GroupState
 from storage_svc.coordinator.classic.initial_delay import InitialDelay
 from storage_svc.coordinator.classic.member import Member
 from storage_svc.coordinator.classic.membership import Membership
 from storage_svc.coordinator.classic.pending_writes import PendingWrites
+from storage_svc.coordinator.machine.outcome import Record
 
 _HISTORY_LENGTH: Final = 16
 
@@ -85,6 +86,47 @@ class Group:
             group.members.add(member)
         group.protocol_name = group.members.select_protocol()
         return group
+
+    @property
+    def type_name(self) -> str:
+        """Kafka's name of the kind."""
+        return "classic"
+
+    @property
+    def is_stored(self) -> bool:
+        """Whether the log may hold a record of the group: its first rebalance writes one."""
+        return self.generation_id > 0
+
+    def tombstones(self) -> list[Record]:
+        """Return the record that deletes the group from the log."""
+        return [(GroupMetadataKey(group=self.group_id), None)] if self.is_stored else []
+
+    def topics_in_use(self) -> set[str] | None:
+        """Return the topics of which committed offsets do not expire; None stands for all topics."""
+        if self.state is _EMPTY:
+            return set()
+        is_consumer = self.state is _STABLE and self.protocol_type == consumer_protocol.PROTOCOL_TYPE
+        return self.subscribed_topics() if is_consumer else None
+
+    def subscribed_topics(self) -> set[str] | None:
+        """Return the topics that the members of a consumer group subscribe to; None when nothing may be concluded,
+        because a member's metadata cannot be read, or the protocol is not chosen yet.
+        """
+        topics: set[str] = set()
+        if self.members and self.protocol_name is None:
+            return None
+        for member in self.members:
+            try:
+                subscription = consumer_protocol.decode_subscription(member.metadata(self.protocol_name or ""))
+            except ProtocolError:
+                return None
+            topics.update(subscription.topics)
+        return topics
+
+    @property
+    def empty_since_ms(self) -> int | None:
+        """The time since when the group has no members; None if it has some, or never had any."""
+        return self.state_timestamp_ms if self.state is _EMPTY and self.protocol_type else None
 
     def is_idle(self) -> bool:
         """Return whether forgetting the group would lose nothing but its committed offsets."""

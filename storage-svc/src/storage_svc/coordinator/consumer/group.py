@@ -18,6 +18,7 @@ from collections.abc import Iterable
 from enum import Enum
 from typing import Protocol
 
+from protocol_lib.consumer_protocol import PROTOCOL_TYPE
 from protocol_lib.internal import consumer_group as kinds
 
 from storage_svc.coordinator.consumer import records as records
@@ -180,6 +181,34 @@ class ConsumerGroup:
         )
 
     # --- subscriptions --------------------------------------------------------------------------------------------
+
+    @property
+    def type_name(self) -> str:
+        """Kafka's name of the kind."""
+        return "consumer"
+
+    @property
+    def protocol_type(self) -> str:
+        """The protocol type that ListGroups names."""
+        return PROTOCOL_TYPE
+
+    @property
+    def is_stored(self) -> bool:
+        """Whether the log may hold records of the group: its first member writes some."""
+        return True
+
+    def is_idle(self) -> bool:
+        """Return whether forgetting the group would lose nothing but its committed offsets."""
+        return not self.members
+
+    def topics_in_use(self) -> set[str]:
+        """Return the topics of which committed offsets do not expire."""
+        return self.subscribed_topics()
+
+    @property
+    def empty_since_ms(self) -> int | None:
+        """None: offsets expire by the time of their commit."""
+        return None
 
     def subscribed_patterns(self) -> set[str]:
         return {member.pattern for member in self.members.values() if member.pattern}

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from protocol_lib.errors import ErrorCode
 
-from storage_svc.coordinator.classic.events import Commit, Event, Heartbeat, session_timer
+from storage_svc.coordinator.classic.events import Commit, Event, Heartbeat, Retire, session_timer
 from storage_svc.coordinator.classic.group import Group
 from storage_svc.coordinator.classic.machine import handle
 from storage_svc.coordinator.hosting.hosted_group import HostedGroup
@@ -14,6 +14,7 @@ from storage_svc.coordinator.hosting.hosted_groups import HostedGroups
 from storage_svc.coordinator.hosting.repeatable_heartbeats import ClassicRepeatableHeartbeat, Serves
 from storage_svc.coordinator.hosting.timers import Deadline
 from storage_svc.coordinator.machine.outcome import Outcome
+from storage_svc.topic_partition import TopicPartition
 
 
 class ClassicHost:
@@ -33,6 +34,9 @@ class ClassicHost:
     def performed(self, hosted: HostedGroup, _: Outcome[Group]) -> None:
         self._hosted.forget_if_unused(hosted)
 
+    def deleted(self, hosted: HostedGroup) -> None:
+        self._performer.send(hosted, Retire())
+
     def heartbeat(self, hosted: HostedGroup, heartbeat: Heartbeat) -> ErrorCode:
         """Return the group's answer."""
         error = self._answer(hosted, heartbeat)
@@ -47,9 +51,13 @@ class ClassicHost:
         repeat = ClassicRepeatableHeartbeat(hosted, hosted.group, heartbeat, self._timers, session, serves)
         return repeat if repeat.holds() else None
 
-    def commit_fault(self, hosted: HostedGroup, commit: Commit) -> ErrorCode:
-        """Return why the group does not accept this commit. The group is not forgotten: its offsets follow."""
+    def commit_fault(
+        self, hosted: HostedGroup, commit: Commit, _: Iterable[TopicPartition], _knows_epochs: bool
+    ) -> ErrorCode:
         return self._answer(hosted, commit)
+
+    def fetch_fault(self, _: HostedGroup, _member_id: str | None, _member_epoch: int) -> ErrorCode:
+        return ErrorCode.NONE
 
     def _answer(self, hosted: HostedGroup, call: Heartbeat | Commit) -> ErrorCode:
         outcome = self.handle(hosted, call)

@@ -13,7 +13,7 @@ from functools import partial
 from protocol_lib.errors import ErrorCode
 from service_chassis import logs as service_logs
 
-from storage_svc.coordinator.classic.events import Heartbeat
+from storage_svc.coordinator.classic.events import Commit, Heartbeat
 from storage_svc.coordinator.classic.group import Group, GroupLimits
 from storage_svc.coordinator.consumer.events import (
     Configured,
@@ -25,6 +25,7 @@ from storage_svc.coordinator.consumer.events import (
 from storage_svc.coordinator.consumer.group import ConsumerGroup, Topics
 from storage_svc.coordinator.consumer.machine import handle, not_a_consumer_group, take_over
 from storage_svc.coordinator.consumer.member import JOIN_EPOCH
+from storage_svc.coordinator.consumer.offset_rules import commit_fault, fetch_fault
 from storage_svc.coordinator.consumer.settings import ConsumerGroupSettings, Environment
 from storage_svc.coordinator.consumer.step import ConsumerOutcome
 from storage_svc.coordinator.hosting.hosted_group import HostedGroup
@@ -32,6 +33,7 @@ from storage_svc.coordinator.hosting.hosted_groups import HostedGroups
 from storage_svc.coordinator.hosting.repeatable_heartbeats import ConsumerRepeatableHeartbeat, Serves
 from storage_svc.coordinator.machine.events import Timer, TimerKind
 from storage_svc.coordinator.topic_pattern import compile_pattern
+from storage_svc.topic_partition import TopicPartition
 
 log = service_logs.get(__name__)
 
@@ -112,6 +114,23 @@ class ConsumerHost:
                 log.info("consumer group is a classic group now", group=outcome.entity.group_id)
         elif outcome.resolve_patterns:
             self._resolve(outcome.entity)
+
+    def commit_fault(
+        self, hosted: HostedGroup, commit: Commit, partitions: Iterable[TopicPartition], knows_epochs: bool
+    ) -> ErrorCode:
+        group = hosted.group
+        assert isinstance(group, ConsumerGroup)
+        member_id, epoch = commit.member_id, commit.generation_id
+        if commit.is_transactional and epoch == -1 and not member_id and commit.instance_id is None:
+            return ErrorCode.NONE
+        return commit_fault(group, member_id, epoch, partitions, self._topics, knows_epochs=knows_epochs)
+
+    def fetch_fault(self, hosted: HostedGroup, member_id: str | None, member_epoch: int) -> ErrorCode:
+        assert isinstance(hosted.group, ConsumerGroup)
+        return fetch_fault(hosted.group, member_id, member_epoch)
+
+    def deleted(self, _: HostedGroup) -> None:
+        """Do nothing: no call waits for an empty consumer group."""
 
     # --- calls ----------------------------------------------------------------------------------------------------
 

@@ -28,4 +28,4 @@ class HostedGroup:
     @property
     def is_idle(self) -> bool:
         """Whether forgetting the group would lose nothing but its committed offsets."""
-        return self.group.is_idle() if isinstance(self.group, Group) else self.is_empty
+        return self.group.is_idle()

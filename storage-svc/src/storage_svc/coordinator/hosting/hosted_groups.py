@@ -17,7 +17,6 @@ from protocol_lib.errors import ErrorCode
 from protocol_lib.internal.group_metadata import GroupMetadataValue
 from protocol_lib.internal.offset_commit import OffsetCommitValue
 
-from storage_svc.coordinator.classic.events import Retire
 from storage_svc.coordinator.classic.group import Group, GroupLimits
 from storage_svc.coordinator.consumer.group import ConsumerGroup
 from storage_svc.coordinator.hosting.commit_deadlines import CommitDeadlines
@@ -27,7 +26,7 @@ from storage_svc.coordinator.machine.events import Installed, Removed
 from storage_svc.coordinator.stored.committed_offsets import CommittedOffsets
 from storage_svc.coordinator.stored.offsets_log import LoadedPartition, OffsetsLog
 from storage_svc.coordinator.stored.open_commits import OpenCommits, PendingMemory
-from storage_svc.coordinator.stored.records import encode, encode_group_key, encode_offset_key, encode_offset_value
+from storage_svc.coordinator.stored.records import encode, encode_offset_key, encode_offset_value
 from storage_svc.topic_partition import TopicPartition
 from storage_svc.transaction_ports import Marker
 
@@ -219,10 +218,7 @@ class HostedGroups:
         group = hosted.group
         keys = hosted.offsets.keys()
         records = [encode_offset_key(group.group_id, *key) for key in keys]
-        if isinstance(group, ConsumerGroup):
-            records.extend(key for key, _ in map(encode, group.tombstones()))
-        elif group.generation_id > 0:
-            records.append(encode_group_key(group.group_id))
+        records.extend(key for key, _ in map(encode, group.tombstones()))
         if records:
             accepted = self._offsets_log.delete(hosted.partition, records, self._now_ms(), done)
             hosted.offsets.forget(keys[:accepted])
@@ -232,12 +228,11 @@ class HostedGroups:
             done(0)
         if self.by_id.get(group.group_id) is hosted:
             del self.by_id[group.group_id]
-        if isinstance(group, Group):
-            self.performer.send(hosted, Retire())
+        self.performer.machine_of(hosted).deleted(hosted)
 
     def forget_if_unused(self, hosted: HostedGroup) -> None:
         """Forget a group of which the log holds nothing, if it holds nothing itself."""
-        if isinstance(hosted.group, Group) and hosted.group.generation_id == 0:
+        if not hosted.group.is_stored:
             self.delete_if_unused(hosted)
 
     def delete_if_unused(self, hosted: HostedGroup) -> None:

@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, Final, Protocol
 
 from protocol_lib.errors import ErrorCode
 from service_chassis import logs as service_logs
 
+from storage_svc.coordinator.classic.events import Commit
 from storage_svc.coordinator.hosting.group_write import GroupWrite
 from storage_svc.coordinator.hosting.hosted_group import HostedGroup
 from storage_svc.coordinator.hosting.timers import Timers
@@ -27,6 +28,7 @@ from storage_svc.coordinator.machine.outcome import Answer, CancelTimer, Outcome
 from storage_svc.coordinator.machine.rebalance_reason import RebalanceReason
 from storage_svc.coordinator.stored.offsets_log import OffsetsLog
 from storage_svc.coordinator.stored.records import encode, group_error
+from storage_svc.topic_partition import TopicPartition
 
 log = service_logs.get(__name__)
 
@@ -41,6 +43,23 @@ class Machine(Protocol):
 
     def performed(self, hosted: HostedGroup, outcome: Any, /) -> None:
         """Do the rest that only this kind of group needs; the log has not refused the outcome."""
+        ...
+
+    def commit_fault(
+        self, hosted: HostedGroup, commit: Commit, partitions: Iterable[TopicPartition], knows_epochs: bool, /
+    ) -> ErrorCode:
+        """Return why the group does not accept a commit of these partitions; `knows_epochs`: OffsetCommit 9 or newer.
+
+        The group is not forgotten: its offsets follow.
+        """
+        ...
+
+    def fetch_fault(self, hosted: HostedGroup, member_id: str | None, member_epoch: int, /) -> ErrorCode:
+        """Return why a member does not get the group's offsets."""
+        ...
+
+    def deleted(self, hosted: HostedGroup, /) -> None:
+        """Answer the calls that wait for a group that is hosted no more."""
         ...
 
 
@@ -77,13 +96,17 @@ class Performer:
     def send(self, hosted: HostedGroup, event: Any) -> bool:
         """Have the group's machine handle the event, and perform its outcome. False: the log has refused that, and
         nothing has changed."""
-        machine = self._machines[type(hosted.group)]
+        machine = self.machine_of(hosted)
         try:
             outcome = machine.handle(hosted, event)
         except Exception:
             self._retry((hosted.group.group_id, RECOVERY))
             raise
         return self.perform(hosted, outcome, machine)
+
+    def machine_of(self, hosted: HostedGroup) -> Machine:
+        """Return the machine of the group's kind."""
+        return self._machines[type(hosted.group)]
 
     async def ask(self, hosted: HostedGroup, call: Call, kind: type[AnswerT]) -> AnswerT:
         """Have the group's machine handle a call, and return its answer.
