@@ -212,7 +212,11 @@ class GroupStream:
         if due <= self._loop.time():
             self._send_soon()
         else:
-            self._gather_timer = self._loop.call_at(due, self._send_soon)
+            self._gather_timer = self._loop.call_at(due, self._gathered)
+
+    def _gathered(self) -> None:
+        self._gather_timer = None  # also when the stream is lost, and no message leaves
+        self._send_soon()
 
     def _expire(self) -> None:
         """Fail the calls whose time is over. One timer serves all calls, and waits for the oldest."""

@@ -177,6 +177,28 @@ async def test_what_storage_does_not_answer_fails_in_time_and_may_be_answered_to
     await channel.close()
 
 
+async def test_heartbeats_that_gathered_when_the_stream_was_lost_hold_up_no_later_ones(
+    group_storage: GroupStorage,
+) -> None:
+    channel = rpc.channel(group_storage.address)
+    stream = GroupStream(channel, GatewayMetrics())
+    clock, members = Clock(stream), Members(stream)
+    await asyncio.wait_for(stream.connected.wait(), 60)
+    members.consumer_heartbeat("alone")
+    assert who(await group_storage.message()) == ["alone"]
+    await at_rest(stream)
+    members.consumer_heartbeat("gathered")
+    await group_storage.stop()
+    await members.all_answered("alone", "gathered")
+    clock.go_on(GATHER_S)
+    await group_storage.start()
+    await asyncio.wait_for(stream.connected.wait(), 60)
+    members.consumer_heartbeat("later")
+    assert who(await group_storage.message()) == ["later"]
+    await stream.close()
+    await channel.close()
+
+
 @pytest.mark.parametrize("are_there", [True, False])
 async def test_a_commit_that_waited_for_storage_is_sent_only_for_a_client_that_is_still_there(
     group_stream: GroupStream, members: Members, group_storage: GroupStorage, are_there: bool
