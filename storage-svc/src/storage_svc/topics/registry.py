@@ -185,12 +185,14 @@ class TopicRegistry(Generic[ConfigT]):
                 for topic in topics:
                     try:
                         used[topic.name] = await self._make_logs(topic, range(topic.partition_count), steps)
+                    except _CallerLeftError:
+                        raise
                     except Exception as error:
                         failed[topic.name] = error
                 made = [topic for topic in topics if topic.name not in failed]
                 if made:
                     await self._complete(made)
-            except BaseException:
+            except Exception:  # not when the process ends: the next start does it
                 await self._delete_logs(topics)
                 raise
             await self._delete_logs([topic for topic in topics if topic.name in failed])
@@ -267,22 +269,28 @@ class TopicRegistry(Generic[ConfigT]):
             for topic in topics:
                 try:
                     used[topic.name] = await self._make_logs(topic, added[topic.name], steps)
+                except _CallerLeftError:
+                    raise
                 except Exception as error:
                     failed[topic.name] = error
             if used:
                 await self._order.run(used, partial(self._store_growth, used, added))
                 grown += used
+            await self._undo_growth(added, grown)
+        except Exception:  # not when the process ends: the next start does it
+            await self._undo_growth(added, grown)
+            raise
         finally:
-            undone = [(name, index) for name in added if name not in grown for index in added[name]]
-            try:
-                if undone:
-                    await self._logs.delete_many(undone)
-            finally:
-                self._reserved -= len(undone)
-                for name in added:
-                    del self._growing[name]
-                over.set()
+            self._reserved -= sum(len(added[name]) for name in added if name not in grown)
+            for name in added:
+                del self._growing[name]
+            over.set()
         return failed
+
+    async def _undo_growth(self, added: Mapping[str, range], grown: Collection[str]) -> None:
+        undone = [(name, index) for name in added if name not in grown for index in added[name]]
+        if undone:
+            await self._logs.delete_many(undone)
 
     async def _store_growth(self, used: Mapping[str, ConfigT], added: Mapping[str, range]) -> None:
         """Store that topics have grown; `used` are the configs that their new logs have."""
@@ -406,6 +414,10 @@ class TopicRegistry(Generic[ConfigT]):
         self.version += 1
 
 
+class _CallerLeftError(Exception):
+    """The caller of a creation or growth has left; it is undone."""
+
+
 class _Steps:
     """The partitions made in one turn of the event loop, of one topic or of several."""
 
@@ -418,11 +430,11 @@ class _Steps:
         """Return the number of partitions that may still be made in this turn, or in the next one.
 
         Raises:
-            CancelledError: the caller has left.
+            _CallerLeftError: nobody waits for them any more.
         """
         if self.used >= _STEP:
             self.used = 0
             await asyncio.sleep(0)
         if not self.wanted:
-            raise asyncio.CancelledError
+            raise _CallerLeftError
         return _STEP - self.used
