@@ -55,8 +55,8 @@ a header is text. Only Kafka's clients can write names that are not UTF-8.
   damaged batch. A tail has an event `dropped`. The record itself answers 413.
 - A page ends after about three seconds of reading, 100,000 records or 64 MiB. `truncated` is true then, and the next
   page goes on (`cursor`).
-- A page says what it cost: the records and bytes that were read (`scanned`, `bytes`), and the offsets that the next
-  pages have to read (`remaining`). A search is a loop over `cursor`, which its caller ends and takes up at will.
+- A page says what it cost: the records and bytes that were read (`scanned`, `bytes`). `remaining` is the number of
+  offsets that the next pages have to read. A search is a loop over `cursor`, which its caller can end and go on with.
 - A tail finds added partitions within five seconds, and reads them from their beginning (event `partitions`). While the
   broker does not answer, it tries again for 30 s: an event `waiting`, and then `resumed`. Nothing is lost in between.
 - `key_schema_id` and `value_schema_id` are there for bytes that begin as those of Confluent's serializers.

@@ -54,7 +54,7 @@ class Samples:
         self._threads = Threads("samples", 1)
         self._kept: deque[pb.DescribeSamplesResponse.Sample] = deque(maxlen=SAMPLES)
         self._number = 0
-        #: Tells the numbers of this run from those of another.
+        #: The number of this run: those of its samples mean nothing in another.
         self._run_id = time.time_ns()
         self._task: asyncio.Task[None] | None = None
 
