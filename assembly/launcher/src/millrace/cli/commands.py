@@ -28,6 +28,7 @@ COMMANDS = {
     "produce": ("millrace.cli.records", "produce", False),
     "consume": ("millrace.cli.records", "consume", False),
     "group": ("millrace.cli.group", "group", True),
+    "transaction": ("millrace.cli.transaction", "transaction", True),
     "cluster": ("millrace.cli.cluster", "cluster", True),
     "storage": ("millrace.cli.storage", "storage", True),
     "profile": ("millrace.cli.profile", "profile", True),
