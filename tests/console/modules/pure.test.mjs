@@ -11,7 +11,6 @@ const router = await import(new URL("router.js", at));
 const { EventReader } = await import(new URL("events.js", at));
 const { quoted } = await import(new URL("api.js", at));
 const { Tail } = await import(new URL("tail.js", at));
-const { decoded } = await import(new URL("contents.js", at));
 
 test("whole numbers keep every digit, others are numbers", () => {
   assert.deepEqual({ ...parse('{"a": 9223372036854775807, "b": -9007199254740993, "c": 1.5, "d": 12}') }, {
@@ -102,18 +101,6 @@ test("a tail shows a record once, and keeps 500", () => {
   tail.pause(false);
   assert.deepEqual([state.rows.length, state.rows[0].id, state.rows[499].id], [500, "0:702", "0:203"]);
   tail.stop();
-});
-
-test("records of the broker's own topics are decoded", () => {
-  const text = (name) => [0, name.length, ...toBytes(name)];
-  const binary = (bytes) => ({ format: "base64", size: bytes.length, isCut: false, text: btoa(String.fromCharCode(...bytes)) });
-  const key = binary([0, 1, ...text("g"), ...text("t"), 0, 0, 0, 2]);
-  const value = binary([0, 3, 0, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 7]);
-  assert.deepEqual(decoded("__consumer_offsets", { key, value }), [
-    ["group", "g"], ["topic", "t"], ["partition", "2"], ["offset", "5"], ["leader epoch", "1"], ["metadata", ""], ["committed at, in ms", "7"],
-  ]);
-  assert.equal(decoded("orders", { key, value }), null);
-  assert.equal(decoded("__consumer_offsets", { key: binary([0]), value }), null);
 });
 
 test("a chart leaves gaps where there are no figures", async () => {

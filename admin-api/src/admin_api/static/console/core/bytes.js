@@ -21,7 +21,7 @@ export const toBytes = (text) => encoder.encode(text);
 
 /**
  * A key, a value or a header's value. `size` counts all bytes; `isCut` says that `text` is the beginning alone.
- * `text` is base64 where `format` is base64.
+ * `text` is base64 where `format` is base64. JSON is also what the API makes of records of Kafka's own topics.
  * @typedef {{format: "json" | "utf8" | "base64" | null, size: number, isCut: boolean, text: string}} Content
  */
 
@@ -29,7 +29,7 @@ export const toBytes = (text) => encoder.encode(text);
 export function content(record, name) {
   const value = record[name];
   return {
-    format: record[`${name}_format`],
+    format: record[`${name}_format`] === "decoded" ? "json" : record[`${name}_format`],
     size: record[`${name}_size`] ?? 0,
     isCut: record[`${name}_truncated`] === true,
     text: value instanceof Raw ? value.text : (value ?? ""),

@@ -3,7 +3,7 @@
 import { html, useEffect, useMemo, useState } from "../vendor/preact.js";
 import { at, curl, getText, list, urlOf } from "../core/api.js";
 import { bytesOf, content as contentOf, hexDump, isBinary, numbersOf, preview, schemaId } from "../core/bytes.js";
-import { asJson, decoded, kcat } from "../core/contents.js";
+import { asJson, kcat } from "../core/contents.js";
 import { indented, parseRecords, tree } from "../core/exact_json.js";
 import { count, plural, size } from "../core/format.js";
 import { go } from "../core/router.js";
@@ -83,7 +83,6 @@ export function RecordView({ topic, record }) {
     if (isCut) getText(path).then((text) => setWhole(recordOf(parseRecords(text))), setError);
   }, []);
   const shown = whole ?? record;
-  const meaning = decoded(topic, shown);
   return html`<div class="record">
     <p class="actions">
       <${Copy} label="Copy as JSON" text=${() => asJson(shown)} />
@@ -97,7 +96,6 @@ export function RecordView({ topic, record }) {
     </p>
     ${isCut && !whole && !error && html`<p class="loading">Loading the whole record …</p>`}
     <${Failure} error=${error} />
-    ${meaning && html`<dl class="box headers">${meaning.map(([name, text]) => html`<div key=${name}><dt>${name}</dt><dd>${text}</dd></div>`)}</dl>`}
     <${ContentView} key=${`key ${whole !== null}`} label="Key" content=${shown.key} />
     <${ContentView} key=${`value ${whole !== null}`} label="Value" content=${shown.value} />
     <${Headers} headers=${shown.headers} total=${shown.headers_count} />

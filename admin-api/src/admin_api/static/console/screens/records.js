@@ -4,7 +4,7 @@ import { Component, html, useEffect, useRef, useState } from "../vendor/preact.j
 import { at, getText, urlOf } from "../core/api.js";
 import { preview } from "../core/bytes.js";
 import { parseRecords } from "../core/exact_json.js";
-import { count, plural, rate, time, timeOf } from "../core/format.js";
+import { count, plural, rate, size, time, timeOf } from "../core/format.js";
 import { filters, isUtc } from "../core/preferences.js";
 import { change, parameter, route } from "../core/router.js";
 import { recordOf, ROWS_MAX, Tail } from "../core/tail.js";
@@ -105,10 +105,10 @@ function Pages({ topic, query }) {
     read();
     return () => stop.current.abort();
   }, []);
-  const { rows, scanned, cursor, faults, isReading, error } = state;
+  const { rows, scanned, bytes, cursor, faults, isReading, error } = state;
   return html`
     <div class="progress" role="status">
-      <span>${plural(rows.length, "record")} shown, ${count(scanned)} read${cursor === null ? ": these are all" : ""}</span>
+      <span>${plural(rows.length, "record")} shown, ${count(scanned)} read (${size(bytes)})${cursor === null ? ": these are all" : ""}</span>
       ${isReading
         ? html`<button type="button" onClick=${() => stop.current.abort()}>Stop</button>`
         : cursor !== null && html`<button type="button" onClick=${read}>${rows.length ? `Next ${PAGE}` : "Go on"}</button>`}
