@@ -161,6 +161,18 @@ def test_the_original_value_and_a_row_that_does_not_fit(spark, broker, tmp_path)
     assert error["message"] == f"the record is larger than topic {topic} takes"
 
 
+def test_rows_that_fit_one_by_one_come_to_a_topic_of_small_batches(spark, broker, tmp_path):
+    """A producer would send several of them as a batch that is larger than max.message.bytes, again and again."""
+    topic = "small-" + uuid4().hex
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    admin.create_topics([NewTopic(topic, 1, 1, config={"max.message.bytes": "8192"})])[topic].result(20)
+    etl = Etl(spark, broker, tmp_path, sinks=[{"type": "kafka", "topic": topic, "client": {"batch.size": 100_000}}])
+    etl.produce(*({"id": number, "name": "x" * 3000} for number in range(9)))
+    outputs, good, _ = etl.batch()
+    assert outputs.rows[0].write(good, place(0), None) == 0
+    assert [json.loads(each.value())["id"] for each in etl.read(topic)] == list(range(9))
+
+
 def test_options_of_a_sinks_client_reach_its_producers(spark, broker, tmp_path):
     """A batch of zeros is stored in a hundredth of its bytes; a record that is larger than a request does not fit."""
     topic = "clean-" + uuid4().hex

@@ -30,6 +30,7 @@ MESSAGE_BYTES_MIN = 8 << 10
 #: The default max.request.size of a producer, and the most that a sink raises it to for a topic of larger messages.
 REQUEST_BYTES_DEFAULT = 1 << 20
 REQUEST_BYTES_MAX = 16 << 20
+BATCH_BYTES_DEFAULT = 16 << 10  # batch.size of a producer
 #: DefaultRecordBatch.RECORD_BATCH_OVERHEAD + DefaultRecord.MAX_RECORD_OVERHEAD, and three lengths of at most 5 bytes.
 _RECORD_OVERHEAD = 61 + 21 + 3 * 5
 _HEADER_OVERHEAD = 2 * 5
@@ -69,6 +70,7 @@ class TopicWriter:
         self._identity = identity
         self._request_bytes = int(self._client.properties.get("max.request.size", REQUEST_BYTES_DEFAULT))
         self.record_bytes_max = self._request_bytes
+        self._batch_bytes = int(self._client.properties.get("batch.size", BATCH_BYTES_DEFAULT))
         self.compacted = False  # whether it takes no record without a key
         self.look_back: LookBack | None = None  # instead of a time
 
@@ -86,6 +88,9 @@ class TopicWriter:
         if "max.request.size" not in self._client.properties:
             self._request_bytes = min(max(allowed, REQUEST_BYTES_DEFAULT), REQUEST_BYTES_MAX)
         self.record_bytes_max = min(allowed, self._request_bytes)
+        # A producer splits a batch that the topic refuses into batches of batch.size, and tries them for ever
+        # (KAFKA-8350).
+        self._batch_bytes = min(self._batch_bytes, allowed)
 
     def write(self, rows: DataFrame, begun_before: datetime | None) -> None:
         if begun_before is not None:
@@ -96,6 +101,7 @@ class TopicWriter:
             .options(**self._client.connector())
             .option("kafka.acks", "all")
             .option("kafka.max.request.size", str(self._request_bytes))
+            .option("kafka.batch.size", str(self._batch_bytes))
             .option("topic", self.topic)
             .option("includeHeaders", "true")
         )
