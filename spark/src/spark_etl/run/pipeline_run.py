@@ -5,8 +5,8 @@ The source is decoded and judged on the stream, planned once for a query; `batch
 until `stop`. `stop` lets the batch at work finish.
 
 A failure of Spark or Kafka restarts the query after a pause, which doubles from failure to failure and is short again
-once a batch is committed. Failures that no retry mends end the run: see `_FINAL`. A broker or a database that is away
-at the start is tried again in the same way.
+once a batch is committed. Failures that no retry mends end the run (`causes.FINAL`). A broker or a database that is
+away at the start is tried again in the same way.
 """
 
 import threading
@@ -20,31 +20,19 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
-from spark_etl import sinks, sources
+from spark_etl import sinks
 from spark_etl.batch_writer import BatchWriter, Source
 from spark_etl.checkpoint import Checkpoint
 from spark_etl.cluster import Cluster
 from spark_etl.config import DeltaSinkConfig, Pipeline, ProcessingTime
 from spark_etl.config.model import seconds
 from spark_etl.counts import Counts
-from spark_etl.errors import (
-    AccountingError,
-    ClusterError,
-    ConfigError,
-    DataLossError,
-    EtlError,
-    IdentityError,
-    OutputError,
-    PartitionsError,
-    RuleError,
-    StatementError,
-    TableError,
-)
+from spark_etl.errors import EtlError, IdentityError, PartitionsError
 from spark_etl.judgement import Judged
 from spark_etl.lake import LakeTable
 from spark_etl.lake.compaction import Compaction
 from spark_etl.lake.locks import checkpoint_lock
-from spark_etl.letters.failures import blamed, may_be_of_expression, run_error
+from spark_etl.letters.failures import run_error
 from spark_etl.letters.reasons import reason
 from spark_etl.letters.refusals import Refusals
 from spark_etl.logs import Log
@@ -53,6 +41,7 @@ from spark_etl.run import batch_source, identity, last_batch, queries, state_ste
 from spark_etl.run.accounts import Accounts, Totals
 from spark_etl.run.batches import Batches, BatchPlace
 from spark_etl.run.byte_limit import ByteLimit
+from spark_etl.run.causes import FINAL, Causes
 from spark_etl.run.last_batch import LastBatch
 from spark_etl.run.late_records import LateRecords
 from spark_etl.sinks import windows
@@ -62,7 +51,6 @@ from spark_etl.summaries import Summaries
 
 POLL_SECONDS = 0.2
 SUMMARY_SECONDS = 60.0  # between two summaries of a run without end
-_FINAL = (ConfigError, OutputError, AccountingError, RuleError, IdentityError, DataLossError, StatementError)
 
 
 class Run:
@@ -99,6 +87,7 @@ class Run:
         records = self._config.source.max_offsets_per_trigger
         self._limit = ByteLimit(limit, records, self._checkpoint.notes) if limit is not None else None
         self._plan: Judged | None = None  # of the query
+        self._causes = Causes(session, pipeline, cluster, self._checkpoint)
         self._plans = StreamPlans(session, pipeline, cluster, self._limit)
         self.totals = Totals()
         self._accounts = Accounts(self._config, self.totals, metrics, log)
@@ -194,11 +183,12 @@ class Run:
                 self._repeats = False
             except Exception as error:
                 failures = failures + 1 if self.totals.batches == batches else 1
-                self._recover(error if stop.is_set() else self._cause(error), failures, stop)
+                cause = error if stop.is_set() else self._causes.of_query(error, self._identity, self._plan)
+                self._recover(cause, failures, stop)
 
     def _recover(self, error: Exception, failures: int, stop: threading.Event) -> None:
         """Return when the next query may start, at once if the run is to stop. Raises the error if it ends the run."""
-        if stop.is_set() and not isinstance(error, _FINAL):
+        if stop.is_set() and not isinstance(error, FINAL):
             self._log.warning("query failed after the signal", reason=reason(error))
             return
         if isinstance(error, IdentityError):
@@ -207,7 +197,7 @@ class Run:
         if isinstance(error, PartitionsError) and not self._repeats:
             self._repeats = True
             return
-        if isinstance(error, _FINAL) or (self._once and not getattr(error, "transient", False)):
+        if isinstance(error, FINAL) or (self._once and not getattr(error, "transient", False)):
             raise error
         self._pause("query restarts", error, failures, stop)
 
@@ -221,30 +211,6 @@ class Run:
         self._metrics.restarted()
         self._log.warning(event, reason=reason(error), failures=failures, pause_seconds=pause)
         stop.wait(pause)
-
-    def _cause(self, error: Exception) -> Exception:
-        """Return the failure in our terms: a topic that was created again shows in Spark as lost data.
-
-        Spark's error names neither the topic that is gone nor the broker that does not answer.
-        """
-        try:
-            self._identity.check()
-        except IdentityError as changed:
-            return changed
-        except ClusterError as absent:
-            if not isinstance(error, (*_FINAL, PartitionsError)):
-                return absent
-        except EtlError:
-            pass
-        if isinstance(error, EtlError):
-            return error
-        try:
-            if self._plan is not None:
-                self._plan.check_tables()
-        except TableError as changed:  # Spark's error is of a part of a table
-            return changed
-        planned = self._checkpoint.last_planned()  # Spark reads the tables of joins before it calls `_batch`
-        return run_error(error) if planned is None else self._failed(error, planned)
 
     def _changed_source(self) -> IdentityError | None:
         """Return why the source starts over; None if it goes on. IdentityError: the file does not allow a new start."""
@@ -383,16 +349,8 @@ class Run:
                 self._failure = error  # Spark's report of it would be a wall of text
                 raise
             except Exception as error:
-                self._failure = run_error(error) if self._given_up else self._failed(error, batch_id)
+                self._failure = run_error(error) if self._given_up else self._causes.of_batch(error, batch_id)
                 raise
-
-    def _failed(self, error: Exception, batch_id: int) -> EtlError:
-        """Return the failure of a batch: that of the expression in the file which its records make fail, if one is."""
-        start, end = self._checkpoint.start_offsets(batch_id), self._checkpoint.end_offsets(batch_id)
-        if not may_be_of_expression(error) or end is None:
-            return run_error(error)
-        records = sources.batch(self._session, self._cluster.bootstrap_servers, self._config, start or {}, end)
-        return blamed(self._session, self._pipeline, records) or run_error(error)
 
     # --- the table's summaries and totals
 
