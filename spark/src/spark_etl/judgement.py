@@ -161,6 +161,8 @@ class _Planner:
         columns += (explode.INDEX,) if config.explode is not None else ()
         if "_deleted" in decoded.marks:
             frame = self._demands.keyed(frame, columns)
+        if self._demands.checks:
+            frame = self._demands.changing(frame, columns)  # mutant: op-demanded
         own = [name for name in ("_noted", REFUSED_AT, explode.ROWS) if name in frame.columns]
         of_items = {*config.explode.select, explode.INDEX} if config.explode is not None else set()
         judged = [name for name in columns if name not in of_items]
@@ -329,6 +331,7 @@ class _Planner:
         if config.explode is not None and config.explode.empty != "keep":
             outcome[explode.EMPTY] = config.explode.empty
         outcome |= {("partition", name): "dlq" for _, name in self._demands.folders}
+        outcome |= dict.fromkeys(self._demands.checks, "dlq")
 
         def having(*wanted: str) -> tuple[Check, ...]:
             return tuple(check for check, found in outcome.items() if found in wanted)

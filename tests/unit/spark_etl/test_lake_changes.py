@@ -9,7 +9,7 @@ pytestmark = [pytest.mark.etl, pytest.mark.timeout(1200)]
 
 from pyspark.sql import DataFrame, SparkSession  # noqa: E402
 from spark_etl.config.sinks import DeltaSinkConfig  # noqa: E402
-from spark_etl.errors import ConfigError, OutputError  # noqa: E402
+from spark_etl.errors import ConfigError  # noqa: E402
 from spark_etl.lake import LakeTable, changes  # noqa: E402
 
 APP = "etl/customers/8f2c1d0a"
@@ -103,9 +103,6 @@ def test_change_events_of_debezium(spark: SparkSession, tmp_path: Path) -> None:
         second = events(spark, (7, "d", (1, "one"), None), (8, "c", None, (1, "again")), (9, "d", (2, None), None))
         table.write(second, APP, 1, counted(3))
         assert found(spark, path, "id", "name", "day") == [(1, "again", "d1")]
-        with pytest.raises(OutputError, match="1 change events have an op other than c, r, u, d, m"):
-            table.write(events(spark, (10, "t", None, None)), APP, 2, counted(1))
-        assert not table.holds(APP, 2)
 
 
 def test_what_debezium_marks_as_unchanged_stays(spark: SparkSession, tmp_path: Path) -> None:
@@ -204,40 +201,6 @@ def test_columns_say_which_change_is_later(spark: SparkSession, tmp_path: Path) 
             ("d", "log.2", 2)
         ]
         assert stored(5, (None, None, None)) == []
-
-
-@pytest.mark.parametrize(
-    ("op", "after"), [(None, (1, "one")), (None, None), ("x", (1, "one")), ("u", None), ("c", (None, "no key"))]
-)
-def test_an_event_that_says_nothing_changes_nothing(spark: SparkSession, tmp_path: Path, op, after) -> None:
-    """An event without an op is no deletion, and one without a row writes none."""
-    path = tmp_path / "customers"
-    sink = config(path, envelope="debezium")
-    first = events(spark, (0, "r", None, (1, "one")))
-    with LakeTable.opened(spark, sink, first.schema) as table:
-        table.write(first, APP, 0, counted(1))
-        with pytest.raises(OutputError, match="1 change events have an op other than c, r, u, d, m, or no row"):
-            table.write(events(spark, (1, op, (1, "one"), after)), APP, 1, counted(1))
-    assert found(spark, path, "id", "name") == [(1, "one")]
-
-
-def test_a_key_that_is_no_whole_number_removes_no_other_row(spark: SparkSession, tmp_path: Path) -> None:
-    path = tmp_path / "t"
-    first = plain(spark, (0, 1, "a", "1", None))
-    with LakeTable.opened(spark, config(path), first.schema) as table:
-        table.write(first, APP, 0, counted(1))
-        with pytest.raises(OutputError, match=r"1 deletions name no key \(id\)"):
-            table.write(plain(spark, (1, None, None, "1.5", True)), APP, 1, counted(1))
-    assert found(spark, path, "id", "name") == [(1, "a")]
-
-
-def test_a_deletion_without_a_key(spark: SparkSession, tmp_path: Path) -> None:
-    batch = plain(spark, (0, None, None, "not a number", True), (1, 1, "a", "1", None))
-    with (
-        LakeTable.opened(spark, config(tmp_path / "t"), batch.schema) as table,
-        pytest.raises(OutputError, match=r"1 deletions name no key \(id\)"),
-    ):
-        table.write(batch, APP, 0, counted(2))
 
 
 def test_rows_that_the_mode_cannot_use(spark: SparkSession, tmp_path: Path) -> None:

@@ -406,6 +406,38 @@ def test_a_partition_column_of_change_events(spark, tmp_path, payload):
         plan(spark, frame(spark, values), events("month"))
 
 
+@pytest.mark.parametrize(
+    "sink", [{"type": "delta", "path": "none"}, {"type": "postgres", "url": "jdbc:postgresql://h/d", "table": "t"}]
+)
+def test_a_change_event_that_changes_no_row_is_a_letter(spark, tmp_path, sink):
+    """Such as one without an op, which is no deletion, or an emptied source, of which nothing else would tell."""
+    row, keyless = {"id": 1, "day": "d"}, {"id": None, "day": "d"}
+    nothing = [
+        ({}, "the change event has no op"),
+        ({"after": row}, "the change event has no op"),
+        ({"op": "t"}, "the source's table was emptied (op t): this one keeps its rows"),
+        ({"op": "x", "after": row}, "the op of the change event is x"),
+        ({"op": "u", "before": row}, "the change event has no row"),
+        ({"op": "c", "after": keyless}, "the row of the change event has no id"),
+        ({"op": "d", "before": keyless}, "the deletion has no id"),
+    ]
+    changes = [{"op": "r", "after": row}, {"op": "d", "before": row}, {"op": "d"}, {"op": "m"}, None]
+    values = [
+        None if value is None else json.dumps(value).encode() for value in [*(event for event, _ in nothing), *changes]
+    ]
+    keys = [*(b"k" for _ in nothing), b"1", b"1", b"1", b"m", b"1"]
+    table = {**sink, "mode": "upsert", "keys": ["id"], "envelope": "debezium"}
+    judged = plan(
+        spark,
+        frame(spark, values, keys),
+        pipeline(tmp_path, EVENT, decode=json_decode(null_value="delete"), sinks=[table]),
+    )
+    assert good(judged, "_offset") == [(number,) for number in range(len(nothing), len(values))]
+    rows = sorted(judged.refused(judged.rows).collect(), key=lambda row: row["_offset"])
+    assert [tuple(row["_error"]) for row in rows] == [("decode", "change", message) for _, message in nothing]
+    assert counted(judged).refused == {("decode", "change"): len(nothing)}
+
+
 @pytest.mark.parametrize(("form", "word"), [("json", "MapInArrow"), ("csv", "from_csv(")])
 def test_a_record_is_parsed_once(spark, tmp_path, form, word):
     """No filter is pushed below the decoding, where it would repeat the parsing for each mention of a column."""

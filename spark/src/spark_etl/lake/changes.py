@@ -6,8 +6,8 @@ which is the record's `_key`. With `envelope: debezium` the rows are change even
     {"op": "u", "before": {"id": 1, "name": "a"}, "after": {"id": 1, "name": "b"}, …}    perhaps within "payload"
 
 op c, r, u: the row `after` is written. op d: the row of the key is removed. A null value after it (a tombstone) removes
-it again, which changes nothing. op m (a message) is no change. op t (truncate), another op, none, or a row that is not
-there or has no key stops the pipeline.
+it again, which changes nothing. op m (a message) is no change. An event of another op, such as t (truncate), of none,
+or without its row or its key, is a dead letter of the stage `decode`, rule `change`.
 
 A value that Debezium marks as unchanged (lake/unchanged.py) stays as the table has it, or as an earlier change of the
 batch made it. It is null in a row that neither has.
@@ -34,7 +34,7 @@ from pyspark.storagelevel import StorageLevel
 
 from spark_etl import replayed
 from spark_etl.config.sinks import DeltaSinkConfig, PostgresSinkConfig
-from spark_etl.errors import ConfigError, OutputError
+from spark_etl.errors import ConfigError
 from spark_etl.lake import columns, unchanged
 
 DELETED = "_deleted"
@@ -72,6 +72,27 @@ def image_without(rows: StructType, name: str) -> Column | None:
         return None
     root = "" if "op" in rows.names else "payload."
     return F.col(f"{root}op").isin("c", "r", "u") & F.col(f"{root}after.{name}").isNull()
+
+
+def unusable(rows: StructType, fields: StructType, config: DeltaSinkConfig | PostgresSinkConfig) -> Column:
+    """Return why a change event changes no row of a table, as text; null if it does, and for messages and tombstones.
+
+    `rows` are the columns of the event, `fields` those of the table.
+    """
+    objects, root, op, tombstone = _parts(rows)
+    keys = [fields[key] for key in config.keys]
+    in_row = [F.col(f"{root}after.`{key.name}`").isNull() for key in keys if key.name in objects["after"].names]
+    removed = (_removed(rows, key, config.keys).isNull() for key in keys)
+    names, writes = ", ".join(config.keys), op.isin("c", "r", "u")
+    why = [
+        (op.isNull(), F.lit("the change event has no op")),
+        (op == "t", F.lit("the source's table was emptied (op t): this one keeps its rows")),
+        (~op.isin("c", "r", "u", "d", "m"), F.concat(F.lit("the op of the change event is "), op)),
+        (writes & F.col(f"{root}after").isNull(), F.lit("the change event has no row")),
+        (writes & reduce(or_, in_row, F.lit(False)), F.lit(f"the row of the change event has no {names}")),
+        ((op == "d") & reduce(or_, removed), F.lit(f"the deletion has no {names}")),
+    ]
+    return F.coalesce(*(F.when(~tombstone & condition, text) for condition, text in why))
 
 
 def unnamed_row(rows: StructType, fields: StructType, keys: Sequence[str]) -> Column:
@@ -112,11 +133,6 @@ def _unchangeable(schema: StructType, config: DeltaSinkConfig) -> list[str]:
     return unchanged.columns(schema, [*config.keys, *config.order_by])
 
 
-def unknown_events(number: int) -> str:
-    """Return the refusal of a batch with change events that no rule covers."""
-    return f"{number} change events have an op other than c, r, u, d, m, or no row"
-
-
 @contextmanager
 def collapsed(rows: DataFrame, config: DeltaSinkConfig, schema: StructType) -> Iterator[tuple[DataFrame, int]]:
     """Give the last change of each key, with the table's columns and `_deleted`, and the number of rows read.
@@ -126,24 +142,11 @@ def collapsed(rows: DataFrame, config: DeltaSinkConfig, schema: StructType) -> I
     rows = _in_source_order(rows)
     changes = opened_envelope(rows, config, schema) if config.envelope == "debezium" else _plain(rows, config, schema)
     seen = Observation()
-    without_key = F.lit(False)
-    for key in config.keys:
-        without_key = without_key | F.col(f"`{key}`").isNull()
-    counted = changes.observe(
-        seen,
-        F.count(F.lit(1)).alias("rows"),
-        F.count_if("_unknown").alias("unknown"),
-        F.count_if(without_key & F.col(DELETED) & ~F.col("_ignored")).alias("keyless"),
-    )
+    counted = changes.observe(seen, F.count(F.lit(1)).alias("rows"))
     last = _last(counted.where(~F.col("_ignored")), config, schema).persist(StorageLevel.MEMORY_AND_DISK)
     try:
         last.count()
-        numbers = seen.get
-        if numbers["unknown"]:
-            raise OutputError(unknown_events(numbers["unknown"]))
-        if numbers["keyless"]:
-            raise OutputError(f"{numbers['keyless']} deletions name no key ({', '.join(config.keys)})")
-        yield last, int(numbers["rows"])
+        yield last, int(seen.get["rows"])
     finally:
         last.unpersist()
 
@@ -198,45 +201,45 @@ def _plain(rows: DataFrame, config: DeltaSinkConfig, schema: StructType) -> Data
         if field.name in config.keys:
             key = key_column(rows.schema["_key"].dataType, field, config.keys)
             fitted[number] = F.when(deleted, key).otherwise(fitted[number]).alias(field.name)
-    none = (F.lit(False).alias(name) for name in ("_ignored", "_unknown"))
-    return rows.select(*fitted, deleted.alias(DELETED), REPLAYED, *none)
+    return rows.select(*fitted, deleted.alias(DELETED), REPLAYED, F.lit(False).alias("_ignored"))
 
 
 def opened_envelope(
     rows: DataFrame, config: DeltaSinkConfig | PostgresSinkConfig, schema: StructType, carried: Sequence[str] = ()
 ) -> DataFrame:
-    """Return change events as rows of `schema`, with `_deleted`, `_ignored`, `_unknown` and the `carried` columns."""
-    envelope = _envelope(rows.schema)
-    root = "" if "op" in rows.columns else "payload."
-    op = F.col(f"{root}op")
-    tombstone = F.coalesce(F.col(DELETED), F.lit(False)) if DELETED in rows.columns else F.lit(False)
-    deleted = tombstone | F.coalesce(op == "d", F.lit(False))  # mutant: op-demanded
-    objects = _objects(envelope)
-    after, before = objects["after"], objects.get("before", StructType())
+    """Return change events as rows of `schema`, with `_deleted`, `_ignored` (messages) and the `carried` columns."""
+    objects, root, op, tombstone = _parts(rows.schema)
+    deleted = tombstone | F.coalesce(op == "d", F.lit(False))
+    after = objects["after"]
     images = dict(zip(after.names, columns.fitted_parts(f"{root}after", after, schema), strict=True))
     offered = StructType([field for field in rows.schema.fields if field.name not in ENVELOPE_FIELDS | {DELETED}])
     others = dict(zip(schema.names, columns.fitted(schema, offered), strict=True))
-    row = op.isin("c", "r", "u") & F.col(f"{root}after").isNotNull()
-    for key in config.keys:
-        row = row & images[key].isNotNull() if key in images else row
     values = []
     for field in schema.fields:
         if field.name not in images:
             values.append(others[field.name])
         elif field.name in config.keys:
-            known = [F.col(f"{root}before.{field.name}").cast(field.dataType)] if field.name in before.names else []
-            removed = F.coalesce(*known, key_column(rows.schema["_key"].dataType, field, config.keys))
+            removed = _removed(rows.schema, field, config.keys)
             values.append(F.when(deleted, removed).otherwise(images[field.name]).alias(field.name))
         else:
             values.append(images[field.name].alias(field.name))
-    return rows.select(
-        *values,
-        deleted.alias(DELETED),
-        REPLAYED,
-        F.coalesce(op == "m", F.lit(False)).alias("_ignored"),
-        (~tombstone & ~F.coalesce(op.isin("d", "m") | row, F.lit(False))).alias("_unknown"),
-        *carried,
-    )
+    ignored = F.coalesce(op == "m", F.lit(False)).alias("_ignored")
+    return rows.select(*values, deleted.alias(DELETED), REPLAYED, ignored, *carried)
+
+
+def _parts(rows: StructType) -> tuple[dict[str, StructType], str, Column, Column]:
+    """Return the objects of change events, the prefix of their columns, their op, and whether one is a tombstone."""
+    root = "" if "op" in rows.names else "payload."
+    tombstone = F.coalesce(F.col(DELETED), F.lit(False)) if DELETED in rows.names else F.lit(False)
+    return _objects(_envelope(rows)), root, F.col(f"{root}op"), tombstone
+
+
+def _removed(rows: StructType, field: StructField, keys: Sequence[str]) -> Column:
+    """Return a key column of the row that a change event removes; null if neither `before` nor the key has it."""
+    objects, root, _, _ = _parts(rows)
+    before = objects.get("before", StructType())
+    known = [F.col(f"{root}before.`{field.name}`").cast(field.dataType)] if field.name in before.names else []
+    return F.coalesce(*known, key_column(rows["_key"].dataType, field, keys))
 
 
 def _objects(schema: StructType) -> dict[str, StructType]:

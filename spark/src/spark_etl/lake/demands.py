@@ -1,4 +1,4 @@
-"""What tables ask of a record: a value for each partition column, and a key for each deletion.
+"""What tables ask of a record: a value for each partition column, a key for each deletion, a row in a change event.
 
 A record that lacks one for a table which takes it is refused for all outputs. A task or a merge would fail at each try.
 """
@@ -10,12 +10,13 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import ArrayType, BinaryType, MapType, StringType, StructType, VariantType
 
-from spark_etl.config import DeltaSinkConfig, Pipeline
+from spark_etl.config import DeltaSinkConfig, Pipeline, PostgresSinkConfig
 from spark_etl.decode.faults import barrier, fault
 from spark_etl.errors import ConfigError
 from spark_etl.lake import changes, choice
 from spark_etl.transform import folders
 
+CHANGE = ("decode", "change")  # the check of change events
 Folder = tuple[int, str]  # number of a sink, and one of its partition columns
 
 
@@ -23,8 +24,15 @@ class Demands:
     def __init__(self, pipeline: Pipeline, wrong: Callable[[int, Exception], ConfigError]) -> None:
         """Ask for the tables of a pipeline. `wrong` makes the error of a sink, given its number."""
         self._wrong = wrong
-        sinks = enumerate(pipeline.config.sinks)
-        self._tables = {number: sink for number, sink in sinks if isinstance(sink, DeltaSinkConfig)}
+        sinks = dict(enumerate(pipeline.config.sinks))
+        self._tables = {number: sink for number, sink in sinks.items() if isinstance(sink, DeltaSinkConfig)}
+        tables = {n: sink for n, sink in sinks.items() if isinstance(sink, DeltaSinkConfig | PostgresSinkConfig)}
+        self._changed = {number: sink for number, sink in tables.items() if sink.envelope != "none"}
+
+    @property
+    def checks(self) -> list[tuple[str, str]]:
+        """Those of all records, besides the folders'."""
+        return [CHANGE] if self._changed else []
 
     @property
     def folders(self) -> list[Folder]:
@@ -78,7 +86,7 @@ class Demands:
         return folders.faults(name) if isinstance(kind, StringType) else [(absent, folders.NULL)]
 
     def keyed(self, frame: DataFrame, columns: Sequence[str]) -> DataFrame:
-        """Refuse deletions whose key names no row of a table."""
+        """Refuse null values whose key names no row of a table."""
         for number, table in self._tables.items():
             try:
                 fields = choice.target(table, frame.select(*columns).schema)
@@ -90,4 +98,18 @@ class Demands:
             unnamed = changes.unnamed_row(frame.schema, fields, table.keys)
             reason = fault("decode", "null_value", F.lit(f"the value is null, and the key names no {names}"))
             frame = frame.withColumn("_error", barrier(F.coalesce("_error", F.when(unnamed, reason))))
+        return frame
+
+    def changing(self, frame: DataFrame, columns: Sequence[str]) -> DataFrame:
+        """Refuse change events that change no row."""
+        rows = frame.select(*columns).schema
+        for sink in self._changed.values():
+            try:
+                fields = changes.target_schema(sink, rows)
+            except ConfigError:  # the sink's own check has the reason
+                continue
+            if set(sink.keys) <= set(fields.names):
+                why = changes.unusable(rows, fields, sink)
+                refused = F.when(why.isNotNull(), fault(*CHANGE, why))
+                frame = frame.withColumn("_error", barrier(F.coalesce("_error", refused)))
         return frame

@@ -14,8 +14,6 @@ from spark_etl.errors import ConfigError
 from spark_etl.lake import changes
 from spark_etl.sinks.rows import DELETED
 
-UNKNOWN = "_unknown"  # whether an event has an op or a form that no rule covers
-
 
 def schema(config: PostgresSinkConfig, rows: StructType) -> StructType:
     """Return the columns of `opened`. ConfigError: the rows are no change events."""
@@ -28,7 +26,7 @@ def schema(config: PostgresSinkConfig, rows: StructType) -> StructType:
 
 
 def opened(rows: DataFrame, config: PostgresSinkConfig) -> DataFrame:
-    """Return the rows of change events with `_unknown`, and without messages (op m)."""
+    """Return the rows of change events without messages (op m)."""
     carried = [name for name in rows.columns if name == replayed.COLUMN or name.startswith(changes.RAW)]
     marked = rows.withColumn(changes.REPLAYED, F.lit(False))
     found = changes.opened_envelope(marked, config, changes.target_schema(config, rows.schema), carried)

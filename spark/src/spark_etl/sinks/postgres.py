@@ -36,8 +36,7 @@ from pyspark.sql.types import StructType
 
 from spark_etl import replayed
 from spark_etl.config import PostgresSinkConfig
-from spark_etl.errors import ConfigError, OutputError, RunError
-from spark_etl.lake import changes
+from spark_etl.errors import ConfigError, RunError
 from spark_etl.ranges import Ranges
 from spark_etl.run.batches import BatchPlace
 from spark_etl.sinks import change_rows
@@ -177,11 +176,8 @@ class Postgres:
             counted,
             F.count(F.lit(1)).alias("rows"),
             F.count("_unfit").alias("unfit"),
-            F.count_if(F.col(change_rows.UNKNOWN) if self._events else F.lit(False)).alias("unknown"),
         )
         self._database.append(staged(observed.where("_unfit IS NULL"), table), staging)
-        if counted.get["unknown"]:
-            raise OutputError(changes.unknown_events(counted.get["unknown"]))
         unfit_rows, read = int(counted.get["unfit"]), int(given.get["rows"])
         if unfit_rows:
             self._refuse(judged.where("_unfit IS NOT NULL"), begun_before)
