@@ -8,10 +8,12 @@ import pytest
 
 pytestmark = [pytest.mark.etl, pytest.mark.timeout(1200)]
 
+from confluent_kafka.admin import NewTopic  # noqa: E402
 from millrace_demo.topics import read_all  # noqa: E402
 from spark_etl.counts import OUTCOMES  # noqa: E402
-from spark_etl.errors import RunError  # noqa: E402
+from spark_etl.errors import RuleError, RunError  # noqa: E402
 from spark_etl.run import batches  # noqa: E402
+from spark_etl.run.accounts import Totals  # noqa: E402
 from support.etl_runs import SCHEMA, Etl, broker, etl  # noqa: E402
 from support.postgres import PASSWORD, USER, PostgresServer, postgres  # noqa: E402
 
@@ -20,6 +22,7 @@ __all__ = ["broker", "etl", "postgres"]
 DIES = "the driver dies here"
 NOW = datetime.now(UTC)  # wall clock: that of the broker's records
 HOURS = timedelta(hours=3)
+AHEAD = json.dumps({"id": 9, "at": "2099-01-01T00:00:00Z"})
 DEDUPE = "dedupe: {keys: [id], within: 1 hour}"
 
 
@@ -63,13 +66,80 @@ def numbers(*values: int, **apart: int) -> dict[str, int]:
 def dies_with_all_outputs_written(etl: Etl, monkeypatch: pytest.MonkeyPatch, **given: Any) -> None:
     """Run until a batch is in every output, and not marked so: the next try counts what earlier ones wrote."""
 
-    def dies(*_arguments: object, **_named: object) -> None:
-        raise RunError(DIES)
+    real = batches.Batches.finished
+
+    def dies(*arguments: Any, **named: Any) -> None:
+        if not named:  # of windows
+            raise RunError(DIES)
+        real(*arguments, **named)
 
     with monkeypatch.context() as patch:
         patch.setattr(batches.Batches, "finished", dies)
         with pytest.raises(RunError, match=DIES):
             etl.run(**given)
+
+
+def test_records_have_one_outcome_in_each_sink_after_a_driver_died(
+    events: Etl, postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The clock of one event is wrong: no later one is late for it."""
+    rows, windows = f"{events.name}.rows", f"{events.name}.windows"
+    narrow = NewTopic(rows, 1, 1, config={"max.message.bytes": "8192"})
+    events.admin.create_topics([narrow])[rows].result(30)
+    aggregate = "{window: 1 minute, select: {n: count(*)}}"
+    outputs = [
+        f"- {{type: kafka, topic: {rows}}}",
+        table(events, postgres, "id bigint CHECK (id <> 7)", columns="[id]"),
+        f"- {{type: kafka, topic: {windows}, aggregate: {aggregate}}}",
+    ]
+    where = "transform: [{sql: \"SELECT * FROM input WHERE kind <> 'none'\"}]"
+    sections = f"rules: [{{name: small, expr: id < 90, on_violation: drop}}]\n{where}\n{DEDUPE}\n"
+    given: dict[str, Any] = {"decode": timed(), "sink": "\n  ".join(outputs)}
+
+    def run(more: str = "") -> Totals:
+        return events.run(**given, sections=sections + more)
+
+    events.produce(event(1), event(2), event(1), AHEAD, "broken")
+    totals = run()
+    assert (totals.rows_in, totals.rows_out, totals.rows_dlq, totals.rows_duplicates) == (5, 2, 2, 1)
+
+    events.produce(event(3), event(2), event(5, HOURS), "bad", event(6, kind="none"), event(97), event(7))
+    events.produce(event(8, kind="x" * 9000), event(4))
+    with pytest.raises(RuleError, match=r"2 of 9 records are refused, .* {'decode.json': 1, 'dedupe.late': 1}"):
+        run("max_refused: 20%")
+    dies_with_all_outputs_written(events, monkeypatch, **given, sections=sections)
+    events.produce(event(10), event(11, HOURS))
+    run("warn_refused: 40%")
+
+    warnings = [each.fields for each in caplog.records if each.getMessage() == "many records refused"]
+    assert [(each["share"], each["refused"]) for each in warnings] == [(0.5, {"dedupe.late": 1})]
+    assert events.metadata()["late"] == 1
+    assert events.accounted() == {
+        f"delta:{events.folder}/table": numbers(16, 7, 3, 2, 2, 2),
+        f"kafka:{rows}": numbers(16, 6, 4, 2, 2, 2),
+        f"postgres:127.0.0.1:{postgres.port}/postgres/{events.name}": numbers(16, 6, 4, 2, 2, 2),
+        f"kafka:{windows}": numbers(16, 7, 3, 2, 2, 2),
+    }
+    assert events.ids() == [1, 2, 3, 4, 7, 8, 10]
+    assert sorted(json.loads(value or "")["id"] for _, value in events.read(rows)) == [1, 2, 3, 4, 7, 10]
+    assert postgres.rows(f"SELECT id FROM {events.name} ORDER BY 1") == [
+        (str(number),) for number in (1, 2, 3, 4, 8, 10)
+    ]
+    last = {key: json.loads(value or "")["n"] for key, value in events.read(windows)}  # of one partition
+    assert sum(last.values()) == 7
+    assert letters(events) == [
+        ("decode", "event_time", "id 9"),
+        ("decode", "json", "bad"),
+        ("decode", "json", "broken"),
+        ("dedupe", "late", "id 11"),
+        ("dedupe", "late", "id 5"),
+        ("sink", "constraint", ""),
+        ("sink", "late", "id 11"),
+        ("sink", "late", "id 5"),
+        ("sink", "too_large", ""),
+    ]
+    refused = {"pipeline": events.name, "check_stage": "sink", "rule": "late"}
+    assert (events.metrics.registry.get_sample_value("millrace_etl_refused_total", refused) or 0) >= 1
 
 
 CHANGES = [
