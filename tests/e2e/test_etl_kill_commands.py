@@ -145,7 +145,7 @@ def test_replay_of_dead_letters(case: Case) -> None:
     case.write(TWICE)
     command = ("replay-dlq",)
     write, rows = "commands.replay_dlq.Command._write", "sinks.kafka_rows.KafkaRows.write"
-    commit, committed = "sinks.postgres.Postgres._commit", "sinks.postgres_connection.Connection.commit"
+    commit, committed = "sinks.postgres.sink.Postgres._commit", "sinks.postgres.connection.Connection.commit"
     fives = sum(number % 10 == 5 for number in ids)
     good = len(ids) - fives
     for place in (

@@ -27,7 +27,7 @@ CHANGE = {
     "properties": {"op": {"type": "string"}, "before": IMAGE, "after": IMAGE},
 }
 OBSERVER = "lake.delta.CommitObserver"
-POSTGRES, COMMITTED = "sinks.postgres.Postgres", "sinks.postgres_connection.Connection.commit"
+POSTGRES, COMMITTED = "sinks.postgres.sink.Postgres", "sinks.postgres.connection.Connection.commit"
 
 #: Outputs: whether the table and PostgreSQL have the changes of the interrupted batch.
 MERGES = [

@@ -33,8 +33,8 @@ WINDOWED = ("__etl.window", "__etl.version")
 FILES, COMMIT = "lake.delta.Transaction.write", "lake.delta.Transaction.commit"
 LETTERS, TOPIC = "sinks.dead_letters.DeadLetters.write", "sinks.topics.TopicWriter.write"
 ROWS, SUMMARIES = "sinks.kafka_rows.KafkaRows.write", "sinks.summaries.SummaryTopic.publish"
-POSTGRES, STAGED = "sinks.postgres.Postgres", "sinks.postgres_connection.Database.append"
-COMMITTED, OFFSETS = "sinks.postgres_connection.Connection.commit", "kafka_admin.KafkaAdmin.commit"
+POSTGRES, STAGED = "sinks.postgres.sink.Postgres", "sinks.postgres.connection.Database.append"
+COMMITTED, OFFSETS = "sinks.postgres.connection.Connection.commit", "kafka_admin.KafkaAdmin.commit"
 NEXT = "sinks.delta_rows.DeltaRows.write"
 MARKS, UNMARKED = "run.batches.Batches", "run.notes.LocalNotes.remove"
 

@@ -13,9 +13,9 @@ pytestmark = [pytest.mark.etl, pytest.mark.timeout(200)]
 
 from pyspark.sql import functions as F  # noqa: E402, N812
 from spark_etl.errors import ConfigError, OutputError, RunError  # noqa: E402
-from spark_etl.sinks.postgres import Postgres, StagingError  # noqa: E402
-from spark_etl.sinks.postgres_connection import Connection, Database  # noqa: E402
-from spark_etl.sinks.postgres_table import Table  # noqa: E402
+from spark_etl.sinks.postgres.connection import Connection, Database  # noqa: E402
+from spark_etl.sinks.postgres.sink import Postgres, StagingError  # noqa: E402
+from spark_etl.sinks.postgres.table import Table  # noqa: E402
 from support.postgres import PASSWORD, USER, postgres  # noqa: E402
 from support.postgres_cases import AT, case  # noqa: E402
 

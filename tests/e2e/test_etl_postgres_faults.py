@@ -11,7 +11,7 @@ pytestmark = [pytest.mark.etl, pytest.mark.timeout(200)]
 
 from pyspark.sql import functions as F  # noqa: E402, N812
 from spark_etl.errors import EtlError, OutputError, RunError  # noqa: E402
-from spark_etl.sinks import postgres_connection  # noqa: E402
+from spark_etl.sinks.postgres import connection  # noqa: E402
 from support.postgres import postgres  # noqa: E402
 from support.postgres_cases import case  # noqa: E402
 
@@ -176,8 +176,8 @@ def test_executors_meet_a_server_that_is_full(case, postgres):
 
 def test_a_server_that_never_answers_is_given_up(case):
     rows = case.frame("n int", (1,))
-    assert case.sink(rows)._database._properties["socketTimeout"] == str(postgres_connection.ANSWER_SECONDS)
-    assert postgres_connection.ANSWER_SECONDS <= 600
+    assert case.sink(rows)._database._properties["socketTimeout"] == str(connection.ANSWER_SECONDS)
+    assert connection.ANSWER_SECONDS <= 600
 
 
 def test_an_address_in_letters_has_no_options(case):

@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from spark_etl.config import PostgresSinkConfig
 from spark_etl.run.batches import BatchPlace
-from spark_etl.sinks.postgres import Postgres
+from spark_etl.sinks.postgres.sink import Postgres
 from support.postgres import PASSWORD, USER, PostgresServer
 
 PLACES = "_key string, _topic string, _partition int, _offset bigint, _timestamp timestamp"

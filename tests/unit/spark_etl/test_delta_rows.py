@@ -21,7 +21,7 @@ from spark_etl.lake import LakeTable, maintenance  # noqa: E402
 from spark_etl.run.batches import BatchPlace  # noqa: E402
 from spark_etl.settings import EtlSettings  # noqa: E402
 from spark_etl.sinks.delta_rows import DeltaRows  # noqa: E402
-from spark_etl.sinks.postgres_batches import Position  # noqa: E402
+from spark_etl.sinks.postgres.batches import Position  # noqa: E402
 from support.pipelines import pipeline  # noqa: E402
 
 SCHEMA = "id BIGINT, _key STRING, _topic STRING, _partition INT, _offset BIGINT, _timestamp TIMESTAMP"

@@ -32,7 +32,7 @@ from spark_etl.run.replays import QUERY, Replays
 from spark_etl.session import opened
 from spark_etl.settings import EtlSettings
 from spark_etl.sinks import windows
-from spark_etl.sinks.postgres import last_batch
+from spark_etl.sinks.postgres.sink import last_batch
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:

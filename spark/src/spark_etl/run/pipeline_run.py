@@ -45,7 +45,7 @@ from spark_etl.run.causes import FINAL, Causes
 from spark_etl.run.last_batch import LastBatch
 from spark_etl.run.late_records import LateRecords
 from spark_etl.sinks import windows
-from spark_etl.sinks.postgres_batches import Position
+from spark_etl.sinks.postgres.batches import Position
 from spark_etl.stream_plans import StreamPlans
 from spark_etl.summaries import Summaries
 

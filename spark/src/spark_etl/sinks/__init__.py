@@ -22,8 +22,8 @@ from spark_etl.sinks.console import Console
 from spark_etl.sinks.dead_letters import DeadLetters
 from spark_etl.sinks.delta_rows import DeltaRows
 from spark_etl.sinks.kafka_rows import KafkaRows
-from spark_etl.sinks.postgres import Postgres
-from spark_etl.sinks.postgres_batches import Position
+from spark_etl.sinks.postgres.batches import Position
+from spark_etl.sinks.postgres.sink import Postgres
 from spark_etl.sinks.rows import Sink
 from spark_etl.sinks.summaries import SummaryTopic
 from spark_etl.sinks.windows import WindowTopic

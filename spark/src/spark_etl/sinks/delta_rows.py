@@ -23,7 +23,7 @@ from spark_etl.errors import AccountingError, OutputError
 from spark_etl.lake import LakeTable, choice
 from spark_etl.ranges import Ranges
 from spark_etl.run.batches import BatchPlace
-from spark_etl.sinks.postgres_batches import Position
+from spark_etl.sinks.postgres.batches import Position
 from spark_etl.transform.explode import INDEX
 
 

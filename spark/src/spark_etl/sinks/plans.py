@@ -8,9 +8,9 @@ from spark_etl.config import ConsoleSinkConfig, DeltaSinkConfig, KafkaSinkConfig
 from spark_etl.errors import ConfigError
 from spark_etl.judgement import Judged
 from spark_etl.lake import choice
-from spark_etl.sinks import change_rows
 from spark_etl.sinks.kafka_rows import row_records
-from spark_etl.sinks.postgres_table import check_columns
+from spark_etl.sinks.postgres import change_rows
+from spark_etl.sinks.postgres.table import check_columns
 from spark_etl.sinks.rows import data_columns
 from spark_etl.sinks.summaries import summary
 from spark_etl.sinks.windows import windowed

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from spark_etl.sinks.postgres_table import Table
+    from spark_etl.sinks.postgres.table import Table
 
 #: The order of staged rows, and the same backwards: the last one of a key counts.
 ORDER = "etl_order, etl_offset, etl_topic DESC, etl_partition DESC"

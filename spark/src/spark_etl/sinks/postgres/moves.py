@@ -9,9 +9,9 @@ more. Halves are moved in order, so that `upsert` ends with the last row of each
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from spark_etl.sinks.postgres_connection import Connection, RowRefusedError
-from spark_etl.sinks.postgres_table import PLACE, Table
-from spark_etl.sinks.postgres_upsert import ORDER
+from spark_etl.sinks.postgres.connection import Connection, RowRefusedError
+from spark_etl.sinks.postgres.table import PLACE, Table
+from spark_etl.sinks.postgres.upsert import ORDER
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ def moved(connection: Connection, table: Table, staging: str, again: Sequence[st
 
 
 def _marked(connection: Connection, staging: str) -> list[int]:
-    """Return the numbers of the columns in which a staged row has a mark (postgres_upsert.py)."""
+    """Return the numbers of the columns in which a staged row has a mark (upsert.py)."""
     found = connection.column(f"SELECT DISTINCT etl_unchanged FROM {staging} WHERE etl_unchanged IS NOT NULL")
     return sorted({int(number) for marks in found for number in str(marks).strip(",").split(",")})
 

@@ -13,9 +13,9 @@ from pyspark.sql.types import StructType
 
 from spark_etl.config import PostgresSinkConfig
 from spark_etl.errors import ConfigError
-from spark_etl.sinks.postgres_columns import TableColumn, new_type
-from spark_etl.sinks.postgres_connection import Connection
-from spark_etl.sinks.postgres_upsert import quoted
+from spark_etl.sinks.postgres.columns import TableColumn, new_type
+from spark_etl.sinks.postgres.connection import Connection
+from spark_etl.sinks.postgres.upsert import quoted
 
 _WIDER = {
     "smallint": ("integer", "bigint", "double precision"),

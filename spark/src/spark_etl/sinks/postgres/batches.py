@@ -19,7 +19,7 @@ from typing import Any
 
 from spark_etl.errors import OutputError
 from spark_etl.run.batches import BatchPlace
-from spark_etl.sinks.postgres_connection import Connection, Database
+from spark_etl.sinks.postgres.connection import Connection, Database
 
 BATCHES = "etl_batches"
 RUN_WAIT_SECONDS = 30.0  # the JVM of a killed driver ends within a few seconds

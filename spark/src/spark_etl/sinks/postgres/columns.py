@@ -12,7 +12,7 @@ a dead letter. So nothing is cut, and no number wraps around:
 - times are in UTC, and so are texts without a zone; the transaction has set TimeZone (`SESSION`);
 - arrays and composite types are read from JSON, all others from their text.
 
-`now` and its like, which PostgreSQL would read as the time of writing, are refused by `unfit` in postgres_table.py.
+`now` and its like, which PostgreSQL would read as the time of writing, are refused by `unfit` in table.py.
 """
 
 from collections.abc import Sequence
@@ -42,8 +42,8 @@ from pyspark.sql.types import (
 
 from spark_etl.errors import ConfigError, OutputError
 from spark_etl.lake import unchanged
-from spark_etl.sinks.postgres_connection import Connection, RowRefusedError
-from spark_etl.sinks.postgres_upsert import quoted
+from spark_etl.sinks.postgres.connection import Connection, RowRefusedError
+from spark_etl.sinks.postgres.upsert import quoted
 
 #: The settings of a batch's transaction, whatever those of the server are.
 SESSION = "SET LOCAL TimeZone = 'UTC'; SET LOCAL DateStyle = 'ISO, YMD'; SET LOCAL bytea_output = 'hex'"

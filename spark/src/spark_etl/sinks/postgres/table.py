@@ -23,18 +23,18 @@ from spark_etl.config import PostgresSinkConfig
 from spark_etl.errors import ConfigError
 from spark_etl.lake import unchanged
 from spark_etl.lake.changes import key_column
-from spark_etl.sinks import postgres_upsert
 from spark_etl.sinks.aggregates import TIMES
-from spark_etl.sinks.postgres_columns import TableColumn, new_type, of_table
-from spark_etl.sinks.postgres_connection import Connection
-from spark_etl.sinks.postgres_upsert import quoted
-from spark_etl.sinks.postgres_widening import widen
+from spark_etl.sinks.postgres import upsert
+from spark_etl.sinks.postgres.columns import TableColumn, new_type, of_table
+from spark_etl.sinks.postgres.connection import Connection
+from spark_etl.sinks.postgres.upsert import quoted
+from spark_etl.sinks.postgres.widening import widen
 from spark_etl.sinks.rows import DELETED
 from spark_etl.transform.explode import INDEX
 
 #: The place of a staged row: its record, and its item of the record (-1: it is the record's only row).
 PLACE, _DELETED = ("etl_topic", "etl_partition", "etl_offset", "etl_index"), "etl_deleted"
-_OWN = (*PLACE, "etl_order", "etl_replayed", _DELETED, *postgres_upsert.OWN)
+_OWN = (*PLACE, "etl_order", "etl_replayed", _DELETED, *upsert.OWN)
 NAME_MAX = 63
 #: Days since 1970 of the first and the last date that a `date` holds (4713 BC, 5874897), and of the ten days that
 #: JDBC's calendar lacks (1582-10-05 to -14). A timestamp of Spark ends before one of PostgreSQL does.
@@ -110,7 +110,7 @@ class Table:
     def moves(self, staging: str, created_again: Sequence[str] = (), marked: Sequence[int] = ()) -> Sequence[str]:
         """Return the statements that bring the staged rows into the table. `marked`: columns with marks."""
         if self.keys:
-            return postgres_upsert.statements(self, staging, created_again, marked)
+            return upsert.statements(self, staging, created_again, marked)
         names = ", ".join(quoted(column.name) for column in self.columns)
         values = ", ".join(column.moved for column in self.columns)
         return [f"INSERT INTO {self.name} ({names}) SELECT {values} FROM {staging}"]
@@ -274,7 +274,7 @@ def check_columns(table: str, rows: StructType) -> None:
 
 
 def _check_name(table: str, name: str) -> None:
-    if name in _OWN or name.startswith(postgres_upsert.OWN_PREFIXES):
+    if name in _OWN or name.startswith(upsert.OWN_PREFIXES):
         raise ConfigError(f"sink {table}: the column {name} has a name of the staging table's own columns")
     if len(name) > NAME_MAX:  # names are ASCII
         raise ConfigError(f"sink {table}: the column {name} is longer than the {NAME_MAX} bytes that PostgreSQL keeps")

@@ -11,11 +11,11 @@ The steps of a batch; no row passes through Python, and a driver may die after a
    table. Of two attempts that arrive here together, the second waits for the first and then changes nothing.
 
 `mode: upsert` replaces the row of the same keys (ON CONFLICT); of several rows of a batch the last one counts
-(postgres_upsert.py). A row with `_deleted` deletes the row of its keys. With `envelope: debezium` the rows are change
+(upsert.py). A row with `_deleted` deletes the row of its keys. With `envelope: debezium` the rows are change
 events (change_rows.py).
 
 A row that does not fit becomes a dead letter of the stage `sink`, and its neighbours go in. The server refuses some for
-their values (postgres_moves.py), with its reason; the others are found before:
+their values (moves.py), with its reason; the others are found before:
 
     constraint, value   the server: a constraint, a trigger, or a value that a column does not take
     null_column         null in a NOT NULL column or in a key
@@ -39,13 +39,11 @@ from spark_etl.config import PostgresSinkConfig
 from spark_etl.errors import ConfigError, RunError
 from spark_etl.ranges import Ranges
 from spark_etl.run.batches import BatchPlace
-from spark_etl.sinks import change_rows
-from spark_etl.sinks import postgres_batches as batches
-from spark_etl.sinks import postgres_moves as moves
 from spark_etl.sinks.dead_letters import DeadLetters
-from spark_etl.sinks.postgres_columns import SESSION
-from spark_etl.sinks.postgres_connection import Connection, Database, RowRefusedError
-from spark_etl.sinks.postgres_table import Table, item, quoted_name, staged, unfit
+from spark_etl.sinks.postgres import batches, change_rows, moves
+from spark_etl.sinks.postgres.columns import SESSION
+from spark_etl.sinks.postgres.connection import Connection, Database, RowRefusedError
+from spark_etl.sinks.postgres.table import Table, item, quoted_name, staged, unfit
 from spark_etl.sinks.rows import DELETED, data_columns, misfits
 
 CREATE_SECONDS = 30  # that another pipeline or a user may keep a table locked
