@@ -144,7 +144,8 @@ class BatchWriter:
                 return Appended.refused(prepared)
         if type(prepared) is ProducedBatch:
             return self._repeated(prepared)
-        return self.add(prepared, now_ms) or prepared
+        appended = self.add(prepared, now_ms)
+        return prepared if appended is None else appended
 
     def add(self, prepared: Prepared, now_ms: int) -> Appended | None:
         """Give a checked batch the next offsets and return its outcome.

@@ -281,9 +281,11 @@ class Segment:
             with suppress(Refused):  # mutant: half-batch-cut
                 self._cut()
             raise
+        position, note = self.size, self.note
         for batch_size, last_offset, max_timestamp in batches:
-            self.note(self.size, batch_size, last_offset, max_timestamp)
-            self.size += batch_size
+            note(position, batch_size, last_offset, max_timestamp)
+            position += batch_size
+        self.size = position
 
     def note(self, position: int, size: int, last_offset: int, max_timestamp: int) -> None:
         """Note a batch of the file: look-ups and rolling need it."""
