@@ -79,7 +79,7 @@ def lasting(least_s: float) -> Iterator[None]:
 
 
 async def test_a_client_that_does_not_wait_is_served_no_sooner(broker: Running, quota: Quota) -> None:
-    """Its next requests wait in the gateway or its socket, also after one without an answer."""
+    """The gateway or the socket holds its next requests, also after one without an answer."""
     wire = await broker.connect()
     with lasting(0.39):
         with lasting(0.19):

@@ -60,7 +60,7 @@ class ConsoleFiles:
         found = self._folder / path
         try:
             seen = await asyncio.to_thread(found.stat)
-            changed = seen.st_mtime_ns, seen.st_size
+            changed = seen.st_mtime_ns, seen.st_size  # wall clock: only compared with what it was before
             known = self._read.get(path)
             if known is None or known[0] != changed:
                 if seen.st_size > FILE_BYTES_MAX:

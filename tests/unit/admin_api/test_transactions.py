@@ -73,6 +73,7 @@ def begin(stack: Stack) -> Callable[..., tuple[int, int]]:
 def test_open_transactions_are_listed(stack: Stack, begin: Callable[..., tuple[int, int]]) -> None:
     stack.create_topic("paid", 3)
     stack.append("paid", 1, 5)
+    # wall clock: the times that a transaction tells are times of day
     before_ms = time.time_ns() // 1_000_000
     first = begin("pay-a", "paid", 0, 1)
     second = begin("pay-b", "paid", 2)
@@ -80,6 +81,7 @@ def test_open_transactions_are_listed(stack: Stack, begin: Callable[..., tuple[i
     assert answer["next"] is None
     for row in answer["data"]:
         started_at, age_ms = row.pop("started_at"), row.pop("age_ms")
+        # wall clock: as above
         assert before_ms <= started_at <= started_at + age_ms <= time.time_ns() // 1_000_000
     rows = {
         "pay-a": (first, [{"topic_name": "paid", "partition_id": each} for each in (0, 1)]),

@@ -37,9 +37,8 @@ _COMPRESSION: Final = 1
 log = logs.get(__name__)
 
 
-# wall clock: times of samples, for people
 def _now_ms() -> int:
-    return time.time_ns() // 1_000_000
+    return time.time_ns() // 1_000_000  # wall clock: the times of samples, which charts show
 
 
 class Samples:
@@ -55,7 +54,7 @@ class Samples:
         self._kept: deque[pb.DescribeSamplesResponse.Sample] = deque(maxlen=SAMPLES)
         self._number = 0
         #: The number of this run: those of its samples mean nothing in another.
-        self._run_id = time.time_ns()
+        self._run_id = time.time_ns()  # wall clock: another number for each process
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:

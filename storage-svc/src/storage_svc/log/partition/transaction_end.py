@@ -39,7 +39,7 @@ def end_transaction(
     if log.offline is None and error:
         return Appended(error, error_message=_MESSAGES[error])
     log.write_staged()
-    now_ms = log.now_ms()
+    now_ms = log.now_ms()  # wall clock: the timestamp of a marker
     marker = EndTransactionMarker(ControlType.COMMIT if commit else ControlType.ABORT, coordinator_epoch)
     batch = build_marker_batch(marker, timestamp=now_ms, producer_id=producer_id, producer_epoch=producer_epoch)
     appended = log.stage(memoryview(batch), Origin.COORDINATOR, now_ms, may_wait=may_wait)
