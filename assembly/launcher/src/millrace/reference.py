@@ -57,10 +57,6 @@ configs | Memory is bounded. |
 | configs of groups | for consumer, share and streams groups | for consumer groups | No other groups exist. |
 | a KIP-848 member that reconnects | is sent its assignment when that changes | is sent its assignment again | The \
 response with the assignment may have been lost with the old connection. |
-| a member that dies | leaves the group after its session timeout | in separate mode, leaves up to 0.5 s later | The \
-gateway answers repeated heartbeats itself. It reports the live members to storage afterwards. |
-| a gateway that dies, or loses its connection to storage | no such part | all its members start a new session \
-timeout, also members that had died before | The gateway's last report may be lost. |
 | a gateway that stands still | no such part | in separate mode, none of its members' sessions ends until 2 s after \
 it goes on, for up to 30 s | Their heartbeats wait in the gateway. |
 | a JoinGroup, SyncGroup or administrative request whose client has left | is carried out | is not begun, or is \
