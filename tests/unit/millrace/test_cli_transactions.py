@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import pytest
-from confluent_kafka import Producer
+from support.late import confluent
 
 
 @pytest.fixture(scope="module")
 def opened(up):
     """A transaction that its producer leaves open, in a topic of one partition."""
     settings = {"bootstrap.servers": up.kafka, "transactional.id": "left open/1", "transaction.timeout.ms": 60_000}
-    producer = Producer(settings)
+    producer = confluent.Producer(settings)
     producer.init_transactions(30)
     producer.begin_transaction()
     producer.produce("left-open", b"value")

@@ -11,6 +11,8 @@ from spark_etl.errors import ClusterError
 from spark_etl.kafka_admin import UnreachableError
 from spark_etl.kafka_ends import OnlyJavaError, client_of, end_offsets
 
+pytestmark = pytest.mark.etl
+
 MODULE = "org.apache.kafka.common.security"
 PLAIN = f'{MODULE}.plain.PlainLoginModule required username="ann" password="s e c";'
 SCRAM = f'{MODULE}.scram.ScramLoginModule required\n  password="p"\n  username="ann" ;'
