@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +55,7 @@ async def test_silence_is_worth_one_warning_and_none_while_storage_starts(
 
 
 #: The calls of the service that only admin-api makes: it sends none again, also one that storage died over.
-SENT_AGAIN = {"AlterOffsets": False, "DescribeSegments": False}
+SENT_AGAIN = {"AlterOffsets": False, "DescribeSamples": False, "DescribeSegments": False}
 
 
 @pytest.mark.parametrize("name", SENT_AGAIN)
@@ -75,8 +76,13 @@ async def test_a_call_that_storage_died_over_is_not_sent_again(tmp_path: Path, n
     storage = Storage(f"unix:{tmp_path}/storage.sock", timeout_s=20)
     calls = storage.calls(1)
     offset = administration_pb2.AlterOffsetsRequest.Offset(topic="t")
+    sent: dict[str, Callable[[], Awaitable[Any]]] = {
+        "AlterOffsets": lambda: calls.alter_offsets("g", [offset]),
+        "DescribeSamples": lambda: calls.samples(0, 0),
+        "DescribeSegments": lambda: calls.segments("", None, 1),
+    }
     with pytest.raises(ApiError) as raised:
-        await (calls.alter_offsets("g", [offset]) if name == "AlterOffsets" else calls.segments("", None, 1))
+        await sent[name]()
     assert (raised.value.status_code, len(received)) == (503, 1)
     await storage.close()
     await server.stop(0)

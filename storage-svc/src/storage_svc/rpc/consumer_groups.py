@@ -43,7 +43,7 @@ def heartbeat_response(answer: HeartbeatAnswer, group_id: str) -> pb.ConsumerGro
         heartbeat_interval_ms=answer.heartbeat_interval_ms,
     )
     if answer.resolve_version is not None:
-        response.resolve.group_id = group_id
+        response.resolve.group_id = group_id  # not of a group: the answer
         response.resolve.version = answer.resolve_version
     if answer.assignment is not None:
         response.assignment.SetInParent()

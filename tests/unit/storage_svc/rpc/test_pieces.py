@@ -15,7 +15,8 @@ from storage_svc.topics.topic import Topic
 
 def groups_of(count: int) -> dict[str, Any]:
     state = SimpleNamespace(value="Stable")
-    return {f"group {number:05}": SimpleNamespace(group=SimpleNamespace(state=state)) for number in range(count)}
+    group = SimpleNamespace(state=state, type_name="classic", protocol_type="consumer")
+    return {f"group {number:05}": SimpleNamespace(group=group) for number in range(count)}
 
 
 class Registry:

@@ -57,7 +57,7 @@ def abort(
 @transaction.command("abort-hanging", epilog="Example: millrace transaction abort-hanging orders 0 1711 --yes")
 def abort_hanging(
     topic: Topic,
-    partition: Annotated[int, typer.Argument(metavar="PARTITION", min=0)],
+    partition: Annotated[int, typer.Argument(metavar="PARTITION", min=0, help="The number of the partition.")],
     offset: Annotated[int, typer.Argument(metavar="OFFSET", min=0, help="The first offset of the transaction.")],
     yes: Yes = False,
     rest: Rest = None,

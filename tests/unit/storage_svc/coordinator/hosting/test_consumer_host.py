@@ -265,12 +265,12 @@ async def test_a_restricted_members_pattern_matches_the_names_that_the_caller_al
     joined = await enter(node, "m1", pattern=".*", is_restricted=True)
     assert joined.resolve_version == version
     assert not node.coordinator._consumer._resolving
-    node.registry.create("payments", 1, {})
+    await node.registry.create("payments", 1, {})
     node.coordinator.resolve_patterns("g", ["payments", "gone"], node.registry.version)
     await patterns_resolved(node)
     assert {pattern: each.topics for pattern, each in found(node).patterns.items()} == {".*": {"payments"}}
     node.coordinator.resolve_patterns("no group", [], 1)
-    node.registry.create("orders-late", 1, {})
+    await node.registry.create("orders-late", 1, {})
     again = await beat(node, "m1", joined.member_epoch, is_restricted=True)
     assert again.resolve_version == node.registry.version
     assert not node.coordinator._consumer._resolving
