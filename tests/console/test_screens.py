@@ -16,7 +16,8 @@ def test_overview_shows_health_and_groups_that_are_behind(console: Watched):
     console.open("")
     console.page.get_by_text("✓ Healthy").wait_for()
     behind = console.page.locator("section", has=console.page.get_by_role("heading", name="Groups that are behind"))
-    assert behind.locator("li", has_text="billing").inner_text().split() == ["billing", "40", "records"]
+    # Whether the lag grows follows once there are two samples.
+    assert behind.locator("li", has_text="billing").inner_text().split()[:3] == ["billing", "40", "records"]
 
 
 def test_topics_are_sorted_and_searched_in_the_url(console: Watched):
