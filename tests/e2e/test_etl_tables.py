@@ -15,6 +15,7 @@ pytestmark = [pytest.mark.etl, pytest.mark.timeout(600)]
 from confluent_kafka import Producer  # noqa: E402
 from confluent_kafka.admin import NewTopic  # noqa: E402
 from spark_etl import logs  # noqa: E402
+from spark_etl.checkpoint import Checkpoint  # noqa: E402
 from spark_etl.cluster import Cluster  # noqa: E402
 from spark_etl.commands import backfill, recover, replay_dlq, schema, status  # noqa: E402
 from spark_etl.config import load  # noqa: E402
@@ -53,7 +54,9 @@ def commits(etl: Etl, table: str) -> list[dict[str, Any]]:
 
 def of_sinks(etl: Etl) -> dict[str, dict[str, int]]:
     """Return what `status` shows of each table, by the name of its folder."""
-    found = status.state(etl.spark, Cluster(etl.servers), etl.pipeline)["rows"]
+    checkpoint = Checkpoint(etl.pipeline.config.checkpoint)
+    with Cluster(etl.servers).admin(etl.spark) as admin:
+        found = status.state(checkpoint, admin.end_offsets, etl.pipeline)["rows"]
     return {Path(name.removeprefix("delta:")).name: numbers for name, numbers in found.items()}
 
 
