@@ -113,7 +113,8 @@ def of_sink(
         return dict(numbers)
     records, rows = left_out
     good = numbers.get("exploded", numbers["out"]) - rows
-    expired = 0 if read is None else good - (read - rows)
+    # A batch that is judged again by a corrected pipeline file may have more good rows than its commit.
+    expired = 0 if read is None else max(good - (read - rows), 0)
     numbers = {**numbers, "out": numbers["out"] - records, "dropped": numbers["dropped"] + records}
     refused = good - expired - written  # mutant: sink-refusals-counted
     apart = {"expired": expired} if expired else {}
