@@ -307,6 +307,7 @@ class BatchWriter:
             "end": {topic: {str(number): offset for number, offset in found.items()} for topic, found in end.items()},
             "cluster": identity.cluster,
             "topic_ids": {topic: identity.topics[topic] for topic in end if topic in identity.topics},
+            "planned_ms": self._checkpoint.planned_ms(place.batch_id),
             "created_again": list(identity.again),
             "left": {topic: identity.topics[topic] for topic in identity.left},
             **(

@@ -44,6 +44,14 @@ class Checkpoint:
         lines = self._lines(name, 1) if batch_id else None
         return 0 if lines is None else int(_object(lines[1], name).get("batchWatermarkMs", 0))
 
+    def planned_ms(self, batch_id: int) -> int:
+        """Return the time of a planned batch in milliseconds since 1970: each try of it has this time."""
+        name = f"offsets/{batch_id}"
+        lines = self._lines(name, 1)
+        if lines is None:
+            raise OutputError(f"{self.location}: no offsets of batch {batch_id}")
+        return int(_object(lines[1], name).get("batchTimestampMs", 0))
+
     def last_planned(self) -> int | None:
         return self._last("offsets")
 

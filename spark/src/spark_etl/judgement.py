@@ -111,19 +111,27 @@ class Judged:
 
 
 def plan(
-    session: SparkSession, records: DataFrame, pipeline: Pipeline, late_before: int = 0, *, raw: bool = False
+    session: SparkSession,
+    records: DataFrame,
+    pipeline: Pipeline,
+    late_before: int = 0,
+    *,
+    batch_ms: int | None = None,
+    raw: bool = False,
 ) -> Judged:
     """Return the judged frame of Kafka records (`sources.COLUMNS`). ConfigError: an expression or table is wrong.
 
     With `late_before`, a watermark in milliseconds, the check LATE is for records that the `dedupe` of a stream would
-    leave out as late. Only Spark knows this of a stream. With `raw` all rows keep the record itself.
+    leave out as late. Only Spark knows this of a stream. `batch_ms` is the time of a batch that is judged again, in
+    milliseconds; without it the time is now. With `raw` all rows keep the record itself.
     """
-    return _Planner(session, pipeline, raw=raw).judged(records, late_before)
+    return _Planner(session, pipeline, batch_ms, raw=raw).judged(records, late_before)
 
 
 class _Planner:
-    def __init__(self, session: SparkSession, pipeline: Pipeline, *, raw: bool) -> None:
+    def __init__(self, session: SparkSession, pipeline: Pipeline, batch_ms: int | None, *, raw: bool) -> None:
         self._session = session
+        self._batch_ms = batch_ms
         self._pipeline = pipeline
         self._raw = raw or pipeline.config.keeps_raw
         self._config = pipeline.config
@@ -183,7 +191,7 @@ class _Planner:
 
     def _decoded(self, records: DataFrame) -> Decoded:
         try:
-            decoded = decode(records, self._pipeline)
+            decoded = decode(records, self._pipeline, self._batch_ms)
             decoded.rows.schema  # noqa: B018  (Spark reads an Avro schema here)
         except (PySparkException, Py4JJavaError) as error:
             raise self._fault(("decode", "schema"), error) from None

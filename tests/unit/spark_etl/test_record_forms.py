@@ -3,7 +3,7 @@
 import io
 import json
 import struct
-from datetime import datetime
+from datetime import UTC, datetime
 from decimal import Decimal
 
 import pytest
@@ -144,6 +144,17 @@ def test_an_event_time_has_a_bound(spark, tmp_path):
         fault = ("decode", "event_time", f"{field} is more than 1 day after the time of its {of}")
         expected = [refused if field == "at" else text > "2199" for text, _, refused in times]
         assert errors(rows) == [fault if refused else None for refused in expected]
+
+
+def test_a_batch_that_is_judged_again_keeps_its_time(spark, tmp_path):
+    """Else a far event would be a dead letter in the first try, and a good row in the next."""
+    pipe = pipeline(tmp_path, decode=json_decode(timestamp={"field": "at", "watermark": "1 minute"}))
+    values = [json.dumps({"id": 1, "at": at}).encode() for at in ("2026-02-01T17:00:00Z", "2026-02-01T17:00:00.001Z")]
+    records = frame(spark, values).withColumn("timestamp", F.timestamp_seconds(F.lit(-1)))
+    batch_ms = int(datetime(2026, 1, 31, 17, tzinfo=UTC).timestamp() * 1000)
+    rows = plan(spark, records, pipe, batch_ms=batch_ms).rows.collect()
+    assert sorted(row["_offset"] for row in rows if row["_error"] is not None) == [1]
+    assert all(row["_error"] is None for row in plan(spark, records, pipe).rows.collect())
 
 
 def test_the_event_time_of_a_deletion_has_a_bound(spark, tmp_path):

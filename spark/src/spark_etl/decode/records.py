@@ -41,7 +41,7 @@ class Decoded:
     checks: tuple[tuple[str, str], ...]
 
 
-def decode(records: DataFrame, pipeline: Pipeline) -> Decoded:
+def decode(records: DataFrame, pipeline: Pipeline, batch_ms: int | None = None) -> Decoded:
     """Return the typed rows of Kafka records."""
     config = pipeline.config.decode
     nonce = secrets.token_hex(avro.NONCE_BYTES)
@@ -53,7 +53,7 @@ def decode(records: DataFrame, pipeline: Pipeline) -> Decoded:
     frame, fault = _with_value(frame, pipeline, nonce)
     frame, key_fault = _with_key(frame, pipeline)
     frame = frame.select("*", *(_header(name).alias(column) for column, name in config.headers.items()))
-    frame = frame.withColumn("_error", barrier(_error(config, key_fault, fault, _ahead(config, frame))))
+    frame = frame.withColumn("_error", barrier(_error(config, key_fault, fault, _ahead(config, frame, batch_ms))))
     columns = tuple(pipeline.names)
     marks = []
     if config.unknown_fields == "rescue":
@@ -138,16 +138,17 @@ def _header(name: str) -> Column:
     return F.when(F.is_valid_utf8(value), value.cast("string"))
 
 
-def _ahead(config: Decode, frame: DataFrame) -> Column:
+def _ahead(config: Decode, frame: DataFrame, batch_ms: int | None) -> Column:
     """Return the fault of an event time too far in the future: it would move the watermark for good.
 
     It is compared with the record's own time, or with that of the batch if this is earlier, or the record has none.
-    Spark gives each try of a batch the same time.
+    Spark gives each try of a batch the same time; `batch_ms` is that time where a batch is read again without a stream.
     """
     timed = config.timestamp
     if timed is None or not isinstance(frame.schema[timed.field].dataType, TimestampType):
         return F.lit(None)
-    own, batch = F.col("_timestamp"), F.current_timestamp()
+    batch = F.current_timestamp() if batch_ms is None else F.timestamp_millis(F.lit(batch_ms))
+    own = F.col("_timestamp")
     known = F.when(own >= F.timestamp_seconds(F.lit(0)), F.least(own, batch)).otherwise(batch)
     bound = F.unix_millis(known) + seconds(timed.ahead_max) * 1000  # milliseconds have room for every sum
     ahead = F.unix_millis(timed.field) > bound  # mutant: clocks-bounded

@@ -21,19 +21,22 @@ from spark_etl.lake import durable
 from spark_etl.run import notes
 
 _COMMIT = '{"nextBatchWatermarkMs":0}'
-_PLANNED = '{"batchWatermarkMs":0,"batchTimestampMs":0,"conf":{}}'
 
 
 def before_last_batch(last: Mapping[str, Any]) -> dict[str, bytes]:
-    """Return the checkpoint of the moment before Spark committed the last batch."""
+    """Return the checkpoint of the moment before Spark committed the last batch.
+
+    The batch keeps its time, by which far event times are refused. Commits of older versions have only their own time.
+    """
     batch = int(last["batch"])
+    planned_ms = int(last.get("planned_ms", last["committed_ms"]))  # mutant: recovered-time
     files = {
         "metadata": _text(json.dumps({"id": last["query"]}, separators=(",", ":"))),
         "sources/0/0": _initial(last["start"]),
-        f"offsets/{batch}": _planned(last["end"]),
+        f"offsets/{batch}": _planned(last["end"], planned_ms),
     }
     if batch > 0:
-        files[f"offsets/{batch - 1}"] = _planned(last["start"])
+        files[f"offsets/{batch - 1}"] = _planned(last["start"], planned_ms)
         files[f"commits/{batch - 1}"] = _text(f"v1\n{_COMMIT}")
     return files
 
@@ -82,12 +85,13 @@ def _initial(offsets: Mapping[str, Mapping[str, int]]) -> bytes:
     return b"\0" + _text(f"v1\n{_json(offsets)}")
 
 
-def _planned(offsets: Mapping[str, Mapping[str, int]]) -> bytes:
-    return _text(f"v1\n{_PLANNED}\n{_json(offsets)}")
+def _planned(offsets: Mapping[str, Mapping[str, int]], planned_ms: int) -> bytes:
+    plan = {"batchWatermarkMs": 0, "batchTimestampMs": planned_ms, "conf": {}}
+    return _text(f"v1\n{_json(plan)}\n{_json(offsets)}")
 
 
-def _json(offsets: Mapping[str, Mapping[str, int]]) -> str:
-    return json.dumps(offsets, separators=(",", ":"))
+def _json(document: Mapping[str, Any]) -> str:
+    return json.dumps(document, separators=(",", ":"))
 
 
 def _text(text: str) -> bytes:

@@ -65,7 +65,7 @@ class LastBatch:
         gone = self.gone()
         stored = self._from_table(place)
         left = {topic: each for topic, each in end.items() if topic not in gone}
-        plan, rows = self._planned(stored, start, left, self.checkpoint.late_before(batch))
+        plan, rows = self._planned(stored, start, left, batch)
         if gone:
             lost = "dead letters" if stored is not None else "rows and dead letters"
             self.log.warning("lost to outputs next to the table", batch=batch, deleted_topics=gone, lost=lost)
@@ -81,7 +81,7 @@ class LastBatch:
         return self.table.rows_of(place.query_id, place.batch_id)
 
     def _planned(
-        self, stored: DataFrame | None, start: Offsets, end: Offsets, late_before: int
+        self, stored: DataFrame | None, start: Offsets, end: Offsets, batch: int
     ) -> tuple[Judged, DataFrame | None]:
         """Judge the records that are left; return the plan, and the good rows if they are not those of the plan.
 
@@ -89,13 +89,14 @@ class LastBatch:
         """
         config = self.pipeline.config
         records = sources.batch(self.session, self.cluster.bootstrap_servers, config, start, end)
-        plan = judgement.plan(self.session, records, self.pipeline, late_before)
+        time, late_before = self.checkpoint.planned_ms(batch), self.checkpoint.late_before(batch)
+        plan = judgement.plan(self.session, records, self.pipeline, late_before, batch_ms=time)
         if stored is not None:
             return plan, replayed.with_column(stored, plan.columns).select(*plan.columns)
         if config.dedupe is None or self.table is None or self.table.config.mode != "append":
             return plan, None
         without = self.pipeline.model_copy(update={"config": config.model_copy(update={"dedupe": None})})
-        whole = judgement.plan(self.session, records, without)
+        whole = judgement.plan(self.session, records, without, batch_ms=time)
         spans = {
             topic: {number: (start.get(topic, {}).get(number, 0), last) for number, last in partitions.items()}
             for topic, partitions in end.items()

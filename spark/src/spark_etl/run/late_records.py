@@ -15,6 +15,7 @@ from spark_etl.cluster import Cluster
 from spark_etl.config import Aggregate, KafkaSinkConfig, Pipeline
 from spark_etl.config.model import seconds
 from spark_etl.counts import LATE
+from spark_etl.judgement import Judged
 from spark_etl.sinks import local_days
 from spark_etl.sinks.rows import misfits
 
@@ -43,7 +44,7 @@ class LateRecords:
         before = self.checkpoint.late_before(batch_id)
         if self.pipeline.config.dedupe is None or before <= 0:  # older records are refused by decode
             return None
-        judged = judgement.plan(self.session, self._records(batch_id), self.pipeline, before)
+        judged = self._judged(batch_id, before)
         stage, rule = LATE
         return judged.aside(judged.rows).where((F.col("_error.stage") == stage) & (F.col("_error.rule") == rule))
 
@@ -57,12 +58,15 @@ class LateRecords:
             late = self.of_dedupe(batch_id)
             return None if late is None else misfits(late, name, F.lit(LATE[1]), F.col("_error.message"))
         before = self.checkpoint.late_before(batch_id)
-        judged = judgement.plan(self.session, self._records(batch_id), self.pipeline, raw=True)
+        judged = self._judged(batch_id, raw=True)
         end = last_end(F.col(timed.field), aggregate)
         late = judged.good(judged.rows, raw=True).where(end <= before * 1000)
         message = F.lit(f"all windows of its {timed.field} had ended")
         return misfits(late, name, F.lit(LATE[1]), message)
 
-    def _records(self, batch_id: int) -> DataFrame:
+    def _judged(self, batch_id: int, before: int = 0, *, raw: bool = False) -> Judged:
+        """Judge the records of a batch again, as of its time."""
         start, end = self.checkpoint.start_offsets(batch_id) or {}, self.checkpoint.end_offsets(batch_id) or {}
-        return sources.batch(self.session, self.cluster.bootstrap_servers, self.pipeline.config, start, end)
+        records = sources.batch(self.session, self.cluster.bootstrap_servers, self.pipeline.config, start, end)
+        time = self.checkpoint.planned_ms(batch_id)
+        return judgement.plan(self.session, records, self.pipeline, before, batch_ms=time, raw=raw)

@@ -32,7 +32,8 @@ def note(last: Mapping[str, Any]) -> dict[str, Any]:
     """Return the document of a batch, given its commit's metadata."""
     at = datetime.fromtimestamp(int(last["committed_ms"]) / 1000, UTC)
     kept = {name: last[name] for name in ("query", "batch", "start", "end")}
-    return {**kept, "late_before": last.get("late_before", 0), "at": at.isoformat()}
+    planned_ms = last.get("planned_ms", last["committed_ms"])
+    return {**kept, "planned_ms": planned_ms, "late_before": last.get("late_before", 0), "at": at.isoformat()}
 
 
 def finish(
@@ -60,7 +61,8 @@ def finish(
         same = unchanged()
         found = {topic: partitions for topic, partitions in found.items() if topic in same}
         records = ranges.records(session, cluster.bootstrap_servers, config, found)
-        plan = judgement.plan(session, records, pipeline, int(document.get("late_before", 0)))
+        time = int(document.get("planned_ms", at.timestamp() * 1000))
+        plan = judgement.plan(session, records, pipeline, int(document.get("late_before", 0)), batch_ms=time)
         rows = plan.rows.persist(StorageLevel.MEMORY_AND_DISK)
         try:
             outputs.letters.write(plan.refused(rows), at)
@@ -71,7 +73,9 @@ def finish(
             elif append:
                 if config.dedupe is not None:
                     without = config.model_copy(update={"dedupe": None})
-                    whole = judgement.plan(session, records, pipeline.model_copy(update={"config": without}))
+                    whole = judgement.plan(
+                        session, records, pipeline.model_copy(update={"config": without}), batch_ms=time
+                    )
                     good = whole.good(whole.rows, raw=config.keeps_raw)
                 good = table.among(good, ranges.condition(found) or "false", "left_semi")
             kept = replace(place, commit=table.last_metadata())

@@ -1,5 +1,6 @@
-"""Parts of the run loop without Spark: the gate between batches, the limit in bytes, the identity of the source."""
+"""Parts of the run loop without Spark: the gate, the limit in bytes, the source's identity, a recovered checkpoint."""
 
+import json
 import threading
 from typing import Any
 
@@ -7,6 +8,7 @@ import pytest
 from spark_etl.config import Source
 from spark_etl.errors import IdentityError, OutputError
 from spark_etl.kafka_admin import UnknownTopicError
+from spark_etl.lake import recovery
 from spark_etl.run.byte_limit import RECORD_SIZES, ByteLimit
 from spark_etl.run.identity import Identity, SourceIdentity
 from spark_etl.run.notes import LocalNotes
@@ -319,3 +321,12 @@ def test_a_topic_of_a_pattern_may_go_if_data_may_be_lost(cluster):
     cluster.topics["orders.eu"] = "e2"
     found = identity(cluster, **lossy).check(["orders", "orders.eu"])
     assert found == Identity("c1", {"orders": "t1", "orders.eu": "e2"}, ("orders.eu", "orders.us"))
+
+
+@pytest.mark.parametrize(("kept", "expected"), [({"planned_ms": 1_000}, 1_000), ({}, 2_000)])
+def test_a_recovered_batch_has_the_time_of_its_first_try(kept, expected):
+    """Spark would give it another one, by which all its event times would be too far in the future."""
+    last = {"query": "q", "batch": 7, "start": {"t": {"0": 1}}, "end": {"t": {"0": 3}}, "committed_ms": 2_000, **kept}
+    lines = recovery.before_last_batch(last)["offsets/7"].decode().splitlines()
+    assert json.loads(lines[1])["batchTimestampMs"] == expected
+    assert json.loads(lines[2]) == last["end"]
