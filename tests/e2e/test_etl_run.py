@@ -254,7 +254,7 @@ def test_a_broken_rule_that_fails_and_a_share_of_refused_records(etl: Etl, caplo
 
 
 def test_a_record_becomes_several_rows(etl: Etl) -> None:
-    """Records are counted once. The rows of each sink are a number apart, with those that one of them refuses."""
+    """Records are counted once. Another number counts the rows of each sink, with those that one of them refuses."""
     topic = f"{etl.name}.rows"
     etl.admin.create_topics([NewTopic(topic, 1, 1, config={"max.message.bytes": "8192"})])[topic].result(30)
     select = "{part: \"repeat('x', if(item > 2, 9000, 1))\"}"

@@ -46,7 +46,7 @@ def trust(made: tuple[MakeWire, Path]) -> ssl.SSLContext:
 async def broker(
     request: pytest.FixtureRequest, start_broker: StartBroker, tmp_path: Path, made: tuple[MakeWire, Path]
 ) -> AsyncIterator[Running]:
-    """A broker with TLS: in one process, or apart with storage's files in sight, or with lanes to them."""
+    """A broker with TLS: in one process, as two services that share files, or as two with lanes."""
     if request.param == "combined":
         yield await start_broker(security=SecurityProtocol(made[0]))
         return

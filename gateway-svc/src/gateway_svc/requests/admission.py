@@ -134,7 +134,7 @@ class Admission:
         return verdict
 
     def renew(self, call: Call) -> None:
-        """Give a request in service, whose rights have ended meanwhile, those that the client has now."""
+        """Give a request in service the rights that its client has now, as its own ended after it was judged."""
         call.subject.rights = self.rights_of(call.subject.principal, call.client.host)
 
     def admit(self, call: Call) -> int:

@@ -4,7 +4,7 @@
 
 Changes are made in the order of the calls. Those that wait together become one transaction (`CatalogFile.make`). A
 change goes on when its caller is cancelled. What is in memory must follow the catalog even then: a caller that changes
-memory runs in a task of its own (change_order.py). Until the call returns, memory has what was stored before.
+memory runs in a task that nobody cancels (change_order.py). Until the call returns, memory has what was stored before.
 
 What is stored is read once, at the start, before anything is served.
 """

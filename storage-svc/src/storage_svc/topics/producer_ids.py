@@ -82,7 +82,7 @@ class ProducerIds:
         return self.take()
 
     async def close(self) -> None:
-        """Allocate no block any more; whoever waits for one gets none."""
+        """Allocate no further block. A caller that waits for one gets None."""
         self._closed = True
         if self._filling is not None:
             await self._filling

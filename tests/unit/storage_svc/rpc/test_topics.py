@@ -181,7 +181,7 @@ async def test_topics_that_a_description_creates_are_made_in_steps(peer: Peer, m
 
 
 async def test_a_creation_waits_for_an_earlier_one_of_its_name(peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody is told that a topic exists before the catalog has stored it."""
+    """No answer says that a topic exists before the catalog has stored it."""
     file, refusals = peer.storage._catalog.file, [CatalogFull("no space")]
     add_topics = file.add_topics
 

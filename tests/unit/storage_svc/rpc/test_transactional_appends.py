@@ -283,7 +283,7 @@ async def test_an_answer_from_before_the_marker_is_worth_nothing(bench: Bench, h
     answer(ErrorCode.NONE)
     assert [codes(await each) for each in (late, later)] == [[(INVALID_TXN_STATE, -1)]] * 2
     assert bench.producers(0) == [(7, -1), (7, 0)][: 1 + has_begun]
-    assert len(bench.transactions.answers) == 1  # nobody was asked for the one behind it
+    assert len(bench.transactions.answers) == 1  # the coordinator was not asked for the one behind it
     bench.transactions.holds = False
     assert await bench.codes(9, (0, batch(int(has_begun)))) == [(0, 1 + has_begun)]
 

@@ -1,4 +1,4 @@
-"""The catalog beside the event loop: order, changes made together, callers that leave, and a disk that stands."""
+"""The catalog beside the event loop: order, changes made together, callers that leave, a disk that does not answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests of our own pages in a browser: how they are told from those of programs, and how they log in.
+"""Requests of our own pages in a browser: how the ring recognizes them, and how a person logs in.
 
     X-Requested-By             pages send it with every request. A form cannot, nor a page of another site
     Sec-Fetch-Site             same-origin: the browser says so, also of requests to which a page can add no header

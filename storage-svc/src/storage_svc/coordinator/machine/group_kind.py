@@ -1,4 +1,4 @@
-"""A group as its host sees it, whichever kind it is of. Each kind has a class and a machine of its own."""
+"""What a host knows of a group of any kind. Each kind is a class with its machine."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ export function arranged(rows, columns, text, textOf, order) {
  * @param {{caption: string, columns: Column[], rows: any[], keyOf: (row: any) => string, textOf?: (row: any) => string,
  *   empty?: string, noun?: string, id?: string, first?: string, tools?: unknown}} props
  * `textOf` gives the text that the search looks through; without it there is no search. `first` is the order at first.
- * `id` keeps the parameters of two tables of a screen apart.
+ * `id` begins the names of a table's parameters, since a screen may have two tables.
  */
 export function Table({ caption, columns, rows, keyOf, textOf, empty = "There are none.", noun = "row", id = "", first = columns[0].id, tools }) {
   const text = textOf ? parameter(`${id}q`) : "";
