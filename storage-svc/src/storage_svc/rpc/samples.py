@@ -30,7 +30,7 @@ SAMPLES: Final = 60
 ROWS_MAX: Final = 4_000
 #: Samples of one answer, each of which may have 500 KB.
 _ANSWERED_MAX: Final = 4
-#: Logs or committed offsets that are read before other work gets a turn.
+#: Logs, groups and committed offsets that are read before other work gets a turn.
 _STEP: Final = 200
 _COMPRESSION: Final = 1
 
@@ -115,22 +115,25 @@ class Samples:
         turns = shared_turns(asyncio.get_running_loop())
         groups, work = self._coordinator.groups, 0
         for group_id in list(groups):
+            if work >= _STEP:  # mutant: samples-in-turns
+                work = 0
+                await turns.next()
+            work += 1
             hosted = groups.get(group_id)
             if hosted is None or getattr(hosted.group, "protocol_type", "") not in ("", "consumer"):
                 continue
             error, found = self._coordinator.offsets.fetch(group_id, None)
-            if error or not found or len(rows.groups) == ROWS_MAX:
+            if error or not found:
                 continue
+            if len(rows.groups) == ROWS_MAX:
+                return
+            work += len(found)
             lag = 0
             for key, offset in found:
                 partition = self._directory.logs.get(key)
                 if partition is not None and not partition.withheld and offset is not None:
                     lag += max(0, partition.high_watermark - offset.offset)
             rows.groups.add(group_id=group_id, lag=lag)
-            work += len(found)
-            if work >= _STEP:
-                work = 0
-                await turns.next()
 
     async def _take_all(self) -> None:
         while True:

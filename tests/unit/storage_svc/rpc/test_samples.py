@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import zlib
 from types import SimpleNamespace
 from typing import Any
@@ -74,3 +75,13 @@ async def test_samples_are_read_a_few_at_a_time_and_after_a_known_one() -> None:
     assert ([each.number for each in last.samples], last.has_more) == ([SAMPLES, SAMPLES + 1], False)
     # The numbers of another run mean nothing here.
     assert samples.after(first.run_id - 1, SAMPLES).samples[0].number == 2
+
+
+async def test_groups_without_offsets_are_looked_at_in_turns() -> None:
+    """A hundred thousand of them would stop the event loop."""
+    samples = sampler({}, {f"g{each}": {} for each in range(2_000)})
+    task, turns = asyncio.create_task(samples._add_groups(pb.SampleRows())), 0
+    while not task.done():
+        await asyncio.sleep(0)
+        turns += 1
+    assert turns >= 9
