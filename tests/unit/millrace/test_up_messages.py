@@ -107,11 +107,11 @@ def test_a_terminal_gets_text_and_the_three_lines(tmp_path):
     os.close(theirs)
     with process, os.fdopen(ours, "rb", buffering=0) as terminal, contextlib.ExitStack() as undo:
         undo.callback(process.kill)
-        ready, metrics, documentation = (process.stdout.readline() for _ in range(3))
+        ready, metrics, console = (process.stdout.readline() for _ in range(3))
         http = re.fullmatch(r"ready kafka=localhost:\d+ http=(localhost:\d+)\n", ready)[1]
         urls = (f"http://127.0.0.1:{port}/metrics", f"http://127.0.0.1:{port + 1}/metrics")
         assert metrics == f"metrics broker={urls[0]} admin-api={urls[1]}\n"
-        assert documentation == f"open http://{http}/docs\n"
+        assert console == f"open http://{http}/\n"
         with urllib.request.urlopen(f"http://{http}/healthz", timeout=30) as answer:  # it may wait for admin-api
             assert answer.status == 200
         for url, name in zip(urls, ("millrace_kafka_requests_total", 'service="admin-api"'), strict=True):

@@ -110,7 +110,7 @@ def _metrics_addresses(held: contextlib.ExitStack, first: int) -> Callable[[], A
 def _print_ready(layout: Layout, http: Address, processes: Sequence[ServiceProcess]) -> None:
     names = [each.service if each.number == 1 else f"{each.service}-{each.number}" for each in processes]
     metrics = [f"{name}=http://{each.http_address}/metrics" for name, each in zip(names, processes, strict=True)]
-    _print(f"ready kafka={layout.advertised} http={http}\nmetrics {' '.join(metrics)}\nopen http://{http}/docs\n")
+    _print(f"ready kafka={layout.advertised} http={http}\nmetrics {' '.join(metrics)}\nopen http://{http}/\n")
 
 
 #: Variables that `up` sets from an option, and the option.
