@@ -29,9 +29,10 @@ import flights_topic
 from processes import metered
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
-from spark_etl import logs, session
-from spark_etl.cluster import Cluster
+from spark_etl import logs
 from spark_etl.config import Pipeline, load
+from spark_etl.jvm import session
+from spark_etl.kafka.cluster import Cluster
 from spark_etl.metrics import Metrics
 from spark_etl.run.pipeline_run import Run
 from spark_etl.settings import EtlSettings

@@ -10,9 +10,9 @@ pytestmark = [pytest.mark.etl, pytest.mark.timeout(1200)]
 
 from confluent_kafka.admin import NewTopic  # noqa: E402
 from millrace_demo.topics import read_all  # noqa: E402
+from spark_etl.checkpoint import batches  # noqa: E402
 from spark_etl.counts import OUTCOMES  # noqa: E402
 from spark_etl.errors import RuleError, RunError  # noqa: E402
-from spark_etl.run import batches  # noqa: E402
 from spark_etl.run.accounts import Totals  # noqa: E402
 from support.etl_runs import SCHEMA, Etl, broker, etl  # noqa: E402
 from support.postgres import PASSWORD, USER, PostgresServer, postgres  # noqa: E402

@@ -14,8 +14,8 @@ from confluent_kafka import Consumer, Message, TopicPartition  # noqa: E402
 from confluent_kafka.admin import AdminClient, NewTopic  # noqa: E402
 from millrace import Broker  # noqa: E402
 from pyspark.sql import DataFrame, SparkSession  # noqa: E402
-from spark_etl.cluster import Cluster  # noqa: E402
 from spark_etl.errors import ClusterError, OutputError  # noqa: E402
+from spark_etl.kafka.cluster import Cluster  # noqa: E402
 from spark_etl.sinks.dead_letters import DeadLetters  # noqa: E402
 
 AT = datetime(2026, 1, 31, 12)

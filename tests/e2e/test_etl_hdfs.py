@@ -7,13 +7,14 @@ import pytest
 pytestmark = [pytest.mark.etl, pytest.mark.timeout(600)]
 
 from pyspark.sql import SparkSession  # noqa: E402
-from spark_etl import logs, session, sinks  # noqa: E402
-from spark_etl.checkpoint import Checkpoint  # noqa: E402
-from spark_etl.cluster import Cluster  # noqa: E402
+from spark_etl import logs, sinks  # noqa: E402
+from spark_etl.checkpoint import batches  # noqa: E402
+from spark_etl.checkpoint.offsets import Checkpoint  # noqa: E402
 from spark_etl.commands import backfill, recover, replay_dlq, schema, status  # noqa: E402
 from spark_etl.errors import OutputError, RunError  # noqa: E402
+from spark_etl.jvm import session  # noqa: E402
+from spark_etl.kafka.cluster import Cluster  # noqa: E402
 from spark_etl.lake import LakeTable, locks, maintenance  # noqa: E402
-from spark_etl.run import batches  # noqa: E402
 from spark_etl.run.accounts import Totals  # noqa: E402
 from support.etl_runs import Etl, broker, etl  # noqa: E402
 from support.hdfs import Hdfs, hdfs  # noqa: E402

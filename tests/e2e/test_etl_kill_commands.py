@@ -149,12 +149,12 @@ def test_replay_of_dead_letters(case: Case) -> None:
     fives = sum(number % 10 == 5 for number in ids)
     good = len(ids) - fives
     for place in (
-        Place("replay-dlq: letters chosen", ("run.replays.Replays.begun",), "after", (0, 0, 0), command),
+        Place("replay-dlq: letters chosen", ("letters.replays.Replays.begun",), "after", (0, 0, 0), command),
         Place("replay-dlq: in the commit, JVM lives", (write, COMMIT), "during", None, command),
         Place("replay-dlq: in the table only", (write, LETTERS_OUT), "before", (fives, 0, 0), command),
         Place("replay-dlq: some rows in the topic", (write, rows, TOPIC), "half", (fives, HALF, 0), command),
         Place("replay-dlq: end of the transaction", (write, commit, committed), "before", (fives, fives, 0), command),
-        Place("replay-dlq: done, not marked", ("run.replays.Replays.finished",), "before", (fives,) * 3, command),
+        Place("replay-dlq: done, not marked", ("letters.replays.Replays.finished",), "before", (fives,) * 3, command),
     ):
         case.drivers.die(place)
         left = tuple(len(found) - good for found in case.ids())
@@ -177,7 +177,7 @@ def test_recover(case: Case, dedupe: bool) -> None:
     found = list[int]()
     places = [
         Place("recover: nothing written", ("lake.recovery.written",), "before", (), RECOVER),
-        Place("recover: some documents written", ("run.notes.LocalNotes.write",), "after", (), RECOVER),
+        Place("recover: some documents written", ("checkpoint.notes.LocalNotes.write",), "after", (), RECOVER),
         Place(
             "recover: written, not synced", ("lake.recovery.written", "lake.durable.sync_files"), "before", (), RECOVER
         ),

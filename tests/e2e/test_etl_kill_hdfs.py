@@ -17,11 +17,11 @@ __all__ = ["hdfs"]
 SCHEMA = {"type": "object", "required": ["id"], "properties": {"id": {"type": "integer"}}}
 GOOD, BROKEN = 40, 8  # of each place
 FILES, COMMIT = "lake.delta.Transaction.write", "lake.delta.Transaction.commit"
-LETTERS, MARKS = "sinks.dead_letters.DeadLetters.write", "run.batches.Batches"
+LETTERS, MARKS = "sinks.dead_letters.DeadLetters.write", "checkpoint.batches.Batches"
 PLACES = [
     Place("batch marked as begun", (BATCH, f"{MARKS}.begun"), "after", (0, 0)),
     Place("table: files in work, JVM lives", (BATCH, FILES), "during"),
-    Place("table: files written", (BATCH, "batch_writer.BatchWriter._metadata"), "before", (0, 0)),
+    Place("table: files written", (BATCH, "batch.writer.BatchWriter._metadata"), "before", (0, 0)),
     Place("table: in the commit, JVM lives", (BATCH, COMMIT), "during"),
     Place("dead letters: some sent", (BATCH, LETTERS), "half", (GOOD, HALF)),
     Place("batch finished, begun mark there", (BATCH, f"{MARKS}.finished"), "before", (GOOD, BROKEN)),

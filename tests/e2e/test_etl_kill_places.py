@@ -34,9 +34,9 @@ FILES, COMMIT = "lake.delta.Transaction.write", "lake.delta.Transaction.commit"
 LETTERS, TOPIC = "sinks.dead_letters.DeadLetters.write", "sinks.topics.TopicWriter.write"
 ROWS, SUMMARIES = "sinks.kafka_rows.KafkaRows.write", "sinks.summaries.SummaryTopic.publish"
 POSTGRES, STAGED = "sinks.postgres.sink.Postgres", "sinks.postgres.connection.Database.append"
-COMMITTED, OFFSETS = "sinks.postgres.connection.Connection.commit", "kafka_admin.KafkaAdmin.commit"
+COMMITTED, OFFSETS = "sinks.postgres.connection.Connection.commit", "kafka.admin.KafkaAdmin.commit"
 NEXT = "sinks.delta_rows.DeltaRows.write"
-MARKS, UNMARKED = "run.batches.Batches", "run.notes.LocalNotes.remove"
+MARKS, UNMARKED = "checkpoint.batches.Batches", "checkpoint.notes.LocalNotes.remove"
 
 #: Rows of the interrupted batch: in the table, letters, in the topic, in PostgreSQL.
 NOTHING, TABLE, ALL_LETTERS = (0, 0, 0, 0), (GOOD, 0, 0, 0), (GOOD, BROKEN, 0, 0)
@@ -47,7 +47,7 @@ PLACES = {
         Place("batch marked as begun", (BATCH, f"{MARKS}.begun"), "after", NOTHING),
         Place("table: some files written", (BATCH, FILES), "half", NOTHING),
         Place("table: files in work, JVM lives", (BATCH, FILES), "during"),
-        Place("table: files written", (BATCH, "batch_writer.BatchWriter._metadata"), "before", NOTHING),
+        Place("table: files written", (BATCH, "batch.writer.BatchWriter._metadata"), "before", NOTHING),
         Place("table: files synced", (BATCH, "lake.durable.sync_files"), "after", NOTHING),
     ],
     "commit": [
@@ -85,7 +85,7 @@ PLACES = {
     "aggregates": [
         Place("summary: none sent", (SUMMARIES, TOPIC), "before", ALL),
         Place("summary: some sent", (SUMMARIES, TOPIC), "half", ALL),
-        Place("summary: sent, not marked", ("summaries.Summaries._shown",), "before", ALL),
+        Place("summary: sent, not marked", ("run.summaries.Summaries._shown",), "before", ALL),
         Place("windows: none sent", (WINDOW, TOPIC), "before"),
         Place("windows: some sent", (WINDOW, TOPIC), "half"),
         Place("windows: sent, not marked", (WINDOW, f"{MARKS}.finished"), "before"),

@@ -15,14 +15,14 @@ from millrace import Broker
 pytestmark = [pytest.mark.etl, pytest.mark.timeout(900)]
 
 from pyspark.sql import DataFrame, SparkSession  # noqa: E402
-from spark_etl import sources  # noqa: E402
+from spark_etl.checkpoint.batches import BatchPlace  # noqa: E402
 from spark_etl.commands import backfill, compact, recover, schema  # noqa: E402
 from spark_etl.config import Pipeline, load  # noqa: E402
 from spark_etl.errors import ConfigError, OutputError  # noqa: E402
 from spark_etl.judgement import plan  # noqa: E402
-from spark_etl.kafka_admin import KafkaAdmin  # noqa: E402
+from spark_etl.kafka import sources  # noqa: E402
+from spark_etl.kafka.admin import KafkaAdmin  # noqa: E402
 from spark_etl.lake import LakeTable, maintenance  # noqa: E402
-from spark_etl.run.batches import BatchPlace  # noqa: E402
 
 FILE = """
 apiVersion: etl/v1

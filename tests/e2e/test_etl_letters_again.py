@@ -20,12 +20,12 @@ from confluent_kafka.admin import (  # noqa: E402
 )
 from millrace_demo.topics import read_all  # noqa: E402
 from spark_etl import logs, sinks  # noqa: E402
-from spark_etl.cluster import Cluster  # noqa: E402
 from spark_etl.commands import backfill, recover, replay_dlq  # noqa: E402
 from spark_etl.errors import OutputError, RunError  # noqa: E402
 from spark_etl.judgement import Judged  # noqa: E402
+from spark_etl.kafka.cluster import Cluster  # noqa: E402
 from spark_etl.lake import LakeTable  # noqa: E402
-from spark_etl.run import replays  # noqa: E402
+from spark_etl.letters import replays  # noqa: E402
 from spark_etl.sinks.kafka_rows import KafkaRows  # noqa: E402
 from support.etl_runs import Etl, broker, etl  # noqa: E402
 

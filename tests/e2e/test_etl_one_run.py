@@ -8,10 +8,11 @@ import pytest
 
 pytestmark = [pytest.mark.etl, pytest.mark.timeout(600)]
 
-from spark_etl import batch_writer, logs  # noqa: E402
-from spark_etl.cluster import Cluster  # noqa: E402
+from spark_etl import logs  # noqa: E402
+from spark_etl.batch import writer  # noqa: E402
 from spark_etl.commands import replay_dlq  # noqa: E402
 from spark_etl.errors import OutputError  # noqa: E402
+from spark_etl.kafka.cluster import Cluster  # noqa: E402
 from spark_etl.lake.locks import checkpoint_lock  # noqa: E402
 from support.etl_runs import Etl, broker, etl, until  # noqa: E402
 
@@ -29,7 +30,7 @@ def test_a_second_run_without_a_table_is_refused(etl: Etl, monkeypatch: pytest.M
     monkeypatch.setattr("spark_etl.lake.locks.DRIVER_WAIT_SECONDS", 0.0)
     topic = f"{etl.name}.rows"
     given = {"table": False, "sink": f"- {{type: kafka, topic: {topic}}}"}
-    real = batch_writer.BatchWriter.write
+    real = writer.BatchWriter.write
     entered, may_go_on = threading.Event(), threading.Event()
 
     def write(*arguments: Any) -> Any:
@@ -37,7 +38,7 @@ def test_a_second_run_without_a_table_is_refused(etl: Etl, monkeypatch: pytest.M
         may_go_on.wait(300)
         return real(*arguments)
 
-    monkeypatch.setattr(batch_writer.BatchWriter, "write", write)
+    monkeypatch.setattr(writer.BatchWriter, "write", write)
     etl.produce(1, 2, "broken")
     first = threading.Thread(target=etl.run, kwargs=given)
     first.start()

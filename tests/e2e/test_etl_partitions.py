@@ -8,7 +8,7 @@ import pytest
 pytestmark = [pytest.mark.etl, pytest.mark.timeout(600)]
 
 from confluent_kafka.admin import NewPartitions, NewTopic  # noqa: E402
-from spark_etl import batch_writer  # noqa: E402
+from spark_etl.batch import writer  # noqa: E402
 from spark_etl.errors import IdentityError, RunError  # noqa: E402
 from spark_etl.run.accounts import Totals  # noqa: E402
 from support.etl_runs import Etl, broker, etl  # noqa: E402
@@ -25,7 +25,7 @@ def interrupted(etl: Etl, monkeypatch: pytest.MonkeyPatch, **given: Any) -> None
         raise RuntimeError(DIES)
 
     with monkeypatch.context() as patch:
-        patch.setattr(batch_writer.BatchWriter, "_metadata", dies)
+        patch.setattr(writer.BatchWriter, "_metadata", dies)
         with pytest.raises(RunError, match=DIES):
             etl.run(**given)
 
@@ -48,14 +48,14 @@ def test_a_topic_of_a_pattern_goes_before_the_batch_with_its_records_is_done(etl
     etl.produce(3, 4, topic=goes)
     etl.topics = []
     given = {"source": f", pattern: '{etl.name}[.]t.', on_data_loss: continue"}
-    real = batch_writer.BatchWriter._counted
+    real = writer.BatchWriter._counted
 
     def counted(*arguments: Any) -> Any:
         if goes in etl.admin.list_topics(timeout=30).topics:
             etl.admin.delete_topics([goes])[goes].result(30)
         return real(*arguments)
 
-    monkeypatch.setattr(batch_writer.BatchWriter, "_counted", counted)
+    monkeypatch.setattr(writer.BatchWriter, "_counted", counted)
     assert etl.run(**given) == Totals(batches=1, rows_in=4, rows_out=4)
     assert etl.metadata()["topic_ids"].keys() == {stays, goes}
     monkeypatch.undo()

@@ -10,9 +10,9 @@ import pytest
 
 pytestmark = [pytest.mark.etl, pytest.mark.timeout(600)]
 
+from spark_etl.checkpoint.batches import BatchPlace  # noqa: E402
 from spark_etl.commands import recover  # noqa: E402
 from spark_etl.errors import EtlError, OutputError, RunError  # noqa: E402
-from spark_etl.run.batches import BatchPlace  # noqa: E402
 from spark_etl.sinks.postgres import batches  # noqa: E402
 from spark_etl.sinks.postgres.sink import Postgres  # noqa: E402
 from support.etl_runs import Etl, broker, etl  # noqa: E402

@@ -9,9 +9,9 @@ import pytest
 pytestmark = [pytest.mark.etl, pytest.mark.timeout(600)]
 
 from spark_etl import logs, sinks  # noqa: E402
-from spark_etl.cluster import Cluster  # noqa: E402
 from spark_etl.commands import recover, replay_dlq  # noqa: E402
 from spark_etl.errors import RunError  # noqa: E402
+from spark_etl.kafka.cluster import Cluster  # noqa: E402
 from support.etl_runs import Etl, broker, etl  # noqa: E402
 from support.postgres import PASSWORD, USER, PostgresServer, postgres  # noqa: E402
 

@@ -116,18 +116,18 @@ def test_killed_anywhere_nothing_is_lost_and_nothing_doubled(tmp_path, broker, j
     produce(servers, [*broken, *records[:FLIGHTS]])
     etl = Etl(tmp_path, servers, jars)
 
-    etl.killed("batch_writer.BatchWriter._metadata")  # the files are in place, but do not count
+    etl.killed("batch.writer.BatchWriter._metadata")  # the files are in place, but do not count
     assert list(etl.output.rglob("*.parquet")) != []
     assert versions(etl.output) == 1
     etl.killed("sinks.dead_letters.DeadLetters.write")  # the batch counts, no dead letter is out
     assert versions(etl.output) == 2
     assert topics.read_all(servers, flights.DEAD_LETTERS) == []
-    etl.killed("run.batches.Batches.finished")  # the dead letters are out, and not marked so
+    etl.killed("checkpoint.batches.Batches.finished")  # the dead letters are out, and not marked so
     assert len(topics.read_all(servers, flights.DEAD_LETTERS)) == len(broken)
     etl.killed("run.accounts.Accounts.batch")  # every output has the batch, Spark does not know
     assert versions(etl.output) == 2
     assert summaries(servers) == []
-    etl.killed("summaries.Summaries._shown")  # all batches are done, the summary is out and not marked so
+    etl.killed("run.summaries.Summaries._shown")  # all batches are done, the summary is out and not marked so
     expected = flights.delays(table[:FLIGHTS])
     assert sorted((key, version) for key, version, _ in summaries(servers)) == [(key, "2") for key in sorted(expected)]
 

@@ -17,16 +17,22 @@ pytestmark = [pytest.mark.etl, pytest.mark.timeout(600)]
 from confluent_kafka import ConsumerGroupTopicPartitions, Producer, TopicPartition  # noqa: E402
 from confluent_kafka.admin import NewTopic  # noqa: E402
 from pyspark.sql import DataFrame  # noqa: E402
-from spark_etl import batch_writer, server, sinks, stream_plans, summaries  # noqa: E402
-from spark_etl.checkpoint import Checkpoint  # noqa: E402
-from spark_etl.cluster import Cluster  # noqa: E402
+from spark_etl import server, sinks  # noqa: E402
+from spark_etl.batch import writer  # noqa: E402
+from spark_etl.checkpoint import batches  # noqa: E402
+from spark_etl.checkpoint.offsets import Checkpoint  # noqa: E402
 from spark_etl.commands import backfill, status  # noqa: E402
 from spark_etl.counts import OUTCOMES  # noqa: E402
 from spark_etl.errors import EtlError, IdentityError, OutputError, RuleError, RunError  # noqa: E402
-from spark_etl.kafka_admin import UnknownTopicError  # noqa: E402
+from spark_etl.kafka.admin import UnknownTopicError  # noqa: E402
+from spark_etl.kafka.cluster import Cluster  # noqa: E402
 from spark_etl.lake import maintenance  # noqa: E402
 from spark_etl.letters import refusals  # noqa: E402
-from spark_etl.run import accounts, batches  # noqa: E402
+from spark_etl.run import (  # noqa: E402
+    accounts,
+    stream_plans,
+    summaries,
+)
 from spark_etl.run.accounts import Totals  # noqa: E402
 from support.etl_runs import Continuous, Etl, broker, etl, until  # noqa: E402
 
@@ -37,7 +43,7 @@ DIES = "the driver dies here"
 
 PLACES: list[tuple[Any, str]] = [
     (batches.Batches, "begun"),  # nothing is done
-    (batch_writer.BatchWriter, "_metadata"),  # the files are in place, and do not count
+    (writer.BatchWriter, "_metadata"),  # the files are in place, and do not count
     (sinks.DeadLetters, "write"),  # the batch counts, no dead letter is out
     (batches.Batches, "finished"),  # the dead letters are out, and not marked so
     (accounts.Accounts, "batch"),  # every output has the batch, Spark does not know
@@ -203,7 +209,7 @@ def test_a_topic_that_was_created_again_is_read_from_its_start(etl: Etl) -> None
 
 def test_a_topic_that_is_created_again_in_the_middle_of_a_batch(etl: Etl, monkeypatch: pytest.MonkeyPatch) -> None:
     """The batch is not committed: some of its records may be those of the new topic."""
-    original = batch_writer.BatchWriter._counted
+    original = writer.BatchWriter._counted
 
     def counted(*arguments: Any) -> Any:
         etl.delete()
@@ -211,7 +217,7 @@ def test_a_topic_that_is_created_again_in_the_middle_of_a_batch(etl: Etl, monkey
         return original(*arguments)
 
     etl.produce(1, 2)
-    monkeypatch.setattr(batch_writer.BatchWriter, "_counted", counted)
+    monkeypatch.setattr(writer.BatchWriter, "_counted", counted)
     with pytest.raises(IdentityError, match="was deleted and created again"):
         etl.run()
     assert etl.ids() == []
@@ -396,7 +402,7 @@ def test_batches_follow_the_size_of_records(etl: Etl) -> None:
 def test_a_run_without_end_goes_on_after_failures_and_finishes_its_batch(
     etl: Etl, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    original = batch_writer.BatchWriter.write
+    original = writer.BatchWriter.write
     entered, may_go_on, failures = threading.Event(), threading.Event(), []
 
     def write(*arguments: Any) -> Any:
@@ -407,7 +413,7 @@ def test_a_run_without_end_goes_on_after_failures_and_finishes_its_batch(
         may_go_on.wait(300)
         return original(*arguments)
 
-    monkeypatch.setattr(batch_writer.BatchWriter, "write", write)
+    monkeypatch.setattr(writer.BatchWriter, "write", write)
     etl.produce(1, 2, 3)
     with Continuous(etl) as continuous:
         until(entered.is_set)
@@ -435,7 +441,7 @@ def test_restarts_end_after_the_attempts(etl: Etl, monkeypatch: pytest.MonkeyPat
     def fails(*_arguments: object) -> None:
         raise RuntimeError(DIES)
 
-    monkeypatch.setattr(batch_writer.BatchWriter, "write", fails)
+    monkeypatch.setattr(writer.BatchWriter, "write", fails)
     etl.produce(1)
     trigger = "trigger: {processing_time: 1 second}\nrestart: {attempts: 1, backoff: 1 second}\n"
     with pytest.raises(RunError, match=f"RuntimeError: {DIES}"):
@@ -485,21 +491,21 @@ def test_few_refused_records_are_found_without_judging_the_batch_again(
     monkeypatch.setattr(refusals, "BATCH_ROWS_MIN", 1)
     monkeypatch.setattr(refusals, "BLOCK_BITS", 1)
     judged: list[str] = []
-    refused = batch_writer.Judged.refused
+    refused = writer.Judged.refused
 
-    def counted(self: batch_writer.Judged, batch: DataFrame) -> DataFrame:
+    def counted(self: writer.Judged, batch: DataFrame) -> DataFrame:
         judged.append("again" if self is batch_writer_of[0]._judged else "blocks")
         return refused(self, batch)
 
-    batch_writer_of: list[batch_writer.BatchWriter] = []
-    write = batch_writer.BatchWriter.write
+    batch_writer_of: list[writer.BatchWriter] = []
+    write = writer.BatchWriter.write
 
-    def remembered(self: batch_writer.BatchWriter, *arguments: Any) -> batch_writer.Written:
+    def remembered(self: writer.BatchWriter, *arguments: Any) -> writer.Written:
         batch_writer_of[:] = [self]
         return write(self, *arguments)
 
-    monkeypatch.setattr(batch_writer.Judged, "refused", counted)
-    monkeypatch.setattr(batch_writer.BatchWriter, "write", remembered)
+    monkeypatch.setattr(writer.Judged, "refused", counted)
+    monkeypatch.setattr(writer.BatchWriter, "write", remembered)
     etl.produce(*range(20), "broken 1", *range(20, 40))
     assert etl.run() == Totals(batches=1, rows_in=41, rows_out=40, rows_dlq=1)
     etl.produce(*["broken 2"] * 20, *range(40, 50))

@@ -24,10 +24,10 @@ from confluent_kafka.admin import AdminClient, NewTopic  # noqa: E402
 from millrace.ports import Reservation  # noqa: E402
 from pyspark.sql import SparkSession  # noqa: E402
 from spark_etl import logs  # noqa: E402
-from spark_etl.cluster import Cluster  # noqa: E402
 from spark_etl.config import load  # noqa: E402
 from spark_etl.errors import ClusterError  # noqa: E402
-from spark_etl.kafka_ends import client_of, end_offsets  # noqa: E402
+from spark_etl.kafka.cluster import Cluster  # noqa: E402
+from spark_etl.kafka.ends import client_of, end_offsets  # noqa: E402
 from spark_etl.metrics import Metrics  # noqa: E402
 from spark_etl.run.pipeline_run import Run  # noqa: E402
 from support.etl_runs import until  # noqa: E402

@@ -15,7 +15,7 @@ from confluent_kafka.admin import AdminClient, NewTopic  # noqa: E402
 from millrace import Broker  # noqa: E402
 from pyspark.sql import SparkSession  # noqa: E402
 from spark_etl.config import KafkaOptions, Source  # noqa: E402
-from spark_etl.sources import options  # noqa: E402
+from spark_etl.kafka.sources import options  # noqa: E402
 
 HOUR = 3_600_000
 BEGIN = int(datetime(2026, 1, 31, tzinfo=UTC).timestamp() * 1000)

@@ -14,8 +14,8 @@ from confluent_kafka import Producer  # noqa: E402
 from confluent_kafka.admin import AdminClient, NewTopic  # noqa: E402
 from millrace import Broker  # noqa: E402
 from pyspark.sql import DataFrame, SparkSession  # noqa: E402
-from spark_etl import sources  # noqa: E402
 from spark_etl.config import KafkaOptions, Source  # noqa: E402
+from spark_etl.kafka import sources  # noqa: E402
 from support.kafka_broker import PASSWORD, USER, ApacheKafka  # noqa: E402
 
 PREFIX = "same" + uuid4().hex

@@ -9,14 +9,14 @@ import pytest
 pytestmark = [pytest.mark.etl, pytest.mark.timeout(600)]
 
 from spark_etl import sinks  # noqa: E402
-from spark_etl.batch_writer import BatchWriter  # noqa: E402
-from spark_etl.checkpoint import Checkpoint  # noqa: E402
+from spark_etl.batch.writer import BatchWriter  # noqa: E402
+from spark_etl.checkpoint import batches  # noqa: E402
+from spark_etl.checkpoint.offsets import Checkpoint  # noqa: E402
 from spark_etl.commands import recover  # noqa: E402
 from spark_etl.errors import EtlError  # noqa: E402
-from spark_etl.run import batches  # noqa: E402
 from spark_etl.run.accounts import Totals  # noqa: E402
+from spark_etl.run.stream_plans import StreamPlans  # noqa: E402
 from spark_etl.sinks.kafka_rows import KafkaRows  # noqa: E402
-from spark_etl.stream_plans import StreamPlans  # noqa: E402
 from support.etl_runs import Etl, broker, etl  # noqa: E402
 
 __all__ = ["broker", "etl"]

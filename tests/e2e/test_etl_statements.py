@@ -43,7 +43,7 @@ def test_a_statement_that_a_record_makes_fail_is_named(tmp_path: Path, spark: Sp
         def dies(*_arguments: object) -> None:
             spark.sql("SELECT raise_error('boom')").collect()
 
-        monkeypatch.setattr("spark_etl.batch_writer.BatchWriter.write", dies)
+        monkeypatch.setattr("spark_etl.batch.writer.BatchWriter.write", dies)
         with pytest.raises(RunError, match=r"^\[USER_RAISED_EXCEPTION\] boom") as failed_elsewhere:
             etl.run(sections="derive: {two: id * 2}\n")
         assert not isinstance(failed_elsewhere.value, StatementError)

@@ -15,14 +15,14 @@ pytestmark = [pytest.mark.etl, pytest.mark.timeout(600)]
 from confluent_kafka import Producer  # noqa: E402
 from confluent_kafka.admin import NewTopic  # noqa: E402
 from spark_etl import logs  # noqa: E402
-from spark_etl.checkpoint import Checkpoint  # noqa: E402
-from spark_etl.cluster import Cluster  # noqa: E402
+from spark_etl.checkpoint import batches  # noqa: E402
+from spark_etl.checkpoint.offsets import Checkpoint  # noqa: E402
 from spark_etl.commands import backfill, recover, replay_dlq, schema, status  # noqa: E402
 from spark_etl.config import load  # noqa: E402
 from spark_etl.errors import RunError  # noqa: E402
+from spark_etl.kafka.cluster import Cluster  # noqa: E402
 from spark_etl.lake import LakeTable  # noqa: E402
 from spark_etl.metrics import Metrics  # noqa: E402
-from spark_etl.run import batches  # noqa: E402
 from spark_etl.run.pipeline_run import Run  # noqa: E402
 from support.etl_accounts import all_balanced  # noqa: E402
 from support.etl_runs import Etl, broker, etl  # noqa: E402

@@ -20,17 +20,18 @@ from confluent_kafka import Consumer, Message, Producer, TopicPartition  # noqa:
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic  # noqa: E402
 from millrace import Broker  # noqa: E402
 from pyspark.sql import DataFrame, SparkSession  # noqa: E402
-from spark_etl import logs, sources  # noqa: E402
-from spark_etl.checkpoint import Checkpoint  # noqa: E402
-from spark_etl.cluster import Cluster  # noqa: E402
+from spark_etl import logs  # noqa: E402
+from spark_etl.batch.late_records import LateRecords  # noqa: E402
+from spark_etl.checkpoint.batches import Batches, BatchPlace  # noqa: E402
+from spark_etl.checkpoint.notes import LocalNotes  # noqa: E402
+from spark_etl.checkpoint.offsets import Checkpoint  # noqa: E402
 from spark_etl.commands.replay_dlq import Command  # noqa: E402
 from spark_etl.config import Pipeline  # noqa: E402
 from spark_etl.errors import ConfigError, OutputError  # noqa: E402
 from spark_etl.judgement import plan  # noqa: E402
+from spark_etl.kafka import sources  # noqa: E402
+from spark_etl.kafka.cluster import Cluster  # noqa: E402
 from spark_etl.lake import LakeTable  # noqa: E402
-from spark_etl.run.batches import Batches, BatchPlace  # noqa: E402
-from spark_etl.run.late_records import LateRecords  # noqa: E402
-from spark_etl.run.notes import LocalNotes  # noqa: E402
 from spark_etl.sinks import Outputs, opened  # noqa: E402
 from spark_etl.sinks.topics import TopicWriter  # noqa: E402
 from support.etl_accounts import balanced  # noqa: E402
@@ -326,7 +327,7 @@ def test_letters_come_back_into_the_sinks_once(spark, broker, tmp_path):
     etl.reload(sinks=sinks, rules=[{"name": "cheap", "expr": "price < 10"}])
 
     with pytest.MonkeyPatch.context() as patch:  # a driver that dies after the first sink
-        patch.setattr("spark_etl.run.replays.Replays.finished", lambda *_: pytest.fail("died"))
+        patch.setattr("spark_etl.letters.replays.Replays.finished", lambda *_: pytest.fail("died"))
         with pytest.raises(pytest.fail.Exception):
             etl.replay(rule="cheap")
     assert [json.loads(each.value())["id"] for each in etl.read(topic)] == [1, 2]

@@ -23,7 +23,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 from spark_etl import __main__
-from spark_etl.run import batches
+from spark_etl.checkpoint import batches
 
 HALF = 3  # rows of a frame
 

@@ -27,7 +27,7 @@ from support.spark_session import QUICK_JAVA
 __all__ = ["BATCH", "HALF", "WINDOW", "Drivers", "Place", "ended"]
 
 PROGRAM = Path(__file__).parent / "dying_driver.py"
-BATCH = "batch_writer.BatchWriter.write"
+BATCH = "batch.writer.BatchWriter.write"
 WINDOW = "sinks.windows.window_records"
 #: Options of a driver of a few hundred rows. Compiling code would cost it a fifth of its time.
 JAVA = f"{QUICK_JAVA} -Dspark.sql.codegen.wholeStage=false -Dspark.sql.codegen.factoryMode=NO_CODEGEN"

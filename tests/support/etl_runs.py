@@ -15,10 +15,10 @@ from millrace import Broker
 from millrace_demo.topics import read_all
 from pyspark.sql import SparkSession
 from spark_etl import logs
-from spark_etl.checkpoint import Checkpoint
-from spark_etl.cluster import Cluster
+from spark_etl.checkpoint.offsets import Checkpoint
 from spark_etl.commands.status import rows_of
 from spark_etl.config import load
+from spark_etl.kafka.cluster import Cluster
 from spark_etl.metrics import Metrics
 from spark_etl.run.accounts import Totals
 from spark_etl.run.pipeline_run import Run

@@ -5,7 +5,7 @@ from datetime import datetime
 
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.types import StructType
-from spark_etl import sources
+from spark_etl.kafka import sources
 
 AT = datetime(2026, 1, 31, 12, 0, 0, 123000)
 Value = bytes | None

@@ -7,8 +7,8 @@ from uuid import uuid4
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from spark_etl.checkpoint.batches import BatchPlace
 from spark_etl.config import PostgresSinkConfig
-from spark_etl.run.batches import BatchPlace
 from spark_etl.sinks.postgres.sink import Postgres
 from support.postgres import PASSWORD, USER, PostgresServer
 

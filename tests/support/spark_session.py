@@ -19,7 +19,7 @@ QUICK_JAVA = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 @pytest.fixture(scope="session")
 def jars(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The jars that Spark lacks: fetched once for a checkout."""
-    from spark_etl import session  # most test processes do without Spark
+    from spark_etl.jvm import session  # most test processes do without Spark
 
     if not all(any(JARS.glob(pattern)) for pattern in session.JARS):
         JARS.parent.mkdir(parents=True, exist_ok=True)
@@ -33,7 +33,7 @@ def jars(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def spark(jars: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """A SparkSession with the connector, on a host that is not in UTC; a test leaves no query and no view in it."""
-    from spark_etl.session import opened
+    from spark_etl.jvm.session import opened
     from spark_etl.settings import EtlSettings
 
     settings = EtlSettings(

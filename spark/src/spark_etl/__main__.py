@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from spark_etl import logs
 from spark_etl.config import load
 from spark_etl.errors import ConfigError
-from spark_etl.letters.reasons import reason
+from spark_etl.reasons import reason
 from spark_etl.settings import EtlSettings, environment
 from spark_etl.signals import Signals, Stopped
 
@@ -75,7 +75,7 @@ def _stopped(log: logs.Log, signals: Signals) -> int:
 
 def _perform(options: argparse.Namespace, settings: EtlSettings, log: logs.Log, signals: Signals) -> int:
     if options.command == JARS:
-        from spark_etl.session import fetch_jars
+        from spark_etl.jvm.session import fetch_jars
 
         log.info("jars fetched", folder=str(options.folder), jars=fetch_jars(settings, options.folder))
         return 0
@@ -89,14 +89,14 @@ def _perform(options: argparse.Namespace, settings: EtlSettings, log: logs.Log, 
 
 def _end_jvm() -> None:
     """Kill the JVM of the session, if the command has opened one."""
-    end_jvm = getattr(sys.modules.get("spark_etl.session"), "end_jvm", None)  # a signal may come during the import
+    end_jvm = getattr(sys.modules.get("spark_etl.jvm.session"), "end_jvm", None)  # a signal may come during the import
     if end_jvm is not None:
         end_jvm()
 
 
 def _become(given: list[str]) -> int:
     """Run as a driver or an executor on Kubernetes; return only if that is not possible."""
-    from spark_etl import pods
+    from spark_etl.jvm import pods
 
     try:
         pods.become(given, environment())

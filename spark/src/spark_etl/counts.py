@@ -5,7 +5,7 @@
 `rows` are the records that the source gave. Spark's own steps take some of them away before the rows are judged. Their
 numbers are those of Spark's plan, as the first job over the batch leaves them (`Taken`). A sink has the good rows but
 for those that it refused, which are dead letters of the stage `sink`. After `explode` it has the rows made of the good
-records, which have another number. Records that `source.on_data_loss: continue` skipped are not counted: run/skipped.py
+records, which have another number. Records that `source.on_data_loss: continue` skipped are not counted: skipped.py
 has them as ranges of offsets.
 """
 

@@ -3,7 +3,7 @@
 Columns of the frame:
 
 - the data columns; `_rescued` with decode.unknown_fields: rescue; `_deleted` with decode.null_value: delete;
-  `_replayed` with a sink of `mode: upsert` (replayed.py);
+  `_replayed` with a sink of `mode: upsert` (decode/replayed.py);
 - `_key _topic _partition _offset _timestamp`: the key as decode.key says, and the record's place;
 - `_raw_key _raw_value _raw_headers`: the record itself, null for good rows that no sink writes as they came;
 - `_error`: STRUCT<stage, rule, message>, null for good rows;
@@ -26,17 +26,16 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import TimestampType
 
-from spark_etl import replayed
 from spark_etl.config import Explode, Pipeline, Rule
 from spark_etl.config.model import seconds
 from spark_etl.config.pipeline_file import Place
 from spark_etl.counts import DUPLICATE, LATE, Check, Counts
-from spark_etl.decode import RAW, SOURCE_COLUMNS, Decoded, decode
+from spark_etl.decode import RAW, SOURCE_COLUMNS, Decoded, decode, replayed
 from spark_etl.decode.avro import has_text, not_text
 from spark_etl.decode.faults import barrier, fault
 from spark_etl.errors import ConfigError
 from spark_etl.lake.demands import Demands, Folder
-from spark_etl.letters.reasons import reason
+from spark_etl.reasons import reason
 from spark_etl.transform import dedupe, explode, joins, statements
 from spark_etl.transform.table_files import TableFiles
 

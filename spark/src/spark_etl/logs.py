@@ -2,7 +2,7 @@
 
     {"ts": "2026-01-31T12:00:00Z", "level": "info", "service": "spark-etl", "event": "run started", "version": 7}
 
-The JVM's warnings have the same form (log4j2.properties in this folder).
+The JVM's warnings have the same form (jvm/log4j2.properties).
 """
 
 import json

@@ -12,7 +12,7 @@ import pytest
 import yaml
 from support.late import Late
 
-session = Late("spark_etl.session")
+session = Late("spark_etl.jvm.session")
 
 ROOT = Path(__file__).parents[3]
 OVERLAY = ROOT / "k8s" / "overlays" / "spark-application"

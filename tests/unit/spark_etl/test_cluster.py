@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import spark_etl
-from spark_etl.cluster import Cluster
+from spark_etl.kafka.cluster import Cluster
 
 pytestmark = pytest.mark.etl
 

@@ -15,13 +15,13 @@ pytestmark = [pytest.mark.etl, pytest.mark.timeout(300)]
 
 from pyspark.sql import DataFrame, SparkSession  # noqa: E402
 from pyspark.sql import functions as F  # noqa: E402, N812
-from spark_etl import sources  # noqa: E402
-from spark_etl.checkpoint import Checkpoint  # noqa: E402
+from spark_etl.batch.skipped import number, shown, skipped_offsets  # noqa: E402
+from spark_etl.checkpoint.offsets import Checkpoint  # noqa: E402
 from spark_etl.counts import LATE, OUTCOMES, Counts, Taken, of_commit, of_sink  # noqa: E402
 from spark_etl.judgement import plan  # noqa: E402
-from spark_etl.run.batch_plan import BatchPlan  # noqa: E402
-from spark_etl.run.byte_limit import observed  # noqa: E402
-from spark_etl.run.skipped import number, shown, skipped_offsets  # noqa: E402
+from spark_etl.kafka import sources  # noqa: E402
+from spark_etl.query.byte_limit import observed  # noqa: E402
+from spark_etl.query.plan import BatchPlan  # noqa: E402
 from support.etl_accounts import balanced  # noqa: E402
 from support.kafka_frames import frame  # noqa: E402
 from support.pipelines import json_decode, pipeline  # noqa: E402

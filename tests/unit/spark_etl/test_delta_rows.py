@@ -14,11 +14,11 @@ pytestmark = [pytest.mark.etl, pytest.mark.timeout(600)]
 
 from pyspark.sql import DataFrame, SparkSession  # noqa: E402
 from spark_etl import logs  # noqa: E402
+from spark_etl.checkpoint.batches import BatchPlace  # noqa: E402
 from spark_etl.commands import compact  # noqa: E402
 from spark_etl.config.sinks import DeltaSinkConfig  # noqa: E402
 from spark_etl.errors import AccountingError, OutputError  # noqa: E402
 from spark_etl.lake import LakeTable, maintenance  # noqa: E402
-from spark_etl.run.batches import BatchPlace  # noqa: E402
 from spark_etl.settings import EtlSettings  # noqa: E402
 from spark_etl.sinks.delta_rows import DeltaRows  # noqa: E402
 from spark_etl.sinks.postgres.batches import Position  # noqa: E402

@@ -12,12 +12,12 @@ import pytest
 pytestmark = pytest.mark.etl
 
 from spark_etl import logs  # noqa: E402
-from spark_etl.cases import Case, load_cases  # noqa: E402
+from spark_etl.checkpoint.batches import BatchPlace  # noqa: E402
 from spark_etl.commands import test as test_command  # noqa: E402
 from spark_etl.commands import validate  # noqa: E402
+from spark_etl.commands.cases import Case, load_cases  # noqa: E402
 from spark_etl.commands.test import differences, outcomes_of  # noqa: E402
 from spark_etl.errors import ConfigError  # noqa: E402
-from spark_etl.run.batches import BatchPlace  # noqa: E402
 from spark_etl.settings import EtlSettings  # noqa: E402
 from spark_etl.sinks.console import Console  # noqa: E402
 from support.pipelines import json_decode, pipeline  # noqa: E402

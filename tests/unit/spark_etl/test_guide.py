@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 import yaml
-from spark_etl.cases import load_cases
+from spark_etl.commands.cases import load_cases
 from spark_etl.config import Pipeline, load
-from spark_etl.config_schema import options, schema
+from spark_etl.config.editor_schema import options, schema
 
 ROOT = Path(__file__).parents[3]
 GUIDE = (ROOT / "docs" / "etl.md").read_text(encoding="utf-8")

@@ -6,7 +6,7 @@ import random
 import pyarrow as pa
 import pytest
 from spark_etl.decode.json_rows import Judge
-from spark_etl.schema import RecordSchema
+from spark_etl.schemas.fields import RecordSchema
 
 from .test_json_values import DOCUMENTS, NO_TIMES, NUMBERS, SCHEMA, TEXTS, TIMES, WHOLE
 from .test_nested import GOOD, disturbed

@@ -13,7 +13,7 @@ import pytest
 from pyspark import cloudpickle
 from spark_etl.decode import json_rows, json_values
 from spark_etl.decode.json_rows import Judge
-from spark_etl.schema import RecordSchema
+from spark_etl.schemas.fields import RecordSchema
 
 pytestmark = pytest.mark.etl
 

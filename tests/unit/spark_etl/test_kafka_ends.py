@@ -8,8 +8,8 @@ import pytest
 from millrace.ports import Reservation
 from protocol_lib.client import SaslPlain, SaslScram, ScramMechanism
 from spark_etl.errors import ClusterError
-from spark_etl.kafka_admin import UnreachableError
-from spark_etl.kafka_ends import OnlyJavaError, client_of, end_offsets
+from spark_etl.kafka.admin import UnreachableError
+from spark_etl.kafka.ends import OnlyJavaError, client_of, end_offsets
 
 pytestmark = pytest.mark.etl
 
@@ -100,7 +100,7 @@ def test_files_that_are_not_there(tmp_path: Path):
 
 
 def test_a_cluster_that_is_away(monkeypatch):
-    monkeypatch.setattr("spark_etl.kafka_ends.ANSWER_SECONDS", 0.2)
+    monkeypatch.setattr("spark_etl.kafka.ends.ANSWER_SECONDS", 0.2)
     free = Reservation("127.0.0.1", 0)
     with pytest.raises(UnreachableError, match=f"^no Kafka broker answered at {free.address} within 12 s; one that"):
         end_offsets(client_of(str(free.address), {}), ["a"])

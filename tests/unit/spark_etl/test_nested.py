@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pyarrow as pa
 import pytest
 from spark_etl.decode.json_rows import Judge
-from spark_etl.schema import RecordSchema
+from spark_etl.schemas.fields import RecordSchema
 
 pytestmark = pytest.mark.etl
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pyspark
 import pytest
-from spark_etl import pods
 from spark_etl.__main__ import main
 from spark_etl.errors import ConfigError
+from spark_etl.jvm import pods
 
 pytestmark = pytest.mark.etl
 

@@ -15,7 +15,7 @@ import pytest
 from pydantic import AnyUrl, BaseModel, ConfigDict, Field, WithJsonSchema
 from spark_etl.decode.json_rows import Judge
 from spark_etl.errors import ConfigError
-from spark_etl.schema import RecordSchema
+from spark_etl.schemas.fields import RecordSchema
 
 pytestmark = pytest.mark.etl
 

@@ -10,10 +10,10 @@ import pytest
 from pydantic import ValidationError
 from pyspark import SparkConf, SparkContext, java_gateway
 from pyspark.sql import SparkSession
-from spark_etl import session
 from spark_etl.errors import ConfigError, EtlError, RunError
-from spark_etl.ivy_jars import keep
-from spark_etl.session import configuration
+from spark_etl.jvm import session
+from spark_etl.jvm.ivy_jars import keep
+from spark_etl.jvm.session import configuration
 from spark_etl.settings import PACKAGES, EtlSettings
 from spark_etl.signals import STOPS, Stopped
 

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pytest
 from pydantic import ValidationError
 from spark_etl.config import KafkaOptions, KafkaSinkConfig, Source
-from spark_etl.sources import options
+from spark_etl.kafka.sources import options
 
 pytestmark = pytest.mark.etl
 

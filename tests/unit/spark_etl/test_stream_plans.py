@@ -10,12 +10,12 @@ import pytest
 pytestmark = [pytest.mark.etl, pytest.mark.timeout(200)]
 
 from pyspark.sql import SparkSession  # noqa: E402
-from spark_etl.checkpoint import Checkpoint  # noqa: E402
-from spark_etl.cluster import Cluster  # noqa: E402
+from spark_etl.checkpoint.offsets import Checkpoint  # noqa: E402
 from spark_etl.config import load  # noqa: E402
 from spark_etl.errors import ConfigError  # noqa: E402
-from spark_etl.run.byte_limit import ByteLimit  # noqa: E402
-from spark_etl.stream_plans import StreamPlans  # noqa: E402
+from spark_etl.kafka.cluster import Cluster  # noqa: E402
+from spark_etl.query.byte_limit import ByteLimit  # noqa: E402
+from spark_etl.run.stream_plans import StreamPlans  # noqa: E402
 
 from tests.support.etl_runs import SCHEMA  # noqa: E402
 

@@ -108,7 +108,7 @@ def readme_apis() -> str:
 
 def etl_schema() -> str:
     """Return the JSON Schema of pipeline files."""
-    from spark_etl.config_schema import text
+    from spark_etl.config.editor_schema import text
 
     return text()
 

@@ -22,19 +22,19 @@ from typing import Any
 from pyspark.sql import SparkSession
 from pyspark.storagelevel import StorageLevel
 
-from spark_etl.cluster import Cluster
+from spark_etl.checkpoint import notes
 from spark_etl.config import Pipeline
 from spark_etl.counts import Counts, Taken
 from spark_etl.errors import AccountingError, ConfigError, OutputError, RuleError
 from spark_etl.judgement import Judged, plan
-from spark_etl.kafka_admin import KafkaAdmin
+from spark_etl.jvm.session import opened
+from spark_etl.kafka.admin import KafkaAdmin
+from spark_etl.kafka.cluster import Cluster
+from spark_etl.kafka.ranges import Ranges, condition, records
 from spark_etl.lake import LakeTable, maintenance
 from spark_etl.lake.locks import checkpoint_lock
+from spark_etl.letters.replays import Replays
 from spark_etl.logs import Log
-from spark_etl.ranges import Ranges, condition, records
-from spark_etl.run import notes
-from spark_etl.run.replays import Replays
-from spark_etl.session import opened
 from spark_etl.settings import EtlSettings
 from spark_etl.sinks.dead_letters import DeadLetters
 from spark_etl.sinks.topics import LookBack

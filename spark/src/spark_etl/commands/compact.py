@@ -9,10 +9,10 @@ import json
 
 from spark_etl.config import Pipeline
 from spark_etl.errors import ConfigError
+from spark_etl.jvm.session import opened
 from spark_etl.lake import LakeTable, maintenance
 from spark_etl.lake.maintenance import RETENTION_HOURS
 from spark_etl.logs import Log
-from spark_etl.session import opened
 from spark_etl.settings import EtlSettings
 
 RETENTION_HOURS_MAX = 1_000_000

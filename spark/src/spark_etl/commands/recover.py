@@ -7,7 +7,7 @@ The next run replays the last batch of the table. The table holds it and skips i
 they lack. The next run also compares the cluster and the topics with those of the metadata.
 
 A pipeline with `dedupe` keeps the keys that it has seen in the checkpoint. They cannot be found again: it goes on after
-the last batch and forgets them. The next run first gives that batch to the other sinks (run/unfinished_batch.py).
+the last batch and forgets them. The next run first gives that batch to the other sinks (batch/unfinished_batch.py).
 Windows of a Kafka sink have another checkpoint, and begin again with higher versions. The marks of replayed letters are
 lost, too: the next `replay-dlq` leaves out the letters whose records the table has.
 """
@@ -21,15 +21,16 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from spark_etl.batch import unfinished_batch
+from spark_etl.batch.identity import document_of
+from spark_etl.checkpoint import notes
+from spark_etl.checkpoint.batches import Batches, BatchPlace
 from spark_etl.config import DeltaSinkConfig, Pipeline, PostgresSinkConfig
 from spark_etl.errors import ConfigError, OutputError
+from spark_etl.jvm.session import opened
 from spark_etl.lake import LakeTable, recovery
+from spark_etl.letters.replays import QUERY, Replays
 from spark_etl.logs import Log
-from spark_etl.run import notes, unfinished_batch
-from spark_etl.run.batches import Batches, BatchPlace
-from spark_etl.run.identity import document_of
-from spark_etl.run.replays import QUERY, Replays
-from spark_etl.session import opened
 from spark_etl.settings import EtlSettings
 from spark_etl.sinks import windows
 from spark_etl.sinks.postgres.sink import last_batch

@@ -24,20 +24,21 @@ from pyspark.sql import Column, DataFrame, Observation, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.storagelevel import StorageLevel
 
-from spark_etl import replayed, sources
-from spark_etl.cluster import Cluster
+from spark_etl.checkpoint import notes
+from spark_etl.checkpoint.batches import BatchPlace
 from spark_etl.config import Pipeline, PostgresSinkConfig
 from spark_etl.counts import Taken
+from spark_etl.decode import replayed
 from spark_etl.errors import AccountingError, ConfigError, OutputError
 from spark_etl.judgement import REFUSED_AT, Judged, digest, plan
+from spark_etl.jvm.session import opened
+from spark_etl.kafka import sources
+from spark_etl.kafka.cluster import Cluster
+from spark_etl.kafka.ranges import OffsetRanges, condition, outside, spanned
 from spark_etl.lake import LakeTable
 from spark_etl.lake.locks import checkpoint_lock
+from spark_etl.letters.replays import QUERY, Replay, Replays
 from spark_etl.logs import Log
-from spark_etl.ranges import OffsetRanges, condition, outside, spanned
-from spark_etl.run import notes
-from spark_etl.run.batches import BatchPlace
-from spark_etl.run.replays import QUERY, Replay, Replays
-from spark_etl.session import opened
 from spark_etl.settings import EtlSettings
 from spark_etl.sinks import Outputs
 from spark_etl.sinks import opened as outputs_of

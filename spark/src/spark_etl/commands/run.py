@@ -9,14 +9,14 @@ import argparse
 import json
 from dataclasses import asdict
 
-from spark_etl.cluster import Cluster
 from spark_etl.config import Pipeline
+from spark_etl.jvm.session import opened
+from spark_etl.kafka.cluster import Cluster
 from spark_etl.logs import Log
 from spark_etl.metrics import Metrics
 from spark_etl.run import stopping
 from spark_etl.run.pipeline_run import Run
 from spark_etl.server import served
-from spark_etl.session import opened
 from spark_etl.settings import EtlSettings
 from spark_etl.signals import Signals
 

@@ -18,13 +18,13 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
-from spark_etl import sources
 from spark_etl.config import Pipeline
 from spark_etl.errors import ConfigError
 from spark_etl.judgement import plan
+from spark_etl.jvm.session import opened
+from spark_etl.kafka import sources
 from spark_etl.lake import LakeTable, choice, columns
 from spark_etl.logs import Log
-from spark_etl.session import opened
 from spark_etl.settings import EtlSettings
 
 _HEAD = {"column": "column", "table": "table", "pipeline": "pipeline", "outcome": "outcome"}

@@ -15,13 +15,13 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
-from spark_etl.checkpoint import Checkpoint
-from spark_etl.cluster import Cluster
+from spark_etl.checkpoint import notes, state_steps
+from spark_etl.checkpoint.batches import Batches
+from spark_etl.checkpoint.offsets import Checkpoint
 from spark_etl.config import KafkaSinkConfig, Pipeline
-from spark_etl.kafka_ends import OnlyJavaError, client_of, end_offsets
+from spark_etl.kafka.cluster import Cluster
+from spark_etl.kafka.ends import OnlyJavaError, client_of, end_offsets
 from spark_etl.logs import Log
-from spark_etl.run import notes, state_steps
-from spark_etl.run.batches import Batches
 from spark_etl.settings import EtlSettings
 
 Ends = Callable[[Iterable[str]], dict[str, dict[int, int]]]  # topics → topic → partition → offset after the last record
@@ -47,7 +47,7 @@ def run(pipeline: Pipeline, settings: EtlSettings, options: argparse.Namespace, 
 
 
 def _with_jvm(pipeline: Pipeline, settings: EtlSettings, needs: str, log: Log) -> dict[str, Any]:
-    from spark_etl.session import opened  # PySpark takes a third of a second
+    from spark_etl.jvm.session import opened  # PySpark takes a third of a second
 
     config = pipeline.config
     log.info("a JVM starts", reason=f"only Java can read {needs}")

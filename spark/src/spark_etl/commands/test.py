@@ -16,12 +16,12 @@ from typing import Any
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from spark_etl import sources
-from spark_etl.cases import Case, load_cases
+from spark_etl.commands.cases import Case, load_cases
 from spark_etl.config import KafkaSinkConfig, Pipeline
 from spark_etl.judgement import Judged, plan
+from spark_etl.jvm.session import opened
+from spark_etl.kafka import sources
 from spark_etl.logs import Log
-from spark_etl.session import opened
 from spark_etl.settings import EtlSettings
 from spark_etl.sinks.aggregates import KEEP_NULLS
 from spark_etl.sinks.kafka_rows import row_records

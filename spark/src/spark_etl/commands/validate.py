@@ -10,12 +10,13 @@ import re
 
 from pyspark.sql import SparkSession
 
-from spark_etl import replayed, sources
+from spark_etl.checkpoint import notes
 from spark_etl.config import Pipeline
+from spark_etl.decode import replayed
 from spark_etl.judgement import plan
+from spark_etl.jvm.session import opened
+from spark_etl.kafka import sources
 from spark_etl.logs import Log
-from spark_etl.run import notes
-from spark_etl.session import opened
 from spark_etl.settings import EtlSettings
 from spark_etl.sinks.plans import check_plans
 

@@ -25,13 +25,13 @@ from typing import Any
 import yaml
 from pydantic import BaseModel, ConfigDict, PrivateAttr, ValidationError
 
-from spark_etl import yaml_text
-from spark_etl.avro_schema import AvroSchema
+from spark_etl.config import yaml_text
 from spark_etl.config.document import PipelineConfig, faults
 from spark_etl.config.places import resolved
 from spark_etl.config.sinks import KafkaSinkConfig
 from spark_etl.errors import ConfigError
-from spark_etl.schema import CSV_KINDS, RecordSchema
+from spark_etl.schemas.avro_schema import AvroSchema
+from spark_etl.schemas.fields import CSV_KINDS, RecordSchema
 
 PIPELINE_FILE_BYTES_MAX = 1 << 20
 NESTING_MAX = 50

@@ -9,7 +9,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from spark_etl.decode.faults import Finding, listed, listing, time
-from spark_etl.schema import Field, RecordSchema
+from spark_etl.schemas.fields import Field, RecordSchema
 
 CHECKS = ("csv", "type", "required")
 _FORMS = {

@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 from pyarrow import json as arrow_json
 
 from spark_etl.decode.json_values import Faults, reader
-from spark_etl.schema import Field
+from spark_etl.schemas.fields import Field
 
 ROWS_MIN = 16  # of one call: fewer are read one by one
 PARTS = 16  # of records that are tried again if one of them cannot be read so

@@ -12,11 +12,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import cloudpickle
 
-from spark_etl import schema
 from spark_etl.decode import json_columns, json_values, times
 from spark_etl.decode.json_columns import Columns
 from spark_etl.decode.json_values import DEPTH_MAX, DuplicateNameError, Faults, needs_decimals, parser, reader, rescued
-from spark_etl.schema import Field
+from spark_etl.schemas import fields
+from spark_etl.schemas.fields import Field
 
 BYTES_MAX = 4 << 20  # of the texts that are parsed at once: a parsed text is up to 25 times as large
 FRAMES = 500  # of Python and Spark below a parser
@@ -34,7 +34,7 @@ Batches = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 def shipped() -> None:
     """Have the functions of these modules sent to executors by value."""
-    for module in (schema, times, json_values, json_columns, sys.modules[__name__]):
+    for module in (fields, times, json_values, json_columns, sys.modules[__name__]):
         cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
 
 

@@ -16,7 +16,7 @@ from fractions import Fraction
 from typing import Any
 
 from spark_etl.decode.times import days, is_clock, microseconds
-from spark_etl.schema import Field
+from spark_etl.schemas.fields import Field
 
 DEPTH_MAX = 1_000
 MESSAGE_CHARACTERS_MAX = 500

@@ -11,15 +11,14 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType, TimestampType
 
-from spark_etl import replayed
-from spark_etl.avro_schema import AvroSchema
 from spark_etl.config import Decode, Pipeline
 from spark_etl.config.model import seconds
-from spark_etl.decode import avro, delimited, json_rows, json_values
+from spark_etl.decode import avro, delimited, json_rows, json_values, replayed
 from spark_etl.decode.avro import Avro
 from spark_etl.decode.delimited import Delimited
 from spark_etl.decode.faults import barrier, first, utf8
-from spark_etl.schema import RecordSchema
+from spark_etl.schemas.avro_schema import AvroSchema
+from spark_etl.schemas.fields import RecordSchema
 
 RAW = ("_raw_key", "_raw_value", "_raw_headers")
 SOURCE_COLUMNS = ("_key", "_topic", "_partition", "_offset", "_timestamp")

@@ -14,7 +14,7 @@ batch made it. It is null in a row that neither has.
 
 Order within a key: by offset. A row of the table that has a later offset of the same partition stays, unless the topic
 was created again: each of its records is newer than all of the topic before it. A replayed record counts at the place
-where it was refused (replayed.py).
+where it was refused (decode/replayed.py).
 
 With `order_by`, columns say which of two changes is later, wherever their records are. They have a position in the log
 of a database, such as Debezium's `source.lsn`. The offset decides between equal ones. It also decides where one of the
@@ -32,8 +32,8 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import DataType, IntegralType, StructField, StructType
 from pyspark.storagelevel import StorageLevel
 
-from spark_etl import replayed
 from spark_etl.config.sinks import DeltaSinkConfig, PostgresSinkConfig
+from spark_etl.decode import replayed
 from spark_etl.errors import ConfigError
 from spark_etl.lake import columns, unchanged
 

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 
 from pyspark.sql import SparkSession
 
+from spark_etl.checkpoint.notes import Notes
 from spark_etl.lake import maintenance
 from spark_etl.lake.table import LakeTable
-from spark_etl.letters.reasons import reason
 from spark_etl.logs import Log
-from spark_etl.run.notes import Notes
+from spark_etl.reasons import reason
 
 _NOTE = "compacted"
 

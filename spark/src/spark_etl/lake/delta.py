@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from spark_etl.errors import OutputError, RunError
-from spark_etl.letters.reasons import reason
+from spark_etl.reasons import reason
 
 _PACKAGE = "org.apache.spark.sql.delta"
 CONFLICTS = (  # another commit changed what this one had read: the same work on the new version may succeed

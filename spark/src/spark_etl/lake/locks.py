@@ -24,8 +24,8 @@ from typing import IO, Any, Literal, Protocol
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
+from spark_etl.checkpoint import notes
 from spark_etl.errors import OutputError
-from spark_etl.run import notes
 
 DRIVER_WAIT_SECONDS = 30.0  # the JVM of a killed driver ends within a few seconds
 COMMIT_WAIT_SECONDS = 3600.0  # a backfill holds the lock while it rewrites files

@@ -16,9 +16,9 @@ from uuid import uuid4
 
 from pyspark.sql import SparkSession
 
+from spark_etl.checkpoint import notes
 from spark_etl.errors import OutputError
 from spark_etl.lake import durable
-from spark_etl.run import notes
 
 _COMMIT = '{"nextBatchWatermarkMs":0}'
 

@@ -26,12 +26,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
+from spark_etl.checkpoint import notes
 from spark_etl.config.sinks import DeltaSinkConfig
 from spark_etl.errors import ConfigError, OutputError
 from spark_etl.lake import changes, choice, columns, widening
 from spark_etl.lake.delta import Delta, is_conflict
 from spark_etl.lake.folder import Folder
-from spark_etl.run import notes
 
 BATCH = "batch"
 #: The record of a row. The time tells a topic from one that was created again.

@@ -15,7 +15,7 @@ from spark_etl.config import DeltaSinkConfig, Pipeline, PipelineConfig, Statemen
 from spark_etl.config.pipeline_file import Place
 from spark_etl.errors import DataLossError, EtlError, OutputError, PartitionsError, RunError, StatementError, TableError
 from spark_etl.judgement import plan
-from spark_etl.letters.reasons import java_causes, java_chain, reason
+from spark_etl.reasons import java_causes, java_chain, reason
 
 _DATA_LOSS = ("KAFKA_DATA_LOSS", "data may have been lost", "data may have been missed")  # Spark's words
 #: Spark's words for partitions that a query of `available_now` did not find at its start, or finds no more.

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from spark_etl import sources
-from spark_etl.checkpoint import Offsets
+from spark_etl.checkpoint.offsets import Offsets
 from spark_etl.config import Pipeline
 from spark_etl.judgement import Judged, plan
-from spark_etl.sources import Ranges
+from spark_etl.kafka import sources
+from spark_etl.kafka.sources import Ranges
 
 NAME = "refused_blocks"
 BLOCK_BITS = 8  # offsets of a block: 256

@@ -1,1 +1,1 @@
-"""One run of a pipeline: its queries and batches, and the documents next to its checkpoint."""
+"""One run of a pipeline: its queries, their restarts and what is seen of them."""

@@ -2,15 +2,15 @@
 
 from dataclasses import dataclass
 
-from spark_etl.batch_writer import Written
-from spark_etl.checkpoint import Offsets
+from spark_etl.batch import skipped
+from spark_etl.batch.writer import Written
+from spark_etl.checkpoint.offsets import Offsets
 from spark_etl.config import PipelineConfig
 from spark_etl.counts import LATE, OUTCOMES, Check, labelled
 from spark_etl.errors import EtlError
-from spark_etl.kafka_admin import KafkaAdmin
+from spark_etl.kafka.admin import KafkaAdmin
 from spark_etl.logs import Log
 from spark_etl.metrics import Metrics
-from spark_etl.run import skipped
 from spark_etl.sinks.rows import MISFIT_STAGE
 
 

@@ -4,9 +4,8 @@ from dataclasses import dataclass
 
 from pyspark.sql import SparkSession
 
-from spark_etl import sources
-from spark_etl.checkpoint import Checkpoint
-from spark_etl.cluster import Cluster
+from spark_etl.batch.identity import SourceIdentity
+from spark_etl.checkpoint.offsets import Checkpoint
 from spark_etl.config import Pipeline
 from spark_etl.errors import (
     AccountingError,
@@ -22,8 +21,9 @@ from spark_etl.errors import (
     TableError,
 )
 from spark_etl.judgement import Judged
+from spark_etl.kafka import sources
+from spark_etl.kafka.cluster import Cluster
 from spark_etl.letters.failures import blamed, may_be_of_expression, run_error
-from spark_etl.run.identity import SourceIdentity
 
 #: Failures that no retry mends.
 FINAL = (ConfigError, OutputError, AccountingError, RuleError, IdentityError, DataLossError, StatementError)

@@ -1,6 +1,6 @@
 """One run of a pipeline: its queries, their restarts, and the summaries.
 
-The source is decoded and judged on the stream, planned once for a query; `batch_writer.py` writes each batch. A run of
+The source is decoded and judged on the stream, planned once for a query; `batch/writer.py` writes each batch. A run of
 `available_now` ends when it has read the records that the source had at its start. A run of `processing_time` goes on
 until `stop`. `stop` lets the batch at work finish.
 
@@ -21,33 +21,36 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
 from spark_etl import sinks
-from spark_etl.batch_writer import BatchWriter, Source
-from spark_etl.checkpoint import Checkpoint
-from spark_etl.cluster import Cluster
+from spark_etl.batch import identity, last_batch, unfinished_batch
+from spark_etl.batch import source as batch_source
+from spark_etl.batch.last_batch import LastBatch
+from spark_etl.batch.late_records import LateRecords
+from spark_etl.batch.writer import BatchWriter, Source
+from spark_etl.checkpoint import state_steps
+from spark_etl.checkpoint.batches import Batches, BatchPlace
+from spark_etl.checkpoint.offsets import Checkpoint
 from spark_etl.config import DeltaSinkConfig, Pipeline, ProcessingTime
 from spark_etl.config.model import seconds
 from spark_etl.counts import Counts
 from spark_etl.errors import EtlError, IdentityError, PartitionsError
 from spark_etl.judgement import Judged
+from spark_etl.kafka.cluster import Cluster
 from spark_etl.lake import LakeTable
 from spark_etl.lake.compaction import Compaction
 from spark_etl.lake.locks import checkpoint_lock
 from spark_etl.letters.failures import run_error
-from spark_etl.letters.reasons import reason
 from spark_etl.letters.refusals import Refusals
 from spark_etl.logs import Log
 from spark_etl.metrics import Metrics
-from spark_etl.run import batch_source, identity, last_batch, queries, state_steps, unfinished_batch
+from spark_etl.query import queries
+from spark_etl.query.byte_limit import ByteLimit
+from spark_etl.reasons import reason
 from spark_etl.run.accounts import Accounts, Totals
-from spark_etl.run.batches import Batches, BatchPlace
-from spark_etl.run.byte_limit import ByteLimit
 from spark_etl.run.causes import FINAL, Causes
-from spark_etl.run.last_batch import LastBatch
-from spark_etl.run.late_records import LateRecords
+from spark_etl.run.stream_plans import StreamPlans
+from spark_etl.run.summaries import Summaries
 from spark_etl.sinks import windows
 from spark_etl.sinks.postgres.batches import Position
-from spark_etl.stream_plans import StreamPlans
-from spark_etl.summaries import Summaries
 
 POLL_SECONDS = 0.2
 SUMMARY_SECONDS = 60.0  # between two summaries of a run without end

@@ -14,10 +14,10 @@ from datetime import datetime
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
-from spark_etl.cluster import Cluster
+from spark_etl.checkpoint.batches import BatchPlace
 from spark_etl.config import ConsoleSinkConfig, DeltaSinkConfig, KafkaSinkConfig, PipelineConfig, PostgresSinkConfig
-from spark_etl.ranges import Ranges
-from spark_etl.run.batches import BatchPlace
+from spark_etl.kafka.cluster import Cluster
+from spark_etl.kafka.ranges import Ranges
 from spark_etl.sinks.console import Console
 from spark_etl.sinks.dead_letters import DeadLetters
 from spark_etl.sinks.delta_rows import DeltaRows

@@ -10,9 +10,9 @@ from typing import TextIO
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
+from spark_etl.checkpoint.batches import BatchPlace
 from spark_etl.config import ConsoleSinkConfig
-from spark_etl.ranges import Ranges
-from spark_etl.run.batches import BatchPlace
+from spark_etl.kafka.ranges import Ranges
 from spark_etl.sinks.aggregates import TIMES
 from spark_etl.sinks.rows import data_columns
 

@@ -16,9 +16,9 @@ from datetime import datetime
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from spark_etl.cluster import Cluster
 from spark_etl.errors import OutputError
-from spark_etl.ranges import Ranges
+from spark_etl.kafka.cluster import Cluster
+from spark_etl.kafka.ranges import Ranges
 from spark_etl.sinks.topics import (
     HEADERS,
     Identity,

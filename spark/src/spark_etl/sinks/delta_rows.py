@@ -17,12 +17,12 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
-from spark_etl import ranges
+from spark_etl.checkpoint.batches import BatchPlace
 from spark_etl.config import DeltaSinkConfig
 from spark_etl.errors import AccountingError, OutputError
+from spark_etl.kafka import ranges
+from spark_etl.kafka.ranges import Ranges
 from spark_etl.lake import LakeTable, choice
-from spark_etl.ranges import Ranges
-from spark_etl.run.batches import BatchPlace
 from spark_etl.sinks.postgres.batches import Position
 from spark_etl.transform.explode import INDEX
 

@@ -14,10 +14,10 @@ from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import BinaryType, StructType
 
-from spark_etl.cluster import Cluster
+from spark_etl.checkpoint.batches import BatchPlace
 from spark_etl.config import KafkaSinkConfig
-from spark_etl.ranges import Ranges
-from spark_etl.run.batches import BatchPlace
+from spark_etl.kafka.cluster import Cluster
+from spark_etl.kafka.ranges import Ranges
 from spark_etl.sinks.aggregates import KEEP_NULLS, PIPELINE_HEADER, TIMES
 from spark_etl.sinks.dead_letters import TIMESTAMP_FORMAT, DeadLetters
 from spark_etl.sinks.rows import DELETED, data_columns, misfits

@@ -7,8 +7,8 @@ from typing import Protocol
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from spark_etl.ranges import Ranges
-from spark_etl.run.batches import BatchPlace
+from spark_etl.checkpoint.batches import BatchPlace
+from spark_etl.kafka.ranges import Ranges
 from spark_etl.sinks.dead_letters import RAW_LOST, SINK
 from spark_etl.sinks.topics import HEADERS
 from spark_etl.transform.explode import INDEX

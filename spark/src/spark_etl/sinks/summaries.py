@@ -9,8 +9,8 @@ from datetime import datetime
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from spark_etl.cluster import Cluster
 from spark_etl.config import KafkaSinkConfig
+from spark_etl.kafka.cluster import Cluster
 from spark_etl.sinks.aggregates import PIPELINE_HEADER, VERSION_HEADER, group_key, records, selected
 from spark_etl.sinks.topics import Identity, TopicWriter
 

@@ -17,11 +17,11 @@ from operator import and_
 from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from spark_etl.cluster import Cluster
 from spark_etl.config.clients import ProducerOptions
 from spark_etl.errors import OutputError
-from spark_etl.kafka_admin import Offsets
-from spark_etl.ranges import OffsetRanges, Ranges, condition, outside
+from spark_etl.kafka.admin import Offsets
+from spark_etl.kafka.cluster import Cluster
+from spark_etl.kafka.ranges import OffsetRanges, Ranges, condition, outside
 
 CLOCK_DIFFERENCE = timedelta(minutes=5)  # between this driver and an earlier one on another host
 HEADERS = "array<struct<key:string,value:binary>>"

@@ -22,12 +22,12 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming.query import StreamingQuery
 
-from spark_etl.cluster import Cluster
+from spark_etl.checkpoint.batches import Batches, BatchPlace
 from spark_etl.config import EventTime, KafkaSinkConfig
 from spark_etl.errors import RunError
 from spark_etl.judgement import Judged
-from spark_etl.run.batch_plan import LATE, BatchPlan
-from spark_etl.run.batches import Batches, BatchPlace
+from spark_etl.kafka.cluster import Cluster
+from spark_etl.query.plan import LATE, BatchPlan
 from spark_etl.sinks import local_days
 from spark_etl.sinks.aggregates import KEEP_NULLS, PIPELINE_HEADER, VERSION_HEADER, records, selected
 from spark_etl.sinks.dead_letters import DeadLetters

@@ -2,7 +2,7 @@
 
 A stream keeps the keys that it saw until the watermark passes their event time. A record not after the watermark of the
 batch before is late: it is left out, since its duplicate may be forgotten. Spark has the numbers of both
-(run/batch_plan.py). A static frame keeps the first record of each key, by the time and place in Kafka, and marks the
+(query/plan.py). A static frame keeps the first record of each key, by the time and place in Kafka, and marks the
 others.
 """
 

@@ -13,10 +13,10 @@ from operator import and_
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
+from spark_etl.checkpoint import notes
 from spark_etl.config import Join
 from spark_etl.decode.faults import fault
 from spark_etl.errors import ConfigError
-from spark_etl.run import notes
 from spark_etl.transform.table_files import TableFiles
 
 STAGE = "join"

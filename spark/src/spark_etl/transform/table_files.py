@@ -12,10 +12,10 @@ from typing import Any
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
+from spark_etl.checkpoint import notes
 from spark_etl.config import Join
 from spark_etl.errors import TableError
-from spark_etl.letters.reasons import reason
-from spark_etl.run import notes
+from spark_etl.reasons import reason
 
 Listing = Mapping[str, tuple[int, int]]  # length in bytes and time of the last change in milliseconds, by path
 

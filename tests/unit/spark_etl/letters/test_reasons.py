@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
-from spark_etl import kafka_admin
 from spark_etl.errors import RuleError, RunError
-from spark_etl.kafka_admin import KafkaAdmin, UnreachableError
-from spark_etl.letters.reasons import REASON_CHARACTERS_MAX, reason
+from spark_etl.kafka import admin
+from spark_etl.kafka.admin import KafkaAdmin, UnreachableError
+from spark_etl.reasons import REASON_CHARACTERS_MAX, reason
 
 pytestmark = pytest.mark.etl
 
@@ -69,12 +69,12 @@ def test_an_exception_of_a_jvm_that_is_gone():
 
 
 def test_an_absent_broker(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert kafka_admin.ANSWER_SECONDS <= 15
-    monkeypatch.setattr(kafka_admin, "ANSWER_SECONDS", 0.5)
+    assert admin.ANSWER_SECONDS <= 15
+    monkeypatch.setattr(admin, "ANSWER_SECONDS", 0.5)
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"127.0.0.1:{server.getsockname()[1]}"
-        with KafkaAdmin.opened(spark, address) as admin, pytest.raises(UnreachableError) as raised:
-            admin.cluster_id()
+        with KafkaAdmin.opened(spark, address) as client, pytest.raises(UnreachableError) as raised:
+            client.cluster_id()
     hint = "one that expects another kafka.security.protocol does not answer either"
     expected = f"no Kafka broker answered at {address} within 0.5 s; {hint} (TimeoutException: "
     assert str(raised.value).startswith(expected)

@@ -5,10 +5,10 @@ from datetime import UTC
 from pathlib import Path
 
 import pytest
+from spark_etl.checkpoint import notes
+from spark_etl.checkpoint.batches import Batches, BatchPlace
+from spark_etl.checkpoint.notes import LocalNotes
 from spark_etl.errors import OutputError
-from spark_etl.run import notes
-from spark_etl.run.batches import Batches, BatchPlace
-from spark_etl.run.notes import LocalNotes
 
 pytestmark = pytest.mark.etl
 

@@ -6,9 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from spark_etl.checkpoint.notes import LocalNotes
 from spark_etl.errors import OutputError
-from spark_etl.run.notes import LocalNotes
-from spark_etl.run.replays import Replay, Replays
+from spark_etl.letters.replays import Replay, Replays
 
 pytestmark = pytest.mark.etl
 

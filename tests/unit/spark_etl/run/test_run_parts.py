@@ -5,14 +5,14 @@ import threading
 from typing import Any
 
 import pytest
+from spark_etl.batch.identity import Identity, SourceIdentity
+from spark_etl.checkpoint.notes import LocalNotes
 from spark_etl.config import Source
 from spark_etl.errors import IdentityError, OutputError
-from spark_etl.kafka_admin import UnknownTopicError
+from spark_etl.kafka.admin import UnknownTopicError
 from spark_etl.lake import recovery
-from spark_etl.run.byte_limit import RECORD_SIZES, ByteLimit
-from spark_etl.run.identity import Identity, SourceIdentity
-from spark_etl.run.notes import LocalNotes
-from spark_etl.run.queries import Gate, GateClosedError, limited, stop_between_batches
+from spark_etl.query.byte_limit import RECORD_SIZES, ByteLimit
+from spark_etl.query.queries import Gate, GateClosedError, limited, stop_between_batches
 
 pytestmark = pytest.mark.etl
 

@@ -17,8 +17,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from spark_etl.checkpoint.batches import BatchPlace
 from spark_etl.errors import OutputError
-from spark_etl.run.batches import BatchPlace
 from spark_etl.sinks.postgres.connection import Connection, Database
 
 BATCHES = "etl_batches"

@@ -8,8 +8,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import BooleanType, StructField, StructType
 
-from spark_etl import replayed
 from spark_etl.config import PostgresSinkConfig
+from spark_etl.decode import replayed
 from spark_etl.errors import ConfigError
 from spark_etl.lake import changes
 from spark_etl.sinks.rows import DELETED

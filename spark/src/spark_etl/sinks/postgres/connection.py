@@ -13,7 +13,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from spark_etl.errors import EtlError, OutputError, RunError
-from spark_etl.letters.reasons import java_chain
+from spark_etl.reasons import java_chain
 
 DRIVER = "org.postgresql.Driver"
 BATCH_ROWS = 5_000

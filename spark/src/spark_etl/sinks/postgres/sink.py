@@ -34,11 +34,11 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
-from spark_etl import replayed
+from spark_etl.checkpoint.batches import BatchPlace
 from spark_etl.config import PostgresSinkConfig
+from spark_etl.decode import replayed
 from spark_etl.errors import ConfigError, RunError
-from spark_etl.ranges import Ranges
-from spark_etl.run.batches import BatchPlace
+from spark_etl.kafka.ranges import Ranges
 from spark_etl.sinks.dead_letters import DeadLetters
 from spark_etl.sinks.postgres import batches, change_rows, moves
 from spark_etl.sinks.postgres.columns import SESSION

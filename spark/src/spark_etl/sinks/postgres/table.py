@@ -18,8 +18,8 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from spark_etl import replayed
 from spark_etl.config import PostgresSinkConfig
+from spark_etl.decode import replayed
 from spark_etl.errors import ConfigError
 from spark_etl.lake import unchanged
 from spark_etl.lake.changes import key_column

@@ -1,0 +1,1 @@
+"""One batch: its records, where they went, and the outputs that have it."""

@@ -1,0 +1,1 @@
+"""Spark's checkpoint of a query, and our documents next to it."""

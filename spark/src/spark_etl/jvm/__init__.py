@@ -1,0 +1,1 @@
+"""The JVM of a driver: how it is found, given its jars and options, started and ended."""

@@ -1,0 +1,1 @@
+"""Kafka as a pipeline sees it: the cluster, its topics and their offsets."""

@@ -1,0 +1,1 @@
+"""Schema files of records: JSON Schema and Avro, read into fields."""
