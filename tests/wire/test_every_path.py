@@ -42,6 +42,8 @@ class Policy:
     """A `requests.admission.Policy` that admits everything."""
 
     decides_access = True
+    throttles = True
+    is_current = True
 
     def __init__(self) -> None:
         self._changed: Callable[[], None] = lambda: None

@@ -29,6 +29,8 @@ class Quota:
     """A `requests.admission.Policy` that throttles some APIs, and notes what it is asked for."""
 
     decides_access = False
+    throttles = True
+    is_current = True
 
     def __init__(self) -> None:
         self.throttled: set[int] = {ApiKey.PRODUCE, ApiKey.FETCH}

@@ -14,6 +14,7 @@ from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
 
+from broker_contract.acls import Authorizer, parse_super_users
 from service_chassis import logs, loop_lag, metrics
 from service_chassis.address import Address, Listener, parse_listeners
 from service_chassis.health import Health
@@ -42,12 +43,14 @@ from gateway_svc.memory_budget import MemoryBudget
 from gateway_svc.metrics import GatewayMetrics
 from gateway_svc.refusals import Refusals
 from gateway_svc.request_memory import RequestMemory
+from gateway_svc.requests.access_policy import AccessPolicy
 from gateway_svc.requests.admission import Admission
 from gateway_svc.requests.dispatch import Dispatcher
 from gateway_svc.requests.login import PLAINTEXT, Arrival, SecurityProtocol
 from gateway_svc.requests.services import Services
 from gateway_svc.requests.topic_names import TopicNames
 from gateway_svc.settings import GatewaySettings
+from gateway_svc.storage.followed_rules import FollowedRules
 from gateway_svc.storage.gateway_lease import GatewayLease
 from gateway_svc.storage.protocols import StoragePorts
 
@@ -72,7 +75,7 @@ class Gateway:
         storage: StoragePorts,
         counts: GatewayMetrics,
         poll_us: int,
-        admission: MakeAdmission,
+        admission: MakeAdmission | None,
         health: Health,
         registry: metrics.Registry,
         security: Mapping[str, SecurityProtocol],
@@ -106,6 +109,14 @@ class Gateway:
             self._deleted_series.note,
         )
         names = TopicNames(storage.topics)
+        self._rules = FollowedRules(storage.access, settings.name, settings.gateway_lease_ms, is_local=storage.is_local)
+        authorizer = None
+        if settings.authorizer == "acl":
+            authorizer = Authorizer(
+                self._rules.acls,
+                parse_super_users(settings.super_users),
+                allow_without_acl=settings.allow_everyone_if_no_acl_found,
+            )
         records = SharedReads(storage.records, loop)
         self._services = Services(
             storage=replace(storage, records=records),
@@ -114,7 +125,7 @@ class Gateway:
             metrics=counts,
             refusals=self._refusals,
             names=names,
-            admission=admission(names),
+            admission=admission(names) if admission else Admission(names, AccessPolicy(self._rules, authorizer)),
             requests=requests,
             answers=answers,
             topic_templates=MemoryBudget(settings.gateway_memory_bytes // 8),
@@ -151,7 +162,7 @@ class Gateway:
         counts: GatewayMetrics | None = None,
         *,
         poll_us: int = 0,
-        admission: MakeAdmission = Admission,
+        admission: MakeAdmission | None = None,
         health: Health | None = None,
         registry: metrics.Registry | None = None,
         security: Mapping[str, SecurityProtocol] = MappingProxyType({}),
@@ -159,8 +170,8 @@ class Gateway:
         """Return a gateway that accepts clients. It waits for storage as long as storage takes.
 
         `health` and `registry` belong to a starter that serves them during this wait. `poll_us` is for one that has
-        storage in its process (idle_polling). `admission` makes the ring around its requests; the default one allows
-        everything. `security` has the protocols of listeners, by name; the others are PLAINTEXT.
+        storage in its process (idle_polling). `admission` makes the ring around its requests; the default one obeys
+        storage's access rules. `security` has the protocols of listeners, by name; the others are PLAINTEXT.
 
         Raises:
             OSError: an address cannot be bound, or the data folder cannot be opened.
@@ -212,6 +223,7 @@ class Gateway:
             listed = advertised(self.settings, bound)
             self.health.set_ready(False, "not registered with storage yet")
             await self._membership.start(listed)
+            await self._rules.start()
             for name, own in sockets:
                 for each in own:
                     make = partial(self._wire_of, name, self._security.get(name, PLAINTEXT))
@@ -306,6 +318,7 @@ class Gateway:
         for task in self._tasks:
             task.cancel()
             await asyncio.wait({task})
+        await self._rules.stop()
         self._services.names.close()
         self._services.shown_answers.close()
         self._services.conversions.close()

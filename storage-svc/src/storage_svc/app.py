@@ -41,6 +41,7 @@ from storage_svc.log.disk.threads import end_idle
 from storage_svc.log.errors import DataFolderError, StorageFailure
 from storage_svc.log.folder.data_folder import DataFolder
 from storage_svc.log.folder.maintenance import Maintenance
+from storage_svc.rpc.access import AccessService
 from storage_svc.rpc.administration import AdministrationService
 from storage_svc.rpc.cluster import ClusterService
 from storage_svc.rpc.config_alterations import BrokerAlterations, ConfigAlterations
@@ -55,6 +56,7 @@ from storage_svc.rpc.topic_plan import TopicDefaults
 from storage_svc.rpc.topics import TopicsService
 from storage_svc.rpc.transactions import TransactionsService
 from storage_svc.settings import StorageSettings, parse_topics
+from storage_svc.topics.access_rules import AccessRules
 from storage_svc.topics.broker_settings import BrokerSettings
 from storage_svc.topics.catalog import Catalog
 from storage_svc.topics.catalog_file import CatalogContents, CatalogFile
@@ -164,6 +166,8 @@ class Storage:
         self.cluster = ClusterService(
             logs.cluster_id, self.leases, broker.register, lambda: self.topic_registry.deletions
         )
+        self._access_rules = AccessRules(catalog, contents.acls, contents.quotas, time.monotonic)
+        self.access = AccessService(self._access_rules)
         self.registry = registry
         self.registry.register(_CoreMetrics(self))
 
@@ -249,6 +253,7 @@ class Storage:
     async def stop(self) -> None:
         await self.answer_parked()
         await self._alterations.finish()
+        await self._access_rules.finish()
         await self.topic_registry.finish()
         await self.maintenance.stop()
         await self.logs.close()
@@ -289,6 +294,7 @@ async def serve(storage: Storage, address: str) -> StorageServer:
         storage.administration,
         storage.transactions,
         storage.leases,
+        storage.access,
     )
     return await StorageServer.start(services, address)
 

@@ -93,6 +93,8 @@ class FakePolicy:
     """A policy that keeps the rights it is asked for and the calls it charges."""
 
     decides_access = True
+    throttles = True
+    is_current = True
 
     def __init__(self) -> None:
         #: (operation, type, name) of each question, by their names.

@@ -57,6 +57,7 @@ def direct_storage(core: storage_app.Storage) -> StoragePorts:
         logs=core.log_service,
         cluster=core.cluster,
         transactions=core.transactions,
+        access=core.access,
         is_local=True,
     )
 

@@ -1,39 +1,189 @@
-"""DescribeAcls, CreateAcls and DeleteAcls without an authorizer: SECURITY_DISABLED, as Apache Kafka answers then.
+"""DescribeAcls, CreateAcls and DeleteAcls: the access rules of the cluster, which storage keeps.
 
-MirrorMaker and tools for ACLs know this answer. An entry that nobody obeys is not stored.
+A change is answered once every gateway obeys it. Without an authorizer all three answer SECURITY_DISABLED, as Apache
+Kafka does: MirrorMaker and tools for ACLs know this answer, and an entry that nobody obeys is not stored.
+
+v0: only literal patterns, of which `*` is one.   v1+: prefixed ones (KIP-290).   v2+: flexible   v3+: users (KIP-373)
+
+Kafka closes the connection over a request with a number that says UNKNOWN (0), and so does this gateway.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Iterable
+from itertools import groupby
+from typing import Any, Final
 
+from broker_contract import access_pb2 as pb
+from broker_contract.access import binding_of
 from protocol_lib.api import ApiKey
 from protocol_lib.errors import ErrorCode
 from protocol_lib.messages.create_acls import AclCreationResult, CreateAclsRequest, CreateAclsResponse
-from protocol_lib.messages.delete_acls import DeleteAclsFilterResult, DeleteAclsRequest, DeleteAclsResponse
-from protocol_lib.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
+from protocol_lib.messages.delete_acls import (
+    DeleteAclsFilterResult,
+    DeleteAclsMatchingAcl,
+    DeleteAclsRequest,
+    DeleteAclsResponse,
+)
+from protocol_lib.messages.describe_acls import (
+    AclDescription,
+    DescribeAclsRequest,
+    DescribeAclsResource,
+    DescribeAclsResponse,
+)
+from service_chassis import logs
 
+from gateway_svc.errors import RequestRefused
 from gateway_svc.requests.call import Call
+from gateway_svc.requests.error_codes import first_error
 from gateway_svc.requests.handler import ONE_STEP_ELEMENTS_MAX, Handler, of_cluster
 from gateway_svc.requests.resources import Operation
 from gateway_svc.requests.services import Services
 
 _DISABLED: Final = ErrorCode.SECURITY_DISABLED
+_LITERAL: Final = 3
+
+log = logs.get(__name__)
 
 
-def describe(call: Call, request: DescribeAclsRequest, services: Services) -> None:
-    response = refuse_description(call, request, _DISABLED, services, "No Authorizer is configured on the broker")
-    call.answer(response, _DISABLED)
+async def describe(call: Call, request: DescribeAclsRequest, services: Services) -> tuple[DescribeAclsResponse, int]:
+    if services.settings.authorizer == "none":
+        message = "No Authorizer is configured on the broker"
+        return refuse_description(call, request, _DISABLED, services, message), _DISABLED
+    _refuse_unknown([_filter_codes(request)])
+    answer = await services.storage.access.describe_acls(
+        pb.DescribeAclsRequest(correlation_id=call.correlation_id, filter=_filter(request))
+    )
+    rows = sorted(answer.acls, key=_pattern)
+    response = DescribeAclsResponse(
+        throttle_time_ms=0,
+        error_code=answer.error_code,
+        error_message=None,
+        resources=tuple([_described(*each) for each in groupby(rows, key=_pattern)]),
+    )
+    return response, answer.error_code
 
 
-def create(call: Call, request: CreateAclsRequest, services: Services) -> None:
-    response = refuse_creations(call, request, _DISABLED, services, "No Authorizer is configured.")
-    call.answer(response, _DISABLED if response.results else ErrorCode.NONE)
+def _pattern(row: pb.Acl) -> tuple[int, str, int]:
+    return row.type, row.name, row.pattern
 
 
-def delete(call: Call, request: DeleteAclsRequest, services: Services) -> None:
-    response = refuse_deletions(call, request, _DISABLED, services, "No Authorizer is configured.")
-    call.answer(response, _DISABLED if response.filter_results else ErrorCode.NONE)
+def _described(pattern: tuple[int, str, int], rows: Iterable[pb.Acl]) -> DescribeAclsResource:
+    kind, name, pattern_type = pattern
+    return DescribeAclsResource(
+        resource_type=kind,
+        resource_name=name,
+        pattern_type=pattern_type,
+        acls=tuple(
+            [
+                AclDescription(
+                    principal=row.principal, host=row.host, operation=row.operation, permission_type=row.permission
+                )
+                for row in rows
+            ]
+        ),
+    )
+
+
+async def create(call: Call, request: CreateAclsRequest, services: Services) -> tuple[CreateAclsResponse, int]:
+    if services.settings.authorizer == "none":
+        response = refuse_creations(call, request, _DISABLED, services, "No Authorizer is configured.")
+        return response, first_error(response.results)
+    codes = [
+        (each.resource_type, each.resource_pattern_type, each.operation, each.permission_type)
+        for each in request.creations
+    ]
+    _refuse_unknown(codes)
+    rows = [
+        pb.Acl(
+            type=each.resource_type,
+            name=each.resource_name,
+            pattern=each.resource_pattern_type,
+            principal=each.principal,
+            host=each.host,
+            operation=each.operation,
+            permission=each.permission_type,
+        )
+        for each in request.creations
+    ]
+    answer = await services.storage.access.create_acls(
+        pb.CreateAclsRequest(correlation_id=call.correlation_id, acls=rows)
+    )
+    for row, result in zip(rows, answer.results, strict=True):
+        if not result.error_code:
+            _log_change("created an ACL", call, row)
+    results = tuple(
+        [AclCreationResult(error_code=each.error_code, error_message=each.message or None) for each in answer.results]
+    )
+    return CreateAclsResponse(throttle_time_ms=0, results=results), first_error(results)
+
+
+async def delete(call: Call, request: DeleteAclsRequest, services: Services) -> tuple[DeleteAclsResponse, int]:
+    if services.settings.authorizer == "none":
+        response = refuse_deletions(call, request, _DISABLED, services, "No Authorizer is configured.")
+        return response, first_error(response.filter_results)
+    _refuse_unknown([_filter_codes(each) for each in request.filters])
+    answer = await services.storage.access.delete_acls(
+        pb.DeleteAclsRequest(correlation_id=call.correlation_id, filters=map(_filter, request.filters))
+    )
+    for result in answer.results:
+        for row in result.acls:
+            _log_change("deleted an ACL", call, row)
+    results = tuple(map(_deleted, answer.results))
+    return DeleteAclsResponse(throttle_time_ms=0, filter_results=results), first_error(results)
+
+
+def _deleted(result: pb.DeletedAcls) -> DeleteAclsFilterResult:
+    rows = [
+        DeleteAclsMatchingAcl(
+            error_code=0,
+            error_message=None,
+            resource_type=row.type,
+            resource_name=row.name,
+            pattern_type=row.pattern,
+            principal=row.principal,
+            host=row.host,
+            operation=row.operation,
+            permission_type=row.permission,
+        )
+        for row in result.acls
+    ]
+    return DeleteAclsFilterResult(
+        error_code=result.error_code, error_message=result.message or None, matching_acls=tuple(rows)
+    )
+
+
+def _filter_codes(asked: Any) -> tuple[int, ...]:
+    return asked.resource_type_filter, asked.pattern_type_filter, asked.operation, asked.permission_type
+
+
+def _filter(asked: Any) -> pb.AclFilter:
+    return pb.AclFilter(
+        type=asked.resource_type_filter,
+        name=asked.resource_name_filter,
+        pattern=asked.pattern_type_filter,
+        principal=asked.principal_filter,
+        host=asked.host_filter,
+        operation=asked.operation,
+        permission=asked.permission_type,
+    )
+
+
+def _refuse_unknown(codes: Iterable[tuple[int, ...]]) -> None:
+    """Raise RequestRefused if a row or filter has an UNKNOWN element."""
+    if any(0 in each for each in codes):
+        raise RequestRefused("unknown_element")
+
+
+def _log_change(event: str, call: Call, message: pb.Acl) -> None:
+    row = binding_of(message)
+    log.info(
+        event,
+        principal=call.subject.principal,
+        host=call.client.host,
+        resource=f"{row.type.name}:{row.pattern.name}:{row.name}",
+        acl=f"{row.permission.name} {row.operation.name} to {row.principal} from {row.host}",
+    )
 
 
 def refuse_description(

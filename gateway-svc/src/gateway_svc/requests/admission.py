@@ -37,6 +37,20 @@ class Policy(Protocol):
     #: Whether `may` can return False. If not, the resources of requests are never computed.
     decides_access: bool
 
+    @property
+    def throttles(self) -> bool:
+        """Whether there are quotas: without any, `charge` and `throttle_ms` are not called. Changes are reported."""
+        ...
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the rules here are those in force. If not, requests wait. Changes are reported."""
+        ...
+
+    def when_current(self, done: Callable[[Exception | None], None]) -> None:
+        """Call `done` once the rules are current, or with an error if they are not in time."""
+        ...
+
     def attach(self, changed: Callable[[], None]) -> None:
         """Accept a function to call whenever earlier judgements may be outdated."""
         ...
@@ -76,7 +90,7 @@ class Admission:
         """Allow every request, at any rate, without a policy."""
         self._policy = policy
         #: Whether `throttle_ms` may return anything but 0.
-        self.throttles = policy is not None
+        self.throttles = policy is not None and policy.throttles
         self._name_of = names.name_of
         #: The rights that are current, by principal and host.
         self._rights: dict[tuple[str, str], Rights] = {}
@@ -86,6 +100,7 @@ class Admission:
 
     def _changed(self) -> None:
         """End all rights: earlier judgements may be outdated."""
+        self.throttles = self._policy is not None and self._policy.throttles
         for rights in self._rights.values():
             rights.is_current = False  # mutant: rights-end
         self._rights.clear()  # mutant: rights-of-revision
@@ -116,10 +131,13 @@ class Admission:
 
         Returns ids of topics whose names the policy needs and this gateway does not know. In that case the request is
         not judged: the caller resolves the names and calls again, with `final` set. A topic that then has no name does
-        not exist, and is no resource.
+        not exist, and is no resource. Without any ids, the rules that are in force are not known: the caller calls
+        again after `when_current`.
         """
         rights = self.rights_of(subject.principal, host)
         if not rights.are_total:
+            if self._policy is not None and not self._policy.is_current:  # mutant: lapsed-rules-wait
+                return ()
             used = tuple(resources())
             unnamed = {each.topic_id for each in used if each.name is None}
             if unnamed and not final:
@@ -133,6 +151,11 @@ class Admission:
         subject.error = verdict.error
         return verdict
 
+    def when_current(self, done: Callable[[Exception | None], None]) -> None:
+        """Call `done` once the rules in force are known, or with an error if they are not in time."""
+        assert self._policy is not None
+        self._policy.when_current(done)
+
     def renew(self, call: Call) -> None:
         """Give a request in service the rights that its client has now, as its own ended after it was judged."""
         call.subject.rights = self.rights_of(call.subject.principal, call.client.host)
@@ -141,8 +164,8 @@ class Admission:
         """Return 0 to serve the request, or the error code it is refused with."""
         if log.debug_enabled:
             self._log("request", call, bytes=call.size)
-        if self._policy is None:
-            return 0
+        if not self.throttles or self._policy is None:
+            return call.subject.error
         return call.subject.error or self._policy.charge(call)
 
     def throttle_ms(self, call: Call, size: int) -> int:

@@ -205,6 +205,8 @@ class Dispatcher:
             call.close_refused("answer_too_large", str(error))
         except StorageUnavailable as error:
             call.close_refused("storage_unavailable", str(error))
+        except RequestRefused as refusal:
+            call.close_refused(refusal.reason, refusal.detail)
         except Exception as error:
             call.failed(error)
 

@@ -136,9 +136,12 @@ class RequestPath:
         verdict = self._admission.judge(call.subject, self._client.host, request, handler, resources, final=final)
         if not isinstance(verdict, Verdict):
             unnamed = verdict
-            named = partial(self._named, call, request, frame)
+            again = partial(self._judge_again, call, request, frame, bool(unnamed))
             self._pipeline.block()  # mutant: name-wait-keeps-order
-            self._services.names.resolve(unnamed, call.correlation_id, named)
+            if unnamed:
+                self._services.names.resolve(unnamed, call.correlation_id, again)
+            else:
+                self._admission.when_current(again)
             return
         error = self._admission.admit(call)
         if error:
@@ -159,16 +162,18 @@ class RequestPath:
             handler.when_client_left is WhenClientLeft.DROP and not self._client.peer_is_open()
         )
 
-    def _named(self, call: Call, request: Any, frame: bytes | memoryview, failure: Exception | None) -> None:
-        """Judge a request again, now that storage has named its topics. Without storage, close the connection."""
+    def _judge_again(
+        self, call: Call, request: Any, frame: bytes | memoryview, final: bool, failure: Exception | None
+    ) -> None:
+        """Judge a request again, now that storage has answered. Without storage, close the connection."""
         if self._pipeline.closed:
             return
         self._pipeline.unblock()
         try:
             if failure is None:
-                self._judge(call, request, frame, final=True)
+                self._judge(call, request, frame, final=final)
             elif isinstance(failure, StorageUnavailable):
-                call.close_refused("storage_unavailable", "names of topics")
+                call.close_refused("storage_unavailable", "names of topics" if final else "access rules")
             else:
                 call.failed(failure)
         except Exception as error:

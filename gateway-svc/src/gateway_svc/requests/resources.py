@@ -1,6 +1,6 @@
 """The resources a request uses, in the terms of Kafka's ACLs.
 
-Numbers are those of `org.apache.kafka.common.resource.ResourceType` and `…acl.AclOperation`. A handler declares with
+Operations and types are those of `broker_contract.acls`. A handler declares with
 `resources` which of them each of its requests needs; a policy (`admission`) decides which of them the client may use.
 """
 
@@ -8,33 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from enum import IntEnum
 from typing import Any, Final
 
+from broker_contract.acls import CLUSTER_NAME as CLUSTER_NAME
+from broker_contract.acls import Operation as Operation
+from broker_contract.acls import ResourceType as ResourceType
 from protocol_lib.errors import ErrorCode
 from protocol_lib.schema import ZERO_UUID
 
 from gateway_svc.requests.topic_names import TopicNames
-
-
-class ResourceType(IntEnum):
-    TOPIC = 2
-    GROUP = 3
-    CLUSTER = 4
-    TRANSACTIONAL_ID = 5
-
-
-class Operation(IntEnum):
-    READ = 3
-    WRITE = 4
-    CREATE = 5
-    DELETE = 6
-    ALTER = 7
-    DESCRIBE = 8
-    CLUSTER_ACTION = 9
-    DESCRIBE_CONFIGS = 10
-    ALTER_CONFIGS = 11
-    IDEMPOTENT_WRITE = 12
 
 
 def _bits(*operations: Operation) -> int:
@@ -64,8 +46,6 @@ ALL_CLUSTER_OPERATIONS: Final = _bits(
     Operation.ALTER_CONFIGS,
     Operation.IDEMPOTENT_WRITE,
 )
-#: The name of the one resource of type CLUSTER.
-CLUSTER_NAME: Final = "kafka-cluster"
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ from __future__ import annotations
 from typing import Final
 
 from broker_contract import (
+    access_pb2,
     data_pb2,
     groups_pb2,
     logs_pb2,
@@ -44,6 +45,8 @@ from gateway_svc.storage.unary import Unary, failed, no_coordinator, not_leader,
 
 #: Seconds for the calls that end a lease or list the gateways.
 _SHORT_WAIT_S: Final = 1.0
+#: Seconds for a question of a follower, which storage holds back for half a second at most.
+_FOLLOW_S: Final = 2.0
 
 
 def _names_offsets(request: data_pb2.DeleteRecordsRequest) -> bool:
@@ -144,6 +147,18 @@ class GrpcCluster:
         self.describe_cluster = unary.once(stub.DescribeCluster, timeout_s=_SHORT_WAIT_S)
 
 
+class GrpcAccess:
+    def __init__(self, channel: stubs.Channel, unary: Unary) -> None:
+        stub = stubs.AccessStub(channel)
+        self.create_acls = unary.once(stub.CreateAcls, timed_out(access_pb2.CreateAclsResponse))
+        self.describe_acls = unary.repeatable(stub.DescribeAcls, timed_out(access_pb2.DescribeAclsResponse))
+        self.delete_acls = unary.once(stub.DeleteAcls, timed_out(access_pb2.DeleteAclsResponse))
+        # Its caller repeats it.
+        self.follow = unary.once(stub.Follow, timeout_s=_FOLLOW_S)
+        self.alter_quotas = unary.once(stub.AlterQuotas, timed_out(access_pb2.AlterQuotasResponse))
+        self.describe_quotas = unary.once(stub.DescribeQuotas)
+
+
 class GrpcStorage:
     """The connection to storage-svc. Handlers use `storage`; `close` must follow."""
 
@@ -175,6 +190,7 @@ class GrpcStorage:
             logs=GrpcLogs(channel, unary),
             cluster=GrpcCluster(channel, unary),
             transactions=GrpcTransactions(channel, unary),
+            access=GrpcAccess(channel, unary),
         )
 
     @classmethod

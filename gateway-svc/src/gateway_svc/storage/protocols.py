@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from broker_contract import (
+    access_pb2,
     cluster_pb2,
     data_pb2,
     groups_pb2,
@@ -268,6 +269,22 @@ class ClusterCalls(Protocol):
     ) -> cluster_pb2.DescribeClusterResponse: ...
 
 
+class Access(Protocol):
+    """Access rules and quotas. A change has returned once every gateway that follows obeys it."""
+
+    async def create_acls(self, request: access_pb2.CreateAclsRequest) -> access_pb2.CreateAclsResponse: ...
+
+    async def describe_acls(self, request: access_pb2.DescribeAclsRequest) -> access_pb2.DescribeAclsResponse: ...
+
+    async def delete_acls(self, request: access_pb2.DeleteAclsRequest) -> access_pb2.DeleteAclsResponse: ...
+
+    async def follow(self, request: access_pb2.FollowRequest) -> access_pb2.FollowResponse: ...
+
+    async def alter_quotas(self, request: access_pb2.AlterQuotasRequest) -> access_pb2.AlterQuotasResponse: ...
+
+    async def describe_quotas(self, request: access_pb2.DescribeQuotasRequest) -> access_pb2.DescribeQuotasResponse: ...
+
+
 class Transactions(Protocol):
     async def init_producer(
         self, request: transactions_pb2.InitProducerRequest
@@ -308,6 +325,7 @@ class StoragePorts:
     logs: Logs
     cluster: ClusterCalls
     transactions: Transactions
+    access: Access
     #: Whether storage lives in this process, and uses its files and its event loop.
     is_local: bool = False
     #: Bytes of appends on their way to a separate storage; connections wait while it is full.

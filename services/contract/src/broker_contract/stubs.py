@@ -7,6 +7,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Protocol, TypeVar
 
 from broker_contract import (
+    access_pb2,
     administration_pb2,
     cluster_pb2,
     data_pb2,
@@ -37,6 +38,31 @@ class Channel(Protocol):
     def unary(
         self, path: str, serialize: Callable[[RequestT], bytes], parse: Callable[[bytes], AnswerT]
     ) -> Unary[RequestT, AnswerT]: ...
+
+
+class AccessStub:
+    def __init__(self, channel: Channel) -> None:
+        self.CreateAcls: Unary[access_pb2.CreateAclsRequest, access_pb2.CreateAclsResponse] = channel.unary(
+            "/millrace.v1.Access/CreateAcls", access_pb2.CreateAclsRequest.SerializeToString, access_pb2.CreateAclsResponse.FromString
+        )
+        self.DescribeAcls: Unary[access_pb2.DescribeAclsRequest, access_pb2.DescribeAclsResponse] = channel.unary(
+            "/millrace.v1.Access/DescribeAcls", access_pb2.DescribeAclsRequest.SerializeToString, access_pb2.DescribeAclsResponse.FromString
+        )
+        self.DeleteAcls: Unary[access_pb2.DeleteAclsRequest, access_pb2.DeleteAclsResponse] = channel.unary(
+            "/millrace.v1.Access/DeleteAcls", access_pb2.DeleteAclsRequest.SerializeToString, access_pb2.DeleteAclsResponse.FromString
+        )
+        self.Decide: Unary[access_pb2.DecideRequest, access_pb2.DecideResponse] = channel.unary(
+            "/millrace.v1.Access/Decide", access_pb2.DecideRequest.SerializeToString, access_pb2.DecideResponse.FromString
+        )
+        self.Follow: Unary[access_pb2.FollowRequest, access_pb2.FollowResponse] = channel.unary(
+            "/millrace.v1.Access/Follow", access_pb2.FollowRequest.SerializeToString, access_pb2.FollowResponse.FromString
+        )
+        self.AlterQuotas: Unary[access_pb2.AlterQuotasRequest, access_pb2.AlterQuotasResponse] = channel.unary(
+            "/millrace.v1.Access/AlterQuotas", access_pb2.AlterQuotasRequest.SerializeToString, access_pb2.AlterQuotasResponse.FromString
+        )
+        self.DescribeQuotas: Unary[access_pb2.DescribeQuotasRequest, access_pb2.DescribeQuotasResponse] = channel.unary(
+            "/millrace.v1.Access/DescribeQuotas", access_pb2.DescribeQuotasRequest.SerializeToString, access_pb2.DescribeQuotasResponse.FromString
+        )
 
 
 class AdministrationStub:

@@ -11,6 +11,7 @@ import zlib
 from typing import Final
 
 from broker_contract import (
+    access_pb2,
     administration_pb2,
     cluster_pb2,
     data_pb2,
@@ -27,6 +28,7 @@ _LAYOUT: Final = 3
 _MESSAGES: Final = b"".join(
     each.DESCRIPTOR.serialized_pb
     for each in (
+        access_pb2,
         administration_pb2,
         cluster_pb2,
         data_pb2,

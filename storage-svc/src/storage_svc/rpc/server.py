@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from broker_contract import (
+    access_pb2,
     administration_pb2,
     cluster_pb2,
     data_pb2,
@@ -30,6 +31,7 @@ from service_chassis import rpc
 from service_chassis.grpc_server import Method, Server, ServerCall, unary
 from service_chassis.grpc_status import RpcError, Status
 
+from storage_svc.rpc.access import AccessService
 from storage_svc.rpc.administration import AdministrationService
 from storage_svc.rpc.cluster import ClusterService
 from storage_svc.rpc.data import DataService
@@ -57,6 +59,7 @@ _FILES: Final[Mapping[str, FileDescriptor]] = {
     "Cluster": cluster_pb2.DESCRIPTOR,
     "Administration": administration_pb2.DESCRIPTOR,
     "Transactions": transactions_pb2.DESCRIPTOR,
+    "Access": access_pb2.DESCRIPTOR,
 }
 
 
@@ -72,6 +75,7 @@ class RpcServices:
     administration: AdministrationService
     transactions: TransactionsService
     leases: Leases
+    access: AccessService
 
 
 class StorageServer:
@@ -100,6 +104,7 @@ class StorageServer:
             "Cluster": services.cluster,
             "Administration": services.administration,
             "Transactions": services.transactions,
+            "Access": services.access,
         }
         for name, each in objects.items():
             server.add(full_name(name), methods(name, each))

@@ -18,6 +18,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
+from broker_contract.acls import Binding
+from broker_contract.quotas import Entity
+
 from storage_svc.topics.catalog_file import CatalogContents, CatalogError, CatalogFile, CatalogTopic
 
 #: Changes of one transaction: each takes 10 to 100 µs.
@@ -81,6 +84,12 @@ class Catalog:
 
     def set_client_metrics(self, subscription: str, configs: Mapping[str, str]) -> asyncio.Future[None]:
         return self._change(partial(self._file.set_client_metrics, subscription, configs))
+
+    def change_acls(self, added: Collection[Binding], removed: Collection[Binding]) -> asyncio.Future[None]:
+        return self._change(partial(self._file.change_acls, added, removed))
+
+    def set_quotas(self, quotas: Mapping[Entity, Mapping[str, float]]) -> asyncio.Future[None]:
+        return self._change(partial(self._file.set_quotas, quotas))
 
     def allocate_producer_ids(self, count: int) -> asyncio.Future[range]:
         return self._change(partial(self._file.allocate_producer_ids, count))

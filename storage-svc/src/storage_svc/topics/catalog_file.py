@@ -5,14 +5,15 @@
     group_configs   a group's, whether or not the group exists
     broker_configs  a broker's, altered at run time; see broker_settings for the names of brokers
     client_metrics  a subscription's to metrics of clients
+    acls, quotas    access rules and client quotas (catalog_access.py)
     deletions       ids of deleted and half-made topics whose directories may be there
     gateways        gateway name -> node id, for ever; ids start at 1
     counters        next_producer_id, next_node_id
 
 Every change is one transaction and durable when the call returns (WAL, synchronous=FULL). A damaged file is refused at
 its opening: its contents do not show the losses. Without a file, all but the settings of topics, groups, brokers and
-subscriptions, gateway ids and unfinished deletions is found again in the logs. The log folder's lock keeps other
-processes away.
+subscriptions, access rules, quotas, gateway ids and unfinished deletions is found again in the logs. The log folder's
+lock keeps other processes away.
 
 Each call waits for the disk: while storage serves, the thread of `catalog.Catalog` calls, and nobody else. Any thread
 may call; one transaction is over before the next begins.
@@ -28,8 +29,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Self
 
+from broker_contract.acls import Binding
+from broker_contract.quotas import Entity
+
+from storage_svc.topics import catalog_access
+
 FILE_NAME: Final = "catalog.sqlite"
-_SCHEMA_VERSION: Final = 4
+_SCHEMA_VERSION: Final = 5
 _GROUP_CONFIGS: Final = """
 CREATE TABLE group_configs (group_id TEXT NOT NULL, name TEXT NOT NULL, value TEXT NOT NULL,
                             PRIMARY KEY (group_id, name)) WITHOUT ROWID;
@@ -50,6 +56,7 @@ CREATE TABLE topic_configs (topic TEXT NOT NULL REFERENCES topics(name) ON DELET
 {_GROUP_CONFIGS.strip()}
 {_BROKER_CONFIGS.strip()}
 {_CLIENT_METRICS.strip()}
+{catalog_access.TABLES.strip()}
 CREATE TABLE deletions (id BLOB PRIMARY KEY, name TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE gateways (name TEXT PRIMARY KEY, node_id INTEGER NOT NULL UNIQUE) WITHOUT ROWID;
 CREATE TABLE counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
@@ -59,15 +66,16 @@ COMMIT;
 """
 #: The tables that a file of an older version lacks.
 _UPGRADES: Final = {
-    1: _GROUP_CONFIGS + _BROKER_CONFIGS + _CLIENT_METRICS,
-    2: _BROKER_CONFIGS + _CLIENT_METRICS,
-    3: _CLIENT_METRICS,
+    1: _GROUP_CONFIGS + _BROKER_CONFIGS + _CLIENT_METRICS + catalog_access.TABLES,
+    2: _BROKER_CONFIGS + _CLIENT_METRICS + catalog_access.TABLES,
+    3: _CLIENT_METRICS + catalog_access.TABLES,
+    4: catalog_access.TABLES,
 }
 
 _WHAT_TO_DO: Final = (
     f"put a copy of it back, or move {FILE_NAME}, {FILE_NAME}-wal and {FILE_NAME}-shm away, as `millrace storage"
     " rebuild-catalog DIR` does: the topics are created again from their folders, with every record, without the"
-    " settings of topics, groups and brokers"
+    " settings of topics, groups and brokers, access rules and quotas"
 )
 
 
@@ -108,6 +116,9 @@ class CatalogContents:
     client_metrics: Mapping[str, dict[str, str]] = field(default_factory=dict)
     #: Gateway name -> node id.
     gateways: Mapping[str, int] = field(default_factory=dict)
+    acls: list[Binding] = field(default_factory=list)
+    #: The values set for each entity; entities without any are left out.
+    quotas: Mapping[Entity, dict[str, float]] = field(default_factory=dict)
 
 
 class CatalogFile:
@@ -171,6 +182,8 @@ class CatalogFile:
                 self._configs("SELECT broker, name, value FROM broker_configs"),
                 self._configs("SELECT subscription, name, value FROM client_metrics"),
                 dict(execute("SELECT name, node_id FROM gateways")),
+                catalog_access.read_acls(self._connection),
+                catalog_access.read_quotas(self._connection),
             )
 
     def _configs(self, query: str) -> dict[str, dict[str, str]]:
@@ -257,6 +270,16 @@ class CatalogFile:
                 "INSERT INTO client_metrics VALUES (?, ?, ?)",
                 [(subscription, key, value) for key, value in configs.items()],
             )
+
+    def change_acls(self, added: Collection[Binding], removed: Collection[Binding]) -> None:
+        """Remove and add these rows, all or none."""
+        with self._transaction() as connection:
+            catalog_access.change_acls(connection, added, removed)
+
+    def set_quotas(self, quotas: Mapping[Entity, Mapping[str, float]]) -> None:
+        """Set these values and no others for each of these entities, all or none."""
+        with self._transaction() as connection:
+            catalog_access.set_quotas(connection, quotas)
 
     def remove_topics(self, names: Collection[str]) -> None:
         """Remove topics, all or none; their ids stay among the deletions until `forget_deletions`."""

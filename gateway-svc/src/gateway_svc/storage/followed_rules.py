@@ -1,0 +1,158 @@
+"""The access rules and quotas of the cluster, as this gateway has them: it follows storage's.
+
+    ask storage for what is later than the revision here ── there is nothing for a while ──┐
+        ↑          └── an answer: change the objects here, and call those that use them ──┐ │
+        └─────────────────────────────────────────────────────────────────────────────────┴─┘
+
+A change is answered to its client when every gateway has it, or was silent for its lease. So a gateway whose last
+answered question is as old as its lease does not know what is in force: `are_current` is False until storage answers
+again. In one process with storage there is nothing to lose, and the lease does not end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Callable
+from typing import Final
+
+from broker_contract import access_pb2 as pb
+from broker_contract.access import binding_of, entity_of
+from broker_contract.acls import Acls
+from broker_contract.quotas import Quotas
+from service_chassis import logs
+
+from gateway_svc.errors import StorageUnavailable
+from gateway_svc.storage.group_stream import CONTROL_WAIT_S
+from gateway_svc.storage.protocols import Access
+
+#: Seconds between two questions to a storage that is away.
+RETRY_S: Final = 0.2
+
+log = logs.get(__name__)
+
+
+class FollowedRules:
+    """The rules here. The gateway owns them; only the event loop uses them."""
+
+    def __init__(self, access: Access, name: str, lease_ms: int, *, is_local: bool) -> None:
+        """Begin with nothing. `name` and `lease_ms` are those of the gateway's lease."""
+        self._access = access
+        self._name = name
+        self._process = secrets.randbits(62)
+        self._lease_ms = lease_ms
+        self._is_local = is_local
+        self._run = 0
+        self._revision = 0
+        self._changed: list[Callable[[], None]] = []
+        self._following: asyncio.Task[None] | None = None
+        self._lapse: asyncio.TimerHandle | None = None
+        #: Requests that wait until the rules are current, and the ends of their waits.
+        self._waiting: dict[Callable[[Exception | None], None], asyncio.TimerHandle] = {}
+        self.acls = Acls()
+        self.quotas = Quotas()
+        #: Whether a change that has been answered is known here.
+        self.are_current = False
+
+    def attach(self, changed: Callable[[], None]) -> None:
+        """Call `changed` whenever the rules, or whether they are current, have changed."""
+        self._changed.append(changed)
+
+    async def start(self) -> None:
+        """Wait for storage's rules, and follow them until `stop`."""
+        while not await self._ask():  # noqa: ASYNC110 (no event says that storage is there)
+            await asyncio.sleep(RETRY_S)
+        self._following = asyncio.create_task(self._follow(), name="access rules")
+
+    async def stop(self) -> None:
+        """Leave, so that no change waits for this gateway."""
+        if self._lapse is not None:
+            self._lapse.cancel()
+        if self._following is not None:
+            self._following.cancel()
+            await asyncio.wait({self._following})
+            try:
+                await self._access.follow(pb.FollowRequest(gateway=self._name, process=self._process))
+            except StorageUnavailable as error:
+                log.warning("access rules not left", reason=str(error))
+        for handle in self._waiting.values():
+            handle.cancel()
+        self._waiting.clear()
+
+    def when_current(self, done: Callable[[Exception | None], None]) -> None:
+        """Call `done` once the rules are current, or with an error if they are not in time."""
+        late = asyncio.get_running_loop().call_later(CONTROL_WAIT_S, self._give_up, done)
+        self._waiting[done] = late
+
+    def _give_up(self, done: Callable[[Exception | None], None]) -> None:
+        del self._waiting[done]
+        done(StorageUnavailable("access rules"))
+
+    async def _follow(self) -> None:
+        while True:
+            try:
+                if not await self._ask():
+                    await asyncio.sleep(RETRY_S)
+            except Exception:
+                log.exception("access rules not followed")
+                await asyncio.sleep(RETRY_S)
+
+    async def _ask(self) -> bool:
+        """Ask storage once, and obey the answer; return whether there was one."""
+        loop = asyncio.get_running_loop()
+        asked_at = loop.time()
+        request = pb.FollowRequest(
+            gateway=self._name,
+            process=self._process,
+            run=self._run,
+            revision=self._revision,
+            lease_ms=self._lease_ms,
+        )
+        try:
+            answer = await self._access.follow(request)
+        except StorageUnavailable as error:
+            if self.are_current:
+                log.warning("access rules not confirmed", reason=str(error))
+            return False
+        has_changed = self._obey(answer)
+        ends = asked_at + self._lease_ms / 1000
+        was_current, self.are_current = self.are_current, self._is_local or loop.time() < ends
+        if has_changed or self.are_current != was_current:
+            self._call_changed()
+        if self.are_current:
+            self._extend(ends)
+            waiting, self._waiting = self._waiting, {}
+            for done, late in waiting.items():
+                late.cancel()
+                done(None)
+        return True
+
+    def _obey(self, answer: pb.FollowResponse) -> bool:
+        """Change the rules here; return whether anything has changed."""
+        self._run, self._revision = answer.run, answer.revision
+        if answer.whole:
+            self.acls.clear()
+        for row in answer.removed:
+            self.acls.remove(binding_of(row))
+        for row in answer.added:
+            self.acls.add(binding_of(row))
+        if answer.has_quotas:
+            self.quotas.replace((entity_of(each.entity), each.values) for each in answer.quotas)
+        return bool(answer.whole or answer.added or answer.removed or answer.has_quotas)
+
+    def _extend(self, ends: float) -> None:
+        if self._is_local:
+            return
+        if self._lapse is not None:
+            self._lapse.cancel()
+        self._lapse = asyncio.get_running_loop().call_at(ends, self._lapsed)
+
+    def _lapsed(self) -> None:
+        """Decide nothing more until storage has answered."""
+        log.warning("access rules may be out of date: storage has not confirmed them in time")
+        self.are_current = False  # mutant: rules-lapse
+        self._call_changed()
+
+    def _call_changed(self) -> None:
+        for changed in self._changed:
+            changed()

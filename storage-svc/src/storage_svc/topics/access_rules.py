@@ -1,0 +1,197 @@
+"""The cluster's access rules and quotas, and the gateways that follow them.
+
+A change is stored, then made here, then awaited (`held_everywhere`): it is in force once each follower has its
+revision, or has let its time pass. A follower names the revision it has with each question (`follow`); one that does
+not ask any more for its `lease_ms` is forgotten, and must not decide by what it has then.
+
+Revisions count from the start of this process: `run` tells them from those of others. The latest changes are kept, so
+that a follower gets these rows and not all of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+from broker_contract.acls import Acls, Binding, Filter
+from broker_contract.quotas import Entity, Quotas
+
+from storage_svc.topics.catalog import Catalog
+from storage_svc.topics.change_order import ChangeOrder
+
+#: Rows of the latest changes that are kept.
+KEPT_ROWS_MAX: Final = 1000
+#: Gateways, with all of their processes, that can follow.
+FOLLOWERS_MAX: Final = 10_000
+_ORDER: Final = ("access rules",)
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """The changes from one revision to another one, or all that there is."""
+
+    #: Whether `added` is all that there is.
+    whole: bool
+    added: Collection[Binding]
+    removed: Collection[Binding]
+    has_quotas: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    revision: int
+    added: Sequence[Binding]
+    removed: Sequence[Binding]
+    has_quotas: bool
+
+    @property
+    def row_count(self) -> int:
+        return 1 + len(self.added) + len(self.removed)
+
+
+class AccessRules:
+    """Owner: the storage service's event loop. `clock` returns monotonic seconds."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        acls: Iterable[Binding],
+        quotas: Mapping[Entity, Mapping[str, float]],
+        clock: Callable[[], float],
+    ) -> None:
+        """Begin with what the catalog has."""
+        self._catalog = catalog
+        self._clock = clock
+        self._order = ChangeOrder()
+        self.acls = Acls(acls)
+        self.quotas = Quotas()
+        self.quotas.replace(quotas.items())
+        #: Not 0, which stands for no run.
+        self.run = secrets.randbits(62) + 1
+        self.revision = 0
+        self._kept: deque[_Kept] = deque()
+        self._kept_rows = 0
+        #: Gateway and process -> the revision that it has, and the time at which it is forgotten.
+        self._followers: dict[tuple[str, int], tuple[int, float]] = {}
+        #: Set, and replaced, at each change, and at each question of a follower.
+        self._changed = asyncio.Event()
+        self._seen = asyncio.Event()
+
+    async def change_acls(self, choose: Callable[[], tuple[list[Binding], list[Binding]]]) -> None:
+        """Add and remove the rows that `choose` returns when it is this change's turn; wait until all followers know.
+
+        Raises:
+            CatalogError: nothing was changed.
+        """
+        await self._order.run(_ORDER, partial(self._change_acls, choose))
+        await self.held_everywhere(self.revision)
+
+    async def _change_acls(self, choose: Callable[[], tuple[list[Binding], list[Binding]]]) -> None:
+        added, removed = choose()
+        if not added and not removed:
+            return
+        await self._catalog.change_acls(added, removed)  # mutant: acls-stored
+        for row in removed:
+            self.acls.remove(row)
+        for row in added:
+            self.acls.add(row)
+        self._keep(added, removed, has_quotas=False)
+
+    async def change_quotas(self, choose: Callable[[], Mapping[Entity, Mapping[str, float]]]) -> None:
+        """Set the values that `choose` returns, and wait, as `change_acls` does.
+
+        Raises:
+            CatalogError: nothing was changed.
+        """
+        await self._order.run(_ORDER, partial(self._change_quotas, choose))
+        await self.held_everywhere(self.revision)
+
+    async def _change_quotas(self, choose: Callable[[], Mapping[Entity, Mapping[str, float]]]) -> None:
+        chosen = choose()
+        if not chosen:
+            return
+        await self._catalog.set_quotas(chosen)
+        for which, values in chosen.items():
+            self.quotas.set(which, values)
+        self._keep((), (), has_quotas=True)
+
+    def _keep(self, added: Sequence[Binding], removed: Sequence[Binding], *, has_quotas: bool) -> None:
+        """Begin a revision, and wake the followers that wait for one."""
+        self.revision += 1
+        kept = _Kept(self.revision, added, removed, has_quotas)
+        self._kept.append(kept)
+        self._kept_rows += kept.row_count
+        while self._kept_rows > KEPT_ROWS_MAX:
+            self._kept_rows -= self._kept.popleft().row_count
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    def matching(self, filters: Sequence[Filter]) -> list[list[Binding]]:
+        """Return the rows that each filter matches."""
+        return [self.acls.matching(each) for each in filters]
+
+    def follow(self, gateway: str, process: int, run: int, revision: int, lease_ms: int) -> None:
+        """Note that a follower has a revision, and for how long changes wait for it; a lease of 0 ends that."""
+        key = (gateway, process)
+        if lease_ms <= 0:
+            self._followers.pop(key, None)
+        else:
+            self._forget_late()
+            if key not in self._followers and len(self._followers) >= FOLLOWERS_MAX:
+                raise ValueError(f"{FOLLOWERS_MAX} gateways follow the access rules")
+            held = revision if run == self.run else -1
+            self._followers[key] = (held, self._clock() + lease_ms / 1000)
+        self._seen.set()
+        self._seen = asyncio.Event()
+
+    async def changed(self, revision: int, timeout_s: float) -> None:
+        """Wait for a revision after this one, for at most so long."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                while self.revision == revision:
+                    await self._changed.wait()
+        except TimeoutError:
+            pass
+
+    async def held_everywhere(self, revision: int) -> None:
+        """Wait until each follower has the revision, or has let its time pass."""
+        while True:
+            self._forget_late()
+            late = [ends for held, ends in self._followers.values() if held < revision]
+            if not late:
+                return
+            seen = self._seen
+            try:
+                async with asyncio.timeout(max(0.0, min(late) - self._clock()) + 0.001):
+                    await seen.wait()  # mutant: change-waits-for-gateways
+            except TimeoutError:
+                pass
+
+    def _forget_late(self) -> None:
+        now = self._clock()
+        for key in [key for key, (_, ends) in self._followers.items() if ends <= now]:
+            del self._followers[key]
+
+    def since(self, run: int, revision: int) -> Change:
+        """Return what a follower with this revision lacks."""
+        if run == self.run and revision == self.revision:
+            return Change(False, (), (), False)
+        if run == self.run and self._kept and self._kept[0].revision <= revision + 1:
+            later = [each for each in self._kept if each.revision > revision]
+            rows: dict[Binding, bool] = {}
+            for each in later:
+                rows |= dict.fromkeys(each.removed, False)
+                rows |= dict.fromkeys(each.added, True)
+            added = [row for row, is_there in rows.items() if is_there]
+            removed = [row for row, is_there in rows.items() if not is_there]
+            return Change(False, added, removed, any(each.has_quotas for each in later))
+        return Change(True, list(self.acls), (), True)
+
+    async def finish(self) -> None:
+        """Wait for the changes that are being stored."""
+        await self._order.finish()
