@@ -12,16 +12,20 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
 
+from broker_contract.acls import Binding, Operation, PatternType, Permission, ResourceType
 from faults.simulated_disk import PowerCut
 from faults.test_crash_points import WAYS
 from faults.test_topic_crash_points import Life
 from storage_svc.applied_settings import broker_settings
 from storage_svc.settings import StorageSettings
+from storage_svc.topics.access_rules import AccessRules
 from storage_svc.topics.catalog_file import CatalogContents
 from storage_svc.topics.client_metrics import ClientMetrics
 from storage_svc.topics.group_configs import GroupConfigs
 from storage_svc.topics.leases import Leases
 
+ACL = Binding(ResourceType.TOPIC, "a", PatternType.LITERAL, "User:x", "*", Operation.READ, Permission.DENY)
+QUOTA = {(("user", "x"),): {"producer_byte_rate": 5.0}}
 KEYS = ("flush.ms", "segment.ms", "retention.ms")
 
 
@@ -36,6 +40,7 @@ class Changes:
         self.groups = GroupConfigs(life.catalog, stored.group_configs, lambda _: 1, lambda *_: None)
         self.metrics = ClientMetrics(life.catalog, stored.client_metrics)
         self.brokers = broker_settings(StorageSettings(), life.catalog, stored.broker_configs)
+        self.rules = AccessRules(life.catalog, stored.acls, stored.quotas, lambda: 0.0)
         self.life = life
 
     async def _note(self, name: str, change: Awaitable[object]) -> None:
@@ -54,6 +59,8 @@ class Changes:
             "group": self.groups.configure("g", {"consumer.session.timeout.ms": "1"}),
             "metrics": self.metrics.configure("m", {"metrics": "*"}),
             "broker": self.brokers.configure("1", {"log.retention.ms": "5"}),
+            "acl": self.rules.change_acls(lambda: ([ACL], [])),
+            "quota": self.rules.change_quotas(lambda: QUOTA),
             "ids": self.life.catalog.allocate_producer_ids(1000),
             "creation": registry.create("new", 1, {}),
         }
@@ -77,6 +84,8 @@ class Changes:
             "group": stored.group_configs == {"g": {"consumer.session.timeout.ms": "1"}},
             "metrics": stored.client_metrics == {"m": {"metrics": "*"}},
             "broker": stored.broker_configs == {"*": {"log.retention.ms": "5"}},
+            "acl": stored.acls == [ACL],
+            "quota": stored.quotas == QUOTA,
             "ids": next_id == 1000,
             "creation": "new" in topics or self.deletes,
             "deletion": "new" not in topics,
@@ -123,5 +132,5 @@ async def test_every_crash_point_of_changes_that_are_asked_for_at_once(tmp_path:
     while was_cut:
         names, was_cut = await _crash(tmp_path / str(len(answered)), len(answered))
         answered.append(len(names))
-    assert (answered[0], answered[-1]) == (0, 13)
+    assert (answered[0], answered[-1]) == (0, 15)
     assert len(set(answered)) > 4

@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 from gateway_svc.app import Gateway, MakeAdmission
-from gateway_svc.requests.admission import Admission
 from gateway_svc.requests.login import PLAINTEXT, SecurityProtocol
 from millrace.broker import Broker
 from millrace.direct import DirectSettings, direct_storage
@@ -165,7 +164,7 @@ async def start_broker(tmp_path: Path) -> AsyncIterator[StartBroker]:
         started = 0
 
         async def start(
-            *, admission: MakeAdmission = Admission, security: SecurityProtocol = PLAINTEXT, **settings: Any
+            *, admission: MakeAdmission | None = None, security: SecurityProtocol = PLAINTEXT, **settings: Any
         ) -> Running:
             nonlocal started
             started += 1

@@ -24,7 +24,6 @@ from broker_contract.data import (
 from gateway_svc.app import Gateway, MakeAdmission
 from gateway_svc.clients.entrance import lanes_max
 from gateway_svc.metrics import GatewayMetrics
-from gateway_svc.requests.admission import Admission
 from gateway_svc.requests.login import PLAINTEXT, SecurityProtocol
 from gateway_svc.settings import GatewaySettings
 from gateway_svc.storage.gateway_lease import LIST_AGE_MAX_S
@@ -93,7 +92,7 @@ async def gateway_of(
     storage: RemoteStorage,
     name: str,
     *,
-    admission: MakeAdmission = Admission,
+    admission: MakeAdmission | None = None,
     security: SecurityProtocol = PLAINTEXT,
     **settings: object,
 ) -> AsyncIterator[Running]:

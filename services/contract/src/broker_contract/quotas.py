@@ -117,7 +117,7 @@ class Quotas:
     def __init__(self) -> None:
         self._values: dict[Entity, dict[str, float]] = {}
         #: The keys that any entity has.
-        self.keys: frozenset[str] = frozenset()
+        self.used_keys: frozenset[str] = frozenset()
 
     def __len__(self) -> int:
         return len(self._values)
@@ -135,16 +135,16 @@ class Quotas:
             self._values[which] = dict(values)
         else:
             self._values.pop(which, None)
-        self.keys = frozenset(key for each in self._values.values() for key in each)
+        self.used_keys = frozenset(key for each in self._values.values() for key in each)
 
     def replace(self, every: Iterable[tuple[Entity, Mapping[str, float]]]) -> None:
         """Set these entities and no others."""
         self._values = {which: dict(values) for which, values in every if values}
-        self.keys = frozenset(key for each in self._values.values() for key in each)
+        self.used_keys = frozenset(key for each in self._values.values() for key in each)
 
     def find(self, key: str, user: str, client_id: str) -> Limit | None:
         """Return the quota of a client of a user for a key, or None."""
-        if key not in self.keys:
+        if key not in self.used_keys:
             return None
         values = self._values
         for named, client, is_of_user, is_of_client in (

@@ -89,7 +89,7 @@ class AccessRules:
             CatalogError: nothing was changed.
         """
         await self._order.run(_ORDER, partial(self._change_acls, choose))
-        await self.held_everywhere(self.revision)
+        await self.held_everywhere(self.revision)  # mutant: change-waits-for-gateways
 
     async def _change_acls(self, choose: Callable[[], tuple[list[Binding], list[Binding]]]) -> None:
         added, removed = choose()
@@ -168,7 +168,7 @@ class AccessRules:
             seen = self._seen
             try:
                 async with asyncio.timeout(max(0.0, min(late) - self._clock()) + 0.001):
-                    await seen.wait()  # mutant: change-waits-for-gateways
+                    await seen.wait()
             except TimeoutError:
                 pass
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from broker_contract.acls import Binding, Operation, PatternType, Permission, ResourceType
 from storage_svc.topics.catalog_file import FILE_NAME, CatalogError, CatalogFile, CatalogTopic
 
 ORDERS = CatalogTopic("orders", b"o" * 16, 3, {"retention.ms": "-1"})
@@ -104,10 +105,11 @@ def test_configs_of_brokers_survive_and_change_together(catalog: CatalogFile, re
     assert again.read().broker_configs == {"": {"b": "4"}, "*": {"c": "5"}}
 
 
-TABLES = ("group_configs", "broker_configs", "client_metrics")
+TABLES = ("group_configs", "broker_configs", "client_metrics", "acls", "quotas")
+ACL = Binding(ResourceType.TOPIC, "a", PatternType.LITERAL, "User:x", "*", Operation.READ, Permission.DENY)
 
 
-@pytest.mark.parametrize(("version", "missing"), [(1, TABLES), (2, TABLES[1:]), (3, TABLES[2:])])
+@pytest.mark.parametrize(("version", "missing"), [(1, TABLES), (2, TABLES[1:]), (3, TABLES[2:]), (4, TABLES[3:])])
 def test_a_catalog_from_before_other_resources_had_configs(
     catalog: CatalogFile, reopened: Reopened, version: int, missing: tuple[str, ...]
 ) -> None:
@@ -119,6 +121,8 @@ def test_a_catalog_from_before_other_resources_had_configs(
     again.set_group_configs("g", {"a": "1"})
     again.set_broker_configs({"1": {"b": "2"}})
     again.set_client_metrics("s", {"c": "3"})
+    again.change_acls([ACL], [])
+    again.set_quotas({(("user", None),): {"request_percentage": 5.5}})
     last = reopened()
     assert last.read().topics == [ORDERS]
     assert (last.read().group_configs, last.read().broker_configs, last.read().client_metrics) == (
@@ -126,6 +130,7 @@ def test_a_catalog_from_before_other_resources_had_configs(
         {"1": {"b": "2"}},
         {"s": {"c": "3"}},
     )
+    assert (last.read().acls, last.read().quotas) == ([ACL], {(("user", None),): {"request_percentage": 5.5}})
 
 
 def test_every_change_is_synced(catalog: CatalogFile) -> None:

@@ -1,0 +1,110 @@
+"""Access rules: stored before they are in force, in force once each follower has them or is late."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from broker_contract.acls import Binding, Operation, PatternType, Permission, ResourceType
+from storage_svc.topics.access_rules import KEPT_ROWS_MAX, AccessRules, Change
+from storage_svc.topics.catalog import Catalog
+from storage_svc.topics.catalog_file import CatalogError
+
+USER = (("user", "alice"),)
+
+
+class Clock:
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def row(name: str) -> Binding:
+    return Binding(ResourceType.TOPIC, name, PatternType.LITERAL, "User:alice", "*", Operation.READ, Permission.ALLOW)
+
+
+def rules_of(catalog: Catalog, clock: Clock) -> AccessRules:
+    stored = catalog.read()
+    return AccessRules(catalog, stored.acls, stored.quotas, clock)
+
+
+async def add(rules: AccessRules, *names: str) -> None:
+    await rules.change_acls(lambda: ([row(name) for name in names], []))
+
+
+async def test_rules_survive_a_restart(catalog: Catalog) -> None:
+    rules = rules_of(catalog, Clock())
+    await add(rules, "a", "b")
+    await rules.change_acls(lambda: ([], [row("a")]))
+    await rules.change_quotas(lambda: {USER: {"producer_byte_rate": 1000.5}, (("ip", None),): {"x": 2.0}})
+    await rules.change_quotas(lambda: {(("ip", None),): {}})
+    again = rules_of(catalog, Clock())
+    assert list(again.acls) == [row("b")]
+    assert dict(again.quotas) == {USER: {"producer_byte_rate": 1000.5}}
+    assert again.run != rules.run
+
+
+async def test_a_rule_that_is_not_stored_is_not_in_force(catalog: Catalog) -> None:
+    rules = rules_of(catalog, Clock())
+    await catalog.close()
+    with pytest.raises(CatalogError):
+        await add(rules, "a")
+    assert (list(rules.acls), rules.revision) == ([], 0)
+
+
+async def test_a_follower_gets_what_it_lacks(catalog: Catalog) -> None:
+    rules = rules_of(catalog, Clock())
+    await add(rules, "a")
+    await add(rules, "b")
+    await rules.change_acls(lambda: ([], [row("a")]))
+    nothing = Change(False, (), (), False)
+    assert rules.since(rules.run, 3) == nothing
+    assert rules.since(rules.run, 2) == Change(False, [], [row("a")], False)
+    assert rules.since(rules.run, 0) == Change(False, [row("b")], [row("a")], False)
+    assert rules.since(rules.run + 1, 3) == Change(True, [row("b")], (), True)
+    assert rules.since(rules.run, -1) == Change(True, [row("b")], (), True)
+    await rules.change_quotas(lambda: {USER: {"producer_byte_rate": 5.0}})
+    assert rules.since(rules.run, 3) == Change(False, [], [], True)
+    await rules.change_acls(lambda: ([], []))
+    assert rules.revision == 4
+
+
+async def test_old_changes_are_forgotten(catalog: Catalog) -> None:
+    rules = rules_of(catalog, Clock())
+    await add(rules, *(str(each) for each in range(KEPT_ROWS_MAX // 2)))
+    await add(rules, *(str(each) for each in range(KEPT_ROWS_MAX // 2, KEPT_ROWS_MAX)))
+    assert rules.since(rules.run, 0).whole
+    assert not rules.since(rules.run, 1).whole
+
+
+async def test_a_change_waits_for_each_follower(catalog: Catalog) -> None:
+    clock = Clock()
+    rules = rules_of(catalog, clock)
+    for process in (1, 2):
+        rules.follow("gw", process, rules.run, 0, 1000)
+    change = asyncio.ensure_future(add(rules, "a"))
+    await rules.changed(0, 10)
+    assert (rules.revision, change.done()) == (1, False)
+    rules.follow("gw", 1, rules.run, 1, 1000)
+    await asyncio.sleep(0.02)
+    assert not change.done()
+    rules.follow("gw", 2, rules.run, 1, 1000)
+    await change
+
+
+async def test_a_change_does_not_wait_for_a_follower_that_is_late_or_has_left(catalog: Catalog) -> None:
+    clock = Clock()
+    rules = rules_of(catalog, clock)
+    for process, lease_ms in ((1, 20), (2, 60_000), (3, 60_000)):
+        rules.follow("gw", process, rules.run + 1, 5, lease_ms)
+    change = asyncio.ensure_future(add(rules, "a"))
+    await rules.changed(0, 10)
+    clock.now += 0.03
+    await asyncio.sleep(0.05)
+    assert not change.done()
+    rules.follow("gw", 2, 0, 0, 0)
+    await asyncio.sleep(0.02)
+    assert not change.done()
+    rules.follow("gw", 3, rules.run, 1, 60_000)
+    await change
