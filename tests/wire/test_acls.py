@@ -239,7 +239,7 @@ async def test_every_gateway_has_a_change_when_it_is_answered(tmp_path: Path) ->
 async def test_without_storage_requests_wait_for_the_rules_and_their_connections_close(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(followed_rules, "CONTROL_WAIT_S", 0.05)
+    monkeypatch.setattr(followed_rules, "RULES_WAIT_S", 0.05)
     scene.broker.gateway._rules.are_current = False
     scene.broker.gateway._rules._call_changed()
     alice = await scene.connect("User:alice")

@@ -23,11 +23,12 @@ from broker_contract.quotas import Quotas
 from service_chassis import logs
 
 from gateway_svc.errors import StorageUnavailable
-from gateway_svc.storage.group_stream import CONTROL_WAIT_S
 from gateway_svc.storage.protocols import Access
 
 #: Seconds between two questions to a storage that is away.
 RETRY_S: Final = 0.2
+#: Seconds for which a request waits until the rules are current: as for any answer of storage.
+RULES_WAIT_S: Final = 10.0
 
 log = logs.get(__name__)
 
@@ -81,7 +82,7 @@ class FollowedRules:
 
     def when_current(self, done: Callable[[Exception | None], None]) -> None:
         """Call `done` once the rules are current, or with an error if they are not in time."""
-        late = asyncio.get_running_loop().call_later(CONTROL_WAIT_S, self._give_up, done)
+        late = asyncio.get_running_loop().call_later(RULES_WAIT_S, self._give_up, done)
         self._waiting[done] = late
 
     def _give_up(self, done: Callable[[Exception | None], None]) -> None:
