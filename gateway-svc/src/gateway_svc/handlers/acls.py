@@ -1,7 +1,7 @@
 """DescribeAcls, CreateAcls and DeleteAcls: the access rules of the cluster, which storage keeps.
 
 A change is answered once every gateway obeys it. Without an authorizer all three answer SECURITY_DISABLED, as Apache
-Kafka does: MirrorMaker and tools for ACLs know this answer, and an entry that nobody obeys is not stored.
+Kafka does. MirrorMaker and tools for ACLs know this answer. An entry that nobody obeys is not stored.
 
 v0: only literal patterns, of which `*` is one.   v1+: prefixed ones (KIP-290).   v2+: flexible   v3+: users (KIP-373)
 

@@ -4,9 +4,9 @@
         ↑          └── an answer: change the objects here, and call those that use them ──┐ │
         └─────────────────────────────────────────────────────────────────────────────────┴─┘
 
-A change is answered to its client when every gateway has it, or was silent for its lease. So a gateway whose last
-answered question is as old as its lease does not know what is in force: `are_current` is False until storage answers
-again. In one process with storage there is nothing to lose, and the lease does not end.
+A change is answered to its client when every gateway has it, or was silent for its lease. So a gateway does not know
+what is in force when its last answered question is as old as its lease. `are_current` is False then, until storage
+answers again. In one process with storage there is nothing to lose, and the lease does not end.
 """
 
 from __future__ import annotations

@@ -46,9 +46,9 @@ class ResourceType(_Code):
 
 class PatternType(_Code):
     UNKNOWN = 0
-    #: In filters: rows of every pattern type, with this name.
+    #: The filter for rows of every pattern type, with this name.
     ANY = 1
-    #: In filters: rows whose pattern covers this name.
+    #: The filter for rows whose pattern covers this name.
     MATCH = 2
     LITERAL = 3
     PREFIXED = 4

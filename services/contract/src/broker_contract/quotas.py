@@ -6,8 +6,8 @@ quota of a client is that of the first entity with the key, in this order (`Quot
     user and client, user and default client, user, default user and client, default user and default client,
     default user, client, default client
 
-Clients of one matching entity share its rate if the entity names them all: a quota of a user counts all of the user's
-clients together, and each user of a default user for itself.
+A quota of a user counts all of the user's clients together, and one of a client id all users of that id. A default
+counts each user or client id for itself.
 """
 
 from __future__ import annotations
@@ -182,7 +182,7 @@ class Rate:
     __slots__ = ("_samples",)
 
     def __init__(self) -> None:
-        #: Begin, time of the last value, and sum of each sample; the oldest first.
+        #: The samples, oldest first: begin, time of the last value, and sum.
         self._samples: deque[list[float]] = deque()
 
     def add(self, value: float, now: float) -> None:

@@ -1,8 +1,8 @@
 """The cluster's access rules and quotas, and the gateways that follow them.
 
-A change is stored, then made here, then awaited (`held_everywhere`): it is in force once each follower has its
-revision, or has let its time pass. A follower names the revision it has with each question (`follow`); one that does
-not ask any more for its `lease_ms` is forgotten, and must not decide by what it has then.
+A change is stored, made here, and awaited (`held_everywhere`). It is in force once each follower has its revision, or
+has let its time pass. A follower names the revision it has with each question (`follow`). One that does not ask for its
+`lease_ms` is forgotten, and must not decide by what it has then.
 
 Revisions count from the start of this process: `run` tells them from those of others. The latest changes are kept, so
 that a follower gets these rows and not all of them.
@@ -55,23 +55,23 @@ class _Kept:
 
 
 class AccessRules:
-    """Owner: the storage service's event loop. `clock` returns monotonic seconds."""
+    """Owner: the storage service's event loop. `monotonic` returns seconds of such a clock."""
 
     def __init__(
         self,
         catalog: Catalog,
         acls: Iterable[Binding],
         quotas: Mapping[Entity, Mapping[str, float]],
-        clock: Callable[[], float],
+        monotonic: Callable[[], float],
     ) -> None:
         """Begin with what the catalog has."""
         self._catalog = catalog
-        self._clock = clock
+        self._monotonic = monotonic
         self._order = ChangeOrder()
         self.acls = Acls(acls)
         self.quotas = Quotas()
         self.quotas.replace(quotas.items())
-        #: Not 0, which stands for no run.
+        #: A number that is not 0, which stands for no run.
         self.run = secrets.randbits(62) + 1
         self.revision = 0
         self._kept: deque[_Kept] = deque()
@@ -145,7 +145,7 @@ class AccessRules:
             if key not in self._followers and len(self._followers) >= FOLLOWERS_MAX:
                 raise ValueError(f"{FOLLOWERS_MAX} gateways follow the access rules")
             held = revision if run == self.run else -1
-            self._followers[key] = (held, self._clock() + lease_ms / 1000)
+            self._followers[key] = (held, self._monotonic() + lease_ms / 1000)
         self._seen.set()
         self._seen = asyncio.Event()
 
@@ -167,13 +167,13 @@ class AccessRules:
                 return
             seen = self._seen
             try:
-                async with asyncio.timeout(max(0.0, min(late) - self._clock()) + 0.001):
+                async with asyncio.timeout(max(0.0, min(late) - self._monotonic()) + 0.001):
                     await seen.wait()
             except TimeoutError:
                 pass
 
     def _forget_late(self) -> None:
-        now = self._clock()
+        now = self._monotonic()
         for key in [key for key, (_, ends) in self._followers.items() if ends <= now]:
             del self._followers[key]
 

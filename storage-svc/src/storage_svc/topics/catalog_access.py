@@ -1,7 +1,9 @@
 """The catalog's tables of access rules and quotas: statements inside a transaction of `catalog_file`.
 
-acls     one row for each, as `broker_contract.acls.Binding`; numbers are Kafka's
-quotas   entity (a JSON list of [type, name] pairs by type; the name of a default is null), key, value
+    acls     a row for each `broker_contract.acls.Binding`; numbers are Kafka's
+    quotas   entity, key, value
+
+An entity is a JSON list of [type, name], sorted by type. The name of a default is null.
 """
 
 from __future__ import annotations
