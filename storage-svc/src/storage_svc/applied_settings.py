@@ -6,12 +6,11 @@ part that has them: the logs of topics without an own value, the cleaner, the ex
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
-from service_chassis.shared_turns import shared_turns
+from service_chassis.steps import TaskSteps
 
 from storage_svc.coordinator.consumer.settings import ConsumerGroupSettings
 from storage_svc.coordinator.group_coordinator import GroupCoordinator
@@ -151,15 +150,11 @@ class AppliedSettings:
     async def apply(self) -> None:
         """Give every part the values that are in force, while the event loop goes on in between."""
         self.apply_to_services()
-        turns = shared_turns(asyncio.get_running_loop())
-        count = 0
+        steps = TaskSteps(_STEP)
         for name in self._registry.names():
             topic = self._registry.get(name)
             for first in range(0, 0 if topic is None else topic.partition_count, _STEP):
-                count += self._registry.apply_defaults(name, range(first, first + _STEP))
-                if count >= _STEP:
-                    count = 0
-                    await turns.next()
+                await steps.count(self._registry.apply_defaults(name, range(first, first + _STEP)))
 
     def apply_to_services(self) -> None:
         """Give all parts but logs the values that are in force."""

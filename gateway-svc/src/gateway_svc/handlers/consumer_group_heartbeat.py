@@ -22,6 +22,7 @@ from protocol_lib.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatResponse,
     TopicPartitions,
 )
+from service_chassis.steps import Steps
 
 from gateway_svc.errors import StorageUnavailable
 from gateway_svc.handlers.heartbeat_pattern import HeartbeatPattern
@@ -30,7 +31,7 @@ from gateway_svc.requests.call import Call
 from gateway_svc.requests.handler import STEP_ELEMENTS_MAX, Handler, WhenClientLeft, with_error
 from gateway_svc.requests.resources import Operation, Resource, ResourceType, group, topics_called
 from gateway_svc.requests.services import Services
-from gateway_svc.requests.turns import in_turns, next_turn
+from gateway_svc.requests.turns import in_turns
 from gateway_svc.storage.protocols import RepeatableHeartbeat
 
 _MEMBER_ID_NEEDED_VERSION = 1
@@ -44,7 +45,7 @@ _LONG_BYTES: Final = 16 * 1024
 def serve(call: Call, request: ConsumerGroupHeartbeatRequest, services: Services) -> RepeatableHeartbeat | None:
     if call.size <= _LONG_BYTES:
         return _serve(call, request, services)
-    next_turn(call, services.loop, partial(_serve, call, request, services))
+    Steps.of_one(services.loop, partial(_serve, call, request, services), call.failed)
     return None
 
 

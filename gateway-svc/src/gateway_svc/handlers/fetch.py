@@ -38,6 +38,7 @@ from protocol_lib.messages.fetch import (
     PartitionData,
 )
 from protocol_lib.template import RecordsAnswerTemplate
+from service_chassis.steps import Steps
 
 from gateway_svc.clients.pipeline import Kind, release
 from gateway_svc.clients.slices import LaneSlices, Part, RecordParts, SliceSource
@@ -51,7 +52,6 @@ from gateway_svc.requests.call import Call
 from gateway_svc.requests.handler import STEP_ELEMENTS_MAX, Handler, WhenClientLeft
 from gateway_svc.requests.resources import Operation, Resource, ResourceType, topics
 from gateway_svc.requests.services import Services
-from gateway_svc.requests.turns import in_steps
 from gateway_svc.storage.protocols import LaneAnswer
 
 _FORMAT_1_VERSION = 2
@@ -93,7 +93,7 @@ def serve(call: Call, request: FetchRequest, services: Services) -> None:
     elif len(fetch.partitions) <= _PIECE:
         _read(call, services, fetch, _read_request(call, request, services, list(map(_wanted, fetch.partitions)), now))
     else:
-        in_steps(call, services.loop, _read_in_steps(call, request, services, fetch))
+        Steps(services.loop, _read_in_steps(call, request, services, fetch), call.failed)
 
 
 def _may_read(call: Call, services: Services, partition: FetchedPartition) -> bool:
@@ -258,7 +258,7 @@ def _answer_with(
         for _ in steps:
             pass
     else:
-        in_steps(call, services.loop, steps)
+        Steps(services.loop, steps, call.failed)
 
 
 def _answer_in_steps(

@@ -28,7 +28,7 @@ from protocol_lib.messages.metadata import (
     MetadataResponseTopic,
 )
 from protocol_lib.schema import ZERO_UUID
-from service_chassis.shared_turns import shared_turns
+from service_chassis.steps import TaskSteps
 
 from gateway_svc.requests.call import Call
 from gateway_svc.requests.error_codes import first_error
@@ -86,13 +86,10 @@ async def _topics(
     if not rights.are_total and not every:
         named_topics, denied = _judged(call, services, named_topics)
     described: list[MetadataResponseTopic] = []
-    work = 0
+    steps = TaskSteps(PIECE)
     async for piece in in_turns(named_topics):
         for found in await _found(call, request, services, [] if every else piece, every=every):
-            work += 1 + len(found.leader_epochs)
-            if work > PIECE:
-                work = 0
-                await shared_turns(services.loop).next()
+            await steps.count(1 + len(found.leader_epochs))
             if not found.error_code:
                 services.names.learn(found.id, found.name)
             if every and not rights.may(Operation.DESCRIBE, ResourceType.TOPIC, found.name):

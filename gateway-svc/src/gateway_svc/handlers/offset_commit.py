@@ -7,13 +7,14 @@ group is GROUP_ID_NOT_FOUND; version 10 names topics by id, an unknown id is UNK
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Final
 
 from broker_contract import groups_pb2
 from protocol_lib.api import ApiKey
 from protocol_lib.messages.offset_commit import OffsetCommitRequest
+from service_chassis.steps import Steps
 
 from gateway_svc.handlers.offset_commit_messages import answer, asked, refuse
 from gateway_svc.handlers.offset_commit_pattern import OffsetCommitPattern
@@ -22,7 +23,6 @@ from gateway_svc.requests.handler import STEP_ELEMENTS_MAX, Handler, WhenClientL
 from gateway_svc.requests.resources import Operation, Resource, ResourceType, group, topic_of, topics
 from gateway_svc.requests.rights import Rows
 from gateway_svc.requests.services import Services
-from gateway_svc.requests.turns import next_turn
 
 #: Longest request that is served in one step. A longer one may have hundreds of partitions.
 _LONG_BYTES: Final = 16 * 1024
@@ -30,26 +30,29 @@ _LONG_BYTES: Final = 16 * 1024
 
 def serve(call: Call, request: OffsetCommitRequest, services: Services) -> None:
     if call.size > _LONG_BYTES:
-        next_turn(call, services.loop, partial(_commit, call, request, services))
+        Steps(services.loop, _commit_in_steps(call, request, services), call.failed)
     else:
-        _commit(call, request, services)
+        _commit(call, request, services, asked(call, request))
 
 
-def _commit(call: Call, request: OffsetCommitRequest, services: Services) -> None:
+def _commit_in_steps(call: Call, request: OffsetCommitRequest, services: Services) -> Iterator[None]:
     wanted = asked(call, request)
+    yield
+    _commit(call, request, services, wanted)
+
+
+def _commit(
+    call: Call, request: OffsetCommitRequest, services: Services, wanted: groups_pb2.CommitOffsetsRequest
+) -> None:
     committed = partial(_committed, call, request, services)
-    if call.size > _LONG_BYTES:
-        commit = partial(services.storage.groups.commit_offsets, wanted, committed, call.client.peer_is_open)
-        next_turn(call, services.loop, commit)
-    else:
-        services.storage.groups.commit_offsets(wanted, committed, call.client.peer_is_open)
+    services.storage.groups.commit_offsets(wanted, committed, call.client.peer_is_open)
 
 
 def _committed(
     call: Call, request: OffsetCommitRequest, services: Services, outcome: groups_pb2.CommitOffsetsResponse
 ) -> None:
     if call.size > _LONG_BYTES:
-        next_turn(call, services.loop, partial(answer, call, request, outcome.error_codes))
+        Steps.of_one(services.loop, partial(answer, call, request, outcome.error_codes), call.failed)
     else:
         answer(call, request, outcome.error_codes)
 

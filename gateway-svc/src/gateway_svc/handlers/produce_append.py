@@ -7,7 +7,7 @@ their way, so that the batches of one partition keep their order.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import islice
 from typing import Final
@@ -20,12 +20,13 @@ from protocol_lib.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
+from service_chassis.steps import Steps
 
 from gateway_svc.handlers.produce_answer import conclude, row_of
 from gateway_svc.handlers.produce_pattern import AcceptedRecords
 from gateway_svc.requests.call import Call
 from gateway_svc.requests.services import Services
-from gateway_svc.requests.turns import PIECE, next_turn
+from gateway_svc.requests.turns import PIECE
 
 _NO_RECORDS: Final = ErrorCode.INVALID_RECORD
 
@@ -80,14 +81,14 @@ class RequestAppend:
             self._append(0)
             return
         self._call.client.block_later_requests()  # mutant: long-append-keeps-order
-        next_turn(self._call, self._services.loop, partial(self._append_piece, 0))
+        Steps(self._services.loop, self._append_in_steps(), self._call.failed)
 
-    def _append_piece(self, begin: int) -> None:
-        self._append(begin)
-        if begin + PIECE < len(self._partitions):
-            next_turn(self._call, self._services.loop, partial(self._append_piece, begin + PIECE))
-        else:
-            self._call.client.unblock_later_requests()
+    def _append_in_steps(self) -> Iterator[None]:
+        for begin in range(0, len(self._partitions), PIECE):
+            if begin:
+                yield
+            self._append(begin)
+        self._call.client.unblock_later_requests()
 
     def _append(self, begin: int) -> None:
         call, request, end = self._call, self._request, begin + PIECE
@@ -116,7 +117,7 @@ class RequestAppend:
             if len(self._partitions) <= PIECE:
                 self._answer()
             else:
-                next_turn(self._call, self._services.loop, self._answer)
+                Steps.of_one(self._services.loop, self._answer, self._call.failed)
         except Exception as error:
             self._call.failed(error)
 

@@ -2,16 +2,15 @@
 
 A request may have tens of thousands of elements, and a few hundred of them take a millisecond or more. So a handler
 asks storage for a *piece* of them at a time. Others wait for the work on one piece at most, because all long requests
-share their turns (service_chassis/shared_turns.py).
+share their turns (service_chassis/steps.py).
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from typing import Any, Final, Protocol, TypeVar
+from collections.abc import AsyncIterator, Sequence
+from typing import Any, Final, TypeVar
 
-from service_chassis.shared_turns import SharedTurns, shared_turns
+from service_chassis.steps import TaskSteps
 
 from gateway_svc.errors import AnswerTooLarge
 
@@ -30,63 +29,18 @@ _ROWS_ON_LOOP_MAX: Final = 5000
 
 async def in_turns(elements: Sequence[_T], size: int = PIECE) -> AsyncIterator[Sequence[_T]]:
     """Return the elements in pieces of `size`, with a turn for others after each piece but the last."""
-    turns = shared_turns(asyncio.get_running_loop())
+    steps = TaskSteps(size)
     if len(elements) > size:
-        await turns.first()
+        await steps.begin()
     for begin in range(0, len(elements), size):
         if begin:  # mutant: turns-for-others
-            await turns.next()
+            await steps.count(size)
         yield elements[begin : begin + size]
 
 
 def keep_duplicates(named: Sequence[_T]) -> Sequence[_T]:
     """Return elements as often as a request names them, as Apache Kafka does, or each once if they are very many."""
     return named if len(named) <= REPEATED_MAX else tuple(dict.fromkeys(named))
-
-
-class Failing(Protocol):
-    """A call, which an error of ours fails."""
-
-    def failed(self, error: Exception) -> None: ...
-
-
-def next_turn(call: Failing, loop: asyncio.AbstractEventLoop, work: Callable[[], object]) -> None:
-    """Call `work` for a request after a turn for others. An error of `work` fails the request."""
-
-    def run() -> None:
-        try:
-            work()
-        except Exception as error:
-            call.failed(error)
-
-    shared_turns(loop).soon(run)
-
-
-class _Steps:
-    """A request's steps. No step refers to itself: a cycle would keep the request until a full collection."""
-
-    __slots__ = ("_call", "_steps", "_turns")
-
-    def __init__(self, call: Failing, turns: SharedTurns, steps: Iterator[object]) -> None:
-        self._call = call
-        self._turns = turns
-        self._steps = steps
-
-    def step(self) -> None:
-        try:
-            next(self._steps)
-        except StopIteration:
-            return
-        except Exception as error:
-            self._call.failed(error)
-            return
-        self._turns.soon(self.step)
-
-
-def in_steps(call: Failing, loop: asyncio.AbstractEventLoop, steps: Iterator[object]) -> None:
-    """Take the steps of a request in later turns, one a turn. An error of a step fails the request."""
-    turns = shared_turns(loop)
-    turns.soon(_Steps(call, turns, steps).step)
 
 
 class AnswerMemory:

@@ -39,7 +39,7 @@ def read_spans(spans: Iterable[Span]) -> bytes:
 
 
 class ColdReads:
-    """The cold reads of one storage. WaitingReads owns it and uses it from the event loop."""
+    """The cold reads of one storage. ReadAnswers owns it and uses it from the event loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, files: Files) -> None:
         self._loop = loop

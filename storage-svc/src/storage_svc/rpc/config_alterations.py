@@ -15,7 +15,7 @@ from typing import Final
 from broker_contract import topics_pb2 as pb
 from protocol_lib.errors import ErrorCode
 from service_chassis import logs as service_logs
-from service_chassis.shared_turns import shared_turns
+from service_chassis.steps import TaskSteps
 
 from storage_svc.coordinator.limits import group_id_fault
 from storage_svc.coordinator.topic_pattern import InvalidPatternError, TopicPattern
@@ -146,8 +146,9 @@ class ConfigAlterations:
             return _refused(ErrorCode.INVALID_REQUEST, "No subscription has a name as long as that.")
         changes = _changes(resource)
         given = [each for name, _, value in changes if name == MATCH for each in patterns(value or "")]
+        steps = TaskSteps(1)
         for pattern, expression in given:
-            await shared_turns(asyncio.get_running_loop()).next()
+            await steps.count()
             try:
                 TopicPattern(expression)
             except InvalidPatternError as error:

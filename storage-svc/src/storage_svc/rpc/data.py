@@ -8,7 +8,7 @@ call. The bytes of a request must not change until `done` is called.
     too late     7 REQUEST_TIMED_OUT: `timeout_ms` was over, or a sync before the write took too long (slow_appends.py)
 
 A read is answered at once if `min_bytes` are available, a partition has an error or `max_wait_ms` is 0. Other reads are
-parked (waiting_reads.py). `done` may be called before `read` returns.
+parked (reads.py). `done` may be called before `read` returns.
 
 The service lives on the event loop's thread, as the logs do.
 """
@@ -44,9 +44,9 @@ from storage_svc.log.folder.data_folder import DataFolder
 from storage_svc.log.partition.partition_log import Appended, Origin, PartitionLog
 from storage_svc.rpc.cold_reads import ColdReads
 from storage_svc.rpc.partition_read import PartitionReads
+from storage_svc.rpc.reads import Reads
 from storage_svc.rpc.slow_appends import SlowAppends
 from storage_svc.rpc.transactional_appends import TransactionalAppends
-from storage_svc.rpc.waiting_reads import WaitingReads
 from storage_svc.transaction_ports import OngoingTransactions
 
 _ALL: Final = -1
@@ -128,8 +128,8 @@ class DataService:
         self._topic_name = topic_name
         self._loop = asyncio.get_running_loop()
         self._calls: list[tuple[Append, AppendDone]] = []
-        self._partitions = PartitionReads(logs, topic_name)
-        self._reads = WaitingReads(self._loop, logs, self._partitions)
+        self._partitions = PartitionReads(self._loop, logs, topic_name)
+        self._reads = Reads(self._loop, logs, self._partitions)
         self._transactional = TransactionalAppends(
             self._loop, transactions, self._log_of, self._append, verifies=verifies
         )
@@ -146,26 +146,26 @@ class DataService:
 
     @property
     def parked_read_count(self) -> int:
-        return self._reads.parked_count
+        return len(self._reads.parked.reads)
 
     @property
     def cold_reads(self) -> ColdReads:
-        return self._reads.cold
+        return self._reads.answers.cold
 
     @property
     def read_bytes(self) -> Mapping[str, int]:
         """Bytes of records in the answers to readers, by the place from which they come."""
-        reads = self._reads
+        answers = self._reads.answers
         return {
-            "cache": reads.cached_bytes,
-            "disk": reads.disk_bytes,
-            "file": reads.named_bytes + self._partitions.ahead_bytes,
+            "cache": answers.cached_bytes,
+            "disk": answers.disk_bytes,
+            "file": answers.named_bytes + self._partitions.ahead_bytes,
         }
 
     @property
     def read_waits(self) -> Buckets:
         """Seconds for which reads were parked."""
-        return self._reads.waits
+        return self._reads.parked.waits
 
     # -- append -------------------------------------------------------------------------------------------------------
 

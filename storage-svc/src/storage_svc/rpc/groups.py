@@ -8,7 +8,7 @@ from typing import Final
 
 from broker_contract import groups_pb2 as pb
 from protocol_lib.errors import ErrorCode
-from service_chassis.shared_turns import shared_turns
+from service_chassis.steps import TaskSteps
 
 from storage_svc.coordinator.classic.events import Commit, GroupState, Heartbeat, Join, Leave, Leaver, Sync
 from storage_svc.coordinator.classic.group import Group
@@ -198,11 +198,10 @@ class GroupsService:
         answer = pb.ListGroupsResponse()
         states = {state.lower() for state in request.states}
         types = {each.lower() for each in request.types}
-        turns = shared_turns(asyncio.get_running_loop())
+        steps = TaskSteps(_LISTED_PIECE)
         groups = self._coordinator.groups
-        for number, group_id in enumerate(sorted(groups), 1):
-            if not number % _LISTED_PIECE:  # mutant: groups-in-turns
-                await turns.next()
+        for group_id in sorted(groups):
+            await steps.count()  # mutant: groups-in-turns
             hosted = groups.get(group_id)
             if hosted is None:  # deleted since
                 continue

@@ -5,10 +5,12 @@ A look-up finds the places of records in segments, and reads none of them (`foun
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+import asyncio
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Final
+from weakref import WeakSet
 
 from broker_contract.data import (
     NO_TOPIC_ID,
@@ -22,6 +24,7 @@ from broker_contract.data import (
 )
 from protocol_lib.errors import ErrorCode
 from service_chassis import logs as service_logs
+from service_chassis.steps import Steps
 
 from storage_svc.log.errors import StorageFailure
 from storage_svc.log.folder.data_folder import DataFolder
@@ -29,9 +32,10 @@ from storage_svc.log.partition.log_reader import Span
 from storage_svc.log.partition.partition_log import PartitionLog
 from storage_svc.rpc import found_records
 from storage_svc.rpc.found_records import Found, epoch_error, offset_error, size_of, slices_of
-from storage_svc.rpc.long_reads import PIECE
 
 READ_COMMITTED: Final = 1
+#: Partitions of one step of a long read: a few tenths of a millisecond.
+PIECE: Final = 100
 #: Most reads that are answered ahead at once.
 AHEAD_READS_MAX: Final = 16
 
@@ -41,13 +45,18 @@ _log = service_logs.get(__name__)
 class PartitionReads:
     """The look-ups in all partitions of a data folder. The DataService owns it."""
 
-    def __init__(self, directory: DataFolder, topic_name: Callable[[bytes], str | None]) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, directory: DataFolder, topic_name: Callable[[bytes], str | None]
+    ) -> None:
+        self._loop = loop
         self._logs = directory.logs
         self._topic_name = topic_name
         #: Bytes of records in one answer at most.
         self.bytes_max = directory.settings.read_bytes_max
         #: Bytes of records whose places were named ahead.
         self.ahead_bytes = 0
+        #: Reads whose look-up is in progress.
+        self._in_steps: WeakSet[Steps] = WeakSet()
 
     def bytes_allowed(self, request: ReadRequest) -> int:
         """Return the bytes of records that the answer may hold."""
@@ -125,6 +134,21 @@ class PartitionReads:
             total += size
             failed = failed or has_failed
         return found, total, failed
+
+    def take_steps(self, request: ReadRequest, steps: Iterator[None]) -> Callable[[], None]:
+        """Take the steps of a long read in later turns; return the function that gives it up."""
+
+        def failed(_: Exception) -> None:
+            _log.exception("a long read failed", correlation_id=request.correlation_id)
+
+        read = Steps(self._loop, steps, failed)
+        self._in_steps.add(read)
+        return read.give_up
+
+    def finish_steps(self) -> None:
+        """Take all steps that are left of all long reads, now."""
+        for read in list(self._in_steps):
+            read.finish()
 
     def awaited(self, request: ReadRequest, found: list[Found]) -> list[int]:
         """Return the bytes of each partition that count towards `min_bytes`."""

@@ -18,7 +18,7 @@ from typing import Final
 
 from broker_contract import administration_pb2 as pb
 from service_chassis import logs
-from service_chassis.shared_turns import shared_turns
+from service_chassis.steps import TaskSteps
 
 from storage_svc.coordinator.group_coordinator import GroupCoordinator
 from storage_svc.log.disk.threads import Threads
@@ -91,11 +91,10 @@ class Samples:
         )
 
     async def _add_topics(self, rows: pb.SampleRows) -> None:
-        turns = shared_turns(asyncio.get_running_loop())
+        steps = TaskSteps(_STEP)
         topics: dict[str, pb.SampleRows.Topic] = {}
-        for number, each in enumerate(list(self._directory.logs.values()), 1):
-            if not number % _STEP:
-                await turns.next()
+        for each in list(self._directory.logs.values()):
+            await steps.count()
             if each.withheld or each.offline is not None:
                 continue
             topic = topics.get(each.topic)
@@ -112,13 +111,10 @@ class Samples:
     async def _add_groups(self, rows: pb.SampleRows) -> None:
         if self._coordinator.is_loading():
             return
-        turns = shared_turns(asyncio.get_running_loop())
-        groups, work = self._coordinator.groups, 0
+        steps = TaskSteps(_STEP)
+        groups = self._coordinator.groups
         for group_id in list(groups):
-            if work >= _STEP:  # mutant: samples-in-turns
-                work = 0
-                await turns.next()
-            work += 1
+            await steps.count()  # mutant: samples-in-turns
             hosted = groups.get(group_id)
             if hosted is None or getattr(hosted.group, "protocol_type", "") not in ("", "consumer"):
                 continue
@@ -127,13 +123,13 @@ class Samples:
                 continue
             if len(rows.groups) == ROWS_MAX:
                 return
-            work += len(found)
             lag = 0
             for key, offset in found:
                 partition = self._directory.logs.get(key)
                 if partition is not None and not partition.withheld and offset is not None:
                     lag += max(0, partition.high_watermark - offset.offset)
             rows.groups.add(group_id=group_id, lag=lag)
+            await steps.count(len(found))
 
     async def _take_all(self) -> None:
         while True:

@@ -5,7 +5,6 @@ Errors are Kafka codes per topic or resource.
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Final
@@ -13,7 +12,7 @@ from typing import Final
 from broker_contract import topics_pb2 as pb
 from protocol_lib.errors import ErrorCode
 from service_chassis import logs as service_logs
-from service_chassis.shared_turns import shared_turns
+from service_chassis.steps import TaskSteps
 
 from storage_svc.log.config import LogConfig
 from storage_svc.log.errors import LogError
@@ -82,34 +81,27 @@ class TopicsService:
         before = self._registry.version
         may_create = AUTO_CREATED_MAX if request.auto_create else 0
         topics = []
-        described = 0
+        steps = TaskSteps(_DESCRIBED_PIECE)
         for ref in request.topics:
             topic = self._found(ref)
             if topic is None:
                 topic = await self._describe_missing(ref, auto_create=may_create > 0)
                 may_create -= 1
             topics.append(topic)
-            described += topic.partition_count
-            if described >= _DESCRIBED_PIECE:
-                described = 0
-                await shared_turns(asyncio.get_running_loop()).next()
+            await steps.count(topic.partition_count)
         return pb.DescribeTopicsResponse(topics=topics, created=self._registry.version != before)
 
     async def _describe_all(self) -> pb.DescribeTopicsResponse:
         """Describe all topics, a thousand partitions in a turn, or one topic."""
-        turns = shared_turns(asyncio.get_running_loop())
+        steps = TaskSteps(_DESCRIBED_PIECE)
         answer = pb.DescribeTopicsResponse()
-        described = 0
-        await turns.first()  # mutant: topics-in-turns
+        await steps.begin()  # mutant: topics-in-turns
         for name in self._registry.names():
             topic = self._registry.get(name)
             if topic is None:  # deleted since
                 continue
             answer.topics.append(self._described(topic))
-            described += topic.partition_count
-            if described >= _DESCRIBED_PIECE:
-                described = 0
-                await turns.next()
+            await steps.count(topic.partition_count)
         return answer
 
     def _found(self, ref: pb.TopicRef) -> pb.Topic | None:
@@ -179,10 +171,9 @@ class TopicsService:
         else:
             faults = await self._create(list(announced.values()))
         answer = pb.CreateTopicsResponse()
-        turns = shared_turns(asyncio.get_running_loop())
-        for number, (new, plan) in enumerate(zip(request.topics, planned, strict=True), 1):
-            if not number % _TURN:
-                await turns.next()
+        steps = TaskSteps(_TURN)
+        for new, plan in zip(request.topics, planned, strict=True):
+            await steps.count()
             result = faults.get(new.name, plan) if isinstance(plan, Plan) else plan
             if isinstance(result, Fault):
                 answer.topics.append(_refused(new.name, result))
@@ -281,7 +272,7 @@ class TopicsService:
 
     async def _delete(self, topics: Sequence[Topic]) -> dict[bytes, Topic | Fault]:
         """Delete topics; return what became of each, by id, except those that another request deleted."""
-        turns = shared_turns(asyncio.get_running_loop())
+        steps = TaskSteps(_TURN)
         results: dict[bytes, Topic | Fault] = {}
         size = DELETED_TOGETHER_MAX
         while topics:
@@ -296,11 +287,10 @@ class TopicsService:
                 fault = Fault(ErrorCode.KAFKA_STORAGE_ERROR, f"The deletion could not be stored: {error}")
                 results |= dict.fromkeys((topic.id for topic in some), fault)
                 deleted = ()
-            for number, topic in enumerate(deleted, 1):
+            for topic in deleted:
                 log.info("deleted a topic", topic=topic.name, partitions=topic.partition_count)
                 results[topic.id] = topic
-                if not number % _TURN:
-                    await turns.next()
+                await steps.count()
             topics = topics[len(some) :]
         return results
 

@@ -8,7 +8,7 @@ from typing import Final
 
 from broker_contract import transactions_pb2 as pb
 from protocol_lib.errors import ErrorCode
-from service_chassis.shared_turns import shared_turns
+from service_chassis.steps import TaskSteps
 
 from storage_svc.coordinator.topic_pattern import InvalidPatternError, TopicPattern, compile_pattern
 from storage_svc.coordinator.transactions.coordinator import TransactionCoordinator
@@ -80,11 +80,11 @@ class TransactionsService:
         return [await self._coordinator.add_partitions(transactional_id, add)] * len(partitions)
 
     async def _faults(self, partitions: Sequence[TopicPartition], *, is_client: bool) -> list[ErrorCode]:
-        turns = shared_turns(asyncio.get_running_loop())
+        steps = TaskSteps(_PIECE)
         faults: list[ErrorCode] = []
         for begin in range(0, len(partitions), _PIECE):
             if begin:
-                await turns.next()
+                await steps.count(_PIECE)
             faults += [self._fault(each, is_client=is_client) for each in partitions[begin : begin + _PIECE]]
         return faults
 
@@ -157,13 +157,9 @@ class TransactionsService:
             return pb.ListTransactionsResponse(error_code=ErrorCode.INVALID_REGULAR_EXPRESSION)
         states, producer_ids = frozenset(request.states), frozenset(request.producer_ids)
         # wall clock: the age of a transaction, whose begin is stored
-        turns, now_ms = shared_turns(asyncio.get_running_loop()), self._now_ms()
-        work = listed_bytes = 0
+        steps, now_ms, listed_bytes = TaskSteps(_PIECE), self._now_ms(), 0
         for transactional_id in list(self._coordinator.entries):
-            work += 1 if pattern is None else len(transactional_id)
-            if work > _PIECE:
-                work = 0
-                await turns.next()
+            await steps.count(1 if pattern is None else len(transactional_id))
             found = self._coordinator.find(transactional_id)[1]
             if (
                 found is not None

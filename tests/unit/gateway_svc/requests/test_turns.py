@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 
 import pytest
 from gateway_svc.errors import AnswerTooLarge
-from gateway_svc.requests.turns import ANSWER_MEMORY_MAX, AnswerMemory, in_steps, in_turns, is_long
+from gateway_svc.requests.turns import ANSWER_MEMORY_MAX, AnswerMemory, in_turns, is_long
 from protocol_lib.messages.delete_groups import DeletableGroupResult, DeleteGroupsResponse
 from protocol_lib.messages.offset_delete import (
     OffsetDeleteResponse,
@@ -32,27 +31,6 @@ async def test_others_have_a_turn_between_two_pieces() -> None:
     assert "other" in seen[places[0] : places[1]]
     assert "other" in seen[places[1] : places[2]]
     assert len(seen) == 13
-
-
-async def test_an_error_of_a_step_fails_the_request() -> None:
-    failed: list[Exception] = []
-
-    class Call:
-        def failed(self, error: Exception) -> None:
-            failed.append(error)
-
-    error, taken = ValueError("broken"), []
-
-    def steps() -> Iterator[None]:
-        taken.append(1)
-        yield
-        raise error
-
-    in_steps(Call(), asyncio.get_running_loop(), steps())
-    assert taken == []
-    for _ in range(10):
-        await asyncio.sleep(0)
-    assert (taken, failed) == ([1], [error])
 
 
 @pytest.mark.parametrize("count", [0, 1, 3])

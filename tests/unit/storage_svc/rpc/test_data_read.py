@@ -19,9 +19,8 @@ from storage_svc.log.partition.transaction_end import end_transaction
 from storage_svc.log.segment.segment import Segment
 from storage_svc.rpc.data import DataService
 from storage_svc.rpc.found_records import ABORTED_BYTES, ABORTED_MIN
-from storage_svc.rpc.long_reads import PIECE
-from storage_svc.rpc.partition_read import PartitionReads
-from storage_svc.rpc.waiting_reads import INLINE_BYTES_A_TURN, INLINE_BYTES_MAX
+from storage_svc.rpc.partition_read import PIECE, PartitionReads
+from storage_svc.rpc.read_answers import INLINE_BYTES_A_TURN, INLINE_BYTES_MAX
 from support.scripted_transactions import NoTransactions
 
 from tests.support.waiting import until_async
@@ -312,7 +311,7 @@ async def test_a_cold_read_of_many_partitions_holds_few_segments(open_bench, col
     bench = open_bench(partitions=40)
     for log in bench.logs[1:]:
         log.append(BATCH)
-    bench.service._reads.cold.segments_max = 16
+    bench.service.cold_reads.segments_max = 16
     bench.read(*[at(0, partition) for partition in range(40)])
     pinned = [log.segments.active._pins for log in bench.logs]
     assert pinned == [0] + 16 * [1] + 23 * [0]
