@@ -45,15 +45,16 @@ class PlainLogin:
 
     def start_requests(self, store: bytes | bytearray, begin: int, frame_end: int, end: int) -> int:
         arrival, frame = self._arrival, bytes(memoryview(store)[begin:frame_end])
+        context = arrival.context
         (key,) = _key_of(frame)
         if key not in self._expects:
             raise RequestRefused("login_expected", api_key=key)
-        call, request = arrival.dispatcher.open(arrival.client, arrival.services.admission, frame)
-        arrival.services.requests.take(arrival.client.share, call.size)
+        call, request = context.dispatcher.open(arrival.client, context.admission, frame)
+        context.memory.take(arrival.client.share, call.size)
         arrival.pipeline.open(call)
         if key == ApiKey.API_VERSIONS:
             self._expects = {ApiKey.SASL_HANDSHAKE}
-            arrival.dispatcher.serve(call, request, arrival.services)
+            context.dispatcher.serve(call, request)
         elif key == ApiKey.SASL_HANDSHAKE:
             self._choose(call, request)
         else:

@@ -101,7 +101,7 @@ async def rig_of(storage: RemoteStorage, **settings: Any) -> AsyncIterator[Rig]:
         await wire.close()
         assert storage.core is not None
         path = storage.settings.data_dir / storage.core.logs.logs["single", 0].segments.active.relative_path
-        lanes = broker.gateway._services.storage.lanes
+        lanes = broker.gateway._parts.storage.lanes
         assert isinstance(lanes, Lanes)
         yield Rig(broker, storage.server._server, lanes, path.read_bytes())
         lanes.check_invariants()
@@ -255,7 +255,7 @@ async def test_a_storage_that_dies(rig: Rig, storage: RemoteStorage, is_killed_f
             connection.transport.abort()
         stuck.writer.transport.resume_reading()
         assert len(await stuck.closed()) < len(rig.records)
-    await until(lambda: rig.broker.gateway._services.storage.records._records.connected.is_set())  # type: ignore[attr-defined]
+    await until(lambda: rig.broker.gateway._parts.storage.records._records.connected.is_set())  # type: ignore[attr-defined]
     assert await rig.fetch(wire) == rig.records
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gateway_svc.handlers import HANDLERS
-from gateway_svc.metrics import GatewayMetrics
-from gateway_svc.requests.dispatch import Dispatcher
+from gateway_svc.requests.dispatch import api_ranges
 from protocol_lib.api import ApiKey
 from protocol_lib.messages import alter_configs, incremental_alter_configs
 from protocol_lib.messages.api_versions import ApiVersionsRequest
@@ -27,7 +26,7 @@ def ask_api_versions(_version: int, _topic_id: bytes) -> Any:
 def check_api_versions(version: int, response: Any, _topic_id: bytes) -> None:
     assert response.error_code == 0
     served = {each.api_key: (each.min_version, each.max_version) for each in response.api_keys}
-    assert served == {key: (low, high) for key, low, high in Dispatcher(HANDLERS, GatewayMetrics()).api_ranges}
+    assert served == {key: (low, high) for key, low, high in api_ranges(HANDLERS)}
     finalized = [(each.name, each.min_version_level, each.max_version_level) for each in response.finalized_features]
     levels = [("group.version", 0, 1), ("metadata.version", 7, 30), ("transaction.version", 0, 2)]
     assert finalized == ([(name, level, level) for name, _, level in levels] if version >= 3 else [])

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Mapping
 from functools import partial
 from types import MappingProxyType
 
@@ -18,7 +17,6 @@ from broker_contract.acls import Authorizer, parse_super_users
 from service_chassis import logs, loop_lag, metrics
 from service_chassis.address import Address, Listener, parse_listeners
 from service_chassis.health import Health
-from service_chassis.socket_room import SocketRoom
 
 from gateway_svc.clients.acceptor import Acceptor
 from gateway_svc.clients.connection import Connection
@@ -29,33 +27,21 @@ from gateway_svc.clients.listeners import advertised, bind
 from gateway_svc.clients.pipeline import Pipeline
 from gateway_svc.clients.relief import Relief
 from gateway_svc.clients.resources import Requests, Resources
-from gateway_svc.clients.slices import SliceFiles
 from gateway_svc.deleted_series import DeletedSeries
-from gateway_svc.fetching.answer_layout import AnswerLayouts
-from gateway_svc.fetching.conversions import Conversions
-from gateway_svc.fetching.sessions import FetchSessions
-from gateway_svc.fetching.shared_reads import SharedReads
-from gateway_svc.fetching.shown_answers import ShownAnswers
-from gateway_svc.fetching.value_reads import ValueReads
 from gateway_svc.gateway_configs import AlteredConfigs, registered
 from gateway_svc.handlers import HANDLERS
-from gateway_svc.memory_budget import MemoryBudget
 from gateway_svc.metrics import GatewayMetrics
-from gateway_svc.refusals import Refusals
-from gateway_svc.request_memory import RequestMemory
+from gateway_svc.parts import MakeAdmission, Parts
 from gateway_svc.requests.access_policy import AccessPolicy
 from gateway_svc.requests.admission import Admission
-from gateway_svc.requests.dispatch import Dispatcher
+from gateway_svc.requests.dispatch import Dispatcher, api_ranges
 from gateway_svc.requests.login import PLAINTEXT, Arrival, SecurityProtocol
-from gateway_svc.requests.services import Services
+from gateway_svc.requests.path import PathContext
 from gateway_svc.requests.topic_names import TopicNames
 from gateway_svc.settings import GatewaySettings
 from gateway_svc.storage.followed_rules import FollowedRules
 from gateway_svc.storage.gateway_lease import GatewayLease
 from gateway_svc.storage.protocols import StoragePorts
-
-#: The function that makes the ring around every request.
-MakeAdmission = Callable[[TopicNames], Admission]
 
 #: The part of the stop deadline that is kept for closing, in seconds.
 _CLOSING_S = 2.0
@@ -89,64 +75,29 @@ class Gateway:
         self._security = security
         #: The addresses at which clients reach the listeners, with the port that was bound.
         self.addresses: dict[str, tuple[str, int]] = {}
-        self._refusals = Refusals(counts)
-        self._files = SliceFiles(settings.gateway_data_dir) if settings.gateway_data_dir else None
-        self._dispatcher = Dispatcher(HANDLERS, counts)
-        requests = RequestMemory(settings.gateway_memory_bytes)
-        answers = MemoryBudget(settings.gateway_memory_bytes)
-        shown_answers = ShownAnswers(loop)
-        relief = Relief(requests, answers, shown_answers)
+        self._rules = FollowedRules(storage.access, settings.name, settings.gateway_lease_ms, is_local=storage.is_local)
+        self._parts = parts = Parts(settings, storage, counts, admission or self._obeying, loop)
         entrance = self._entrance(storage)
-        self._connections = Connections(settings, counts, entrance, relief, self._files)
-        altered = AlteredConfigs(settings, entrance, with_storage=storage.is_local)
+        relief = Relief(parts.requests, parts.answers, parts.shown_answers)
+        self._connections = Connections(settings, counts, entrance, relief, parts.files)
         self._deleted_series = DeletedSeries(counts, storage.topics)
         self._membership = GatewayLease(
             storage.cluster,
             settings.name,
             settings.gateway_lease_ms,
             registered(settings),
-            altered.apply,
+            AlteredConfigs(settings, entrance, with_storage=storage.is_local).apply,
             self._deleted_series.note,
         )
-        names = TopicNames(storage.topics)
-        self._rules = FollowedRules(storage.access, settings.name, settings.gateway_lease_ms, is_local=storage.is_local)
-        authorizer = None
-        if settings.authorizer == "acl":
-            authorizer = Authorizer(
-                self._rules.acls,
-                parse_super_users(settings.super_users),
-                allow_without_acl=settings.allow_everyone_if_no_acl_found,
-            )
-        records = SharedReads(storage.records, loop)
-        self._services = Services(
-            storage=replace(storage, records=records),
-            cluster=self._membership,
-            settings=settings,
-            metrics=counts,
-            refusals=self._refusals,
-            names=names,
-            admission=admission(names) if admission else Admission(names, AccessPolicy(self._rules, authorizer)),
-            requests=requests,
-            answers=answers,
-            topic_templates=MemoryBudget(settings.gateway_memory_bytes // 8),
-            files=self._files,
-            sessions=FetchSessions(),
-            answer_layouts=AnswerLayouts(),
-            conversions=Conversions(loop),
-            value_reads=ValueReads(records, answers, loop, storage.lanes),
-            shown_answers=shown_answers,
-            room=SocketRoom(loop),
-            polling=IdlePolling(loop, poll_us),
-            api_ranges=self._dispatcher.api_ranges,
-            loop=loop,
-        )
+        self._dispatcher = Dispatcher(HANDLERS, parts.contexts(self._membership, api_ranges(HANDLERS)), counts)
+        self._path_context = PathContext(self._dispatcher, parts.admission, parts.requests, parts.names)
         self._resources = Resources(
             request_bytes_max=settings.socket_request_max_bytes,
-            requests=self._services.requests,
-            answers=self._services.answers,
-            polling=self._services.polling,
+            requests=parts.requests,
+            answers=parts.answers,
+            polling=IdlePolling(loop, poll_us),
             window=storage.window,
-            refusals=self._refusals,
+            refusals=parts.refusals,
             loop=loop,
         )
         self._acceptors: list[Acceptor] = []
@@ -200,12 +151,12 @@ class Gateway:
     @property
     def memory_held(self) -> int:
         """Bytes of requests and answers held for clients just now."""
-        return self._services.requests.used + self._services.answers.used
+        return self._parts.requests.used + self._parts.answers.used
 
     @property
     def conversion_count(self) -> int:
         """Number of conversions of message sets that run or wait."""
-        return self._services.conversions.count
+        return self._parts.conversions.count
 
     async def _start(self) -> None:
         loop = asyncio.get_running_loop()
@@ -240,8 +191,19 @@ class Gateway:
             listeners=[str(each) for each in bound],
             advertised=[str(each) for each in listed],
             node_id=self.node_id,
-            by_reference=self._files is not None,
+            by_reference=self._parts.files is not None,
         )
+
+    def _obeying(self, names: TopicNames) -> Admission:
+        """Return the ring that obeys storage's access rules."""
+        settings, authorizer = self.settings, None
+        if settings.authorizer == "acl":
+            authorizer = Authorizer(
+                self._rules.acls,
+                parse_super_users(settings.super_users),
+                allow_without_acl=settings.allow_everyone_if_no_acl_found,
+            )
+        return Admission(names, AccessPolicy(self._rules, authorizer))
 
     def _entrance(self, storage: StoragePorts) -> Entrance:
         settings = self.settings
@@ -249,7 +211,7 @@ class Gateway:
         if most < settings.max_connections:
             log.info("fewer connections, as open files are limited", max_connections=most)
         return Entrance(
-            self._refusals,
+            self._parts.refusals,
             asyncio.get_running_loop().time,
             most=most,
             most_per_address=settings.max_connections_per_ip,
@@ -259,29 +221,15 @@ class Gateway:
     def _wire_of(self, listener: str, protocol: SecurityProtocol, entry: Entry) -> asyncio.BaseProtocol:
         make_requests = partial(self._requests_of, protocol)
         connection = Connection(listener, self._connections, self._resources, make_requests, entry)
-        return protocol.make_wire(connection, self._services.room)
+        return protocol.make_wire(connection, self._parts.room)
 
     def _requests_of(self, protocol: SecurityProtocol, connection: Connection, pipeline: Pipeline) -> Requests:
         shared = self._connections.shared_buffer
-        return protocol.login(Arrival(connection, self._services, self._dispatcher, pipeline, shared))
+        return protocol.login(Arrival(connection, self._path_context, pipeline, shared))
 
     def _register_gauges(self) -> None:
-        services = self._services
+        self._parts.register_gauges()
         self.metrics.gauges += [
-            ("millrace_request_memory_bytes", "Bytes of requests held.", lambda: services.requests.used),
-            ("millrace_answer_memory_bytes", "Bytes of answers held.", lambda: services.answers.used),
-            (
-                "millrace_produce_head_memory_bytes",
-                "Bytes of remembered Produce heads.",
-                lambda: services.topic_templates.used,
-            ),
-            ("millrace_fetch_sessions", "Fetch sessions.", lambda: len(services.sessions)),
-            ("millrace_record_lanes", "Connections to storage for records.", lambda: len(services.storage.lanes or ())),
-            (
-                "millrace_fetch_session_partitions",
-                "Partitions of all fetch sessions.",
-                lambda: services.sessions.partition_count,
-            ),
             (
                 "millrace_inflight_requests",
                 "Requests whose answers have not left.",
@@ -292,17 +240,12 @@ class Gateway:
 
     def check_invariants(self) -> None:
         """Assert that every object's state is consistent, and that memory is held for open connections only."""
-        services = self._services
+        parts = self._parts
         self._connections.check_invariants()
-        services.sessions.check_invariants()
-        services.requests.check_invariants()
-        services.topic_templates.check_invariants()
-        assert len(self._connections) or not services.topic_templates.used
-        for budget in (services.answers, services.storage.window):
-            if budget is not None:
-                budget.check_invariants()
+        parts.check_invariants()
+        assert len(self._connections) or not parts.topic_templates.used
         requests, answers = self._connections.memory_held
-        assert (services.requests.used, services.answers.used) == (requests, answers + services.value_reads.held)
+        assert (parts.requests.used, parts.answers.used) == (requests, answers + parts.value_reads.held)
 
     async def stop(self) -> None:
         """Stop in order. No client and no storage can make it raise."""
@@ -319,10 +262,5 @@ class Gateway:
             task.cancel()
             await asyncio.wait({task})
         await self._rules.stop()
-        self._services.names.close()
-        self._services.shown_answers.close()
-        self._services.conversions.close()
-        self._services.room.close()
-        if self._files is not None:
-            self._files.close()
+        self._parts.close()
         self._watched.close()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections.abc import Callable, Sequence
-from types import SimpleNamespace
+from dataclasses import dataclass
 from typing import Any, cast
 
 from gateway_svc.clients.pipeline import Pending, Pipeline
@@ -16,12 +16,12 @@ from gateway_svc.memory_budget import MemoryBudget
 from gateway_svc.metrics import GatewayMetrics
 from gateway_svc.refusals import Refusals
 from gateway_svc.request_memory import RequestMemory, Share
+from gateway_svc.requests import contexts
 from gateway_svc.requests.admission import Admission, Policy
 from gateway_svc.requests.call import Call
 from gateway_svc.requests.dispatch import Dispatcher
-from gateway_svc.requests.path import RequestPath
+from gateway_svc.requests.path import PathContext, RequestPath
 from gateway_svc.requests.resources import Operation, ResourceType
-from gateway_svc.requests.services import Services
 from gateway_svc.requests.topic_names import TopicNames
 from protocol_lib.codec import encode
 from protocol_lib.errors import ErrorCode
@@ -129,36 +129,64 @@ class FakeTopics:
         raise AssertionError("nobody asks")
 
 
-def services(
+@dataclass(frozen=True)
+class Parts:
+    """The parts of a gateway, with a context of each kind that handlers here are served with."""
+
+    metrics: GatewayMetrics
+    names: TopicNames
+    admission: Admission
+    requests: RequestMemory
+    topic_templates: MemoryBudget
+    contexts: tuple[object, ...]
+
+    @property
+    def produce_context(self) -> contexts.ProduceContext:
+        (found,) = (each for each in self.contexts if isinstance(each, contexts.ProduceContext))
+        return found
+
+
+def parts(
     policy: Policy | None = None,
     make_admission: Callable[[TopicNames, Policy | None], Admission] = Admission,
     **storage: Any,
-) -> Services:
-    """Return services with these parts of storage, and the metrics, budgets and admission of a gateway."""
-    metrics = GatewayMetrics()
-    topics = storage.setdefault("topics", FakeTopics())
-    names = TopicNames(topics)
-    return Services(
-        storage=cast(Any, SimpleNamespace(**storage)),
-        cluster=NOT_NEEDED,
-        settings=NOT_NEEDED,
+) -> Parts:
+    """Return the parts of a gateway with these parts of storage."""
+    topics, metrics = storage.setdefault("topics", FakeTopics()), GatewayMetrics()
+    names, templates, loop = TopicNames(topics), MemoryBudget(1 << 20), cast(Any, _running_loop())
+    records, groups = storage.get("records"), storage.get("groups")
+    made = (
+        contexts.NoContext(),
+        contexts.ProduceContext(
+            cast(Any, records), topics, names, NOT_NEEDED, templates, metrics, Refusals(metrics), loop
+        ),
+        contexts.FetchContext(
+            records=cast(Any, records),
+            files=None,
+            lanes=None,
+            value_reads=NOT_NEEDED,
+            message_sets=NOT_NEEDED,
+            sessions=NOT_NEEDED,
+            layouts=NOT_NEEDED,
+            bytes_max=NOT_NEEDED,
+            names=names,
+            metrics=metrics,
+            loop=loop,
+        ),
+        contexts.LogContext(NOT_NEEDED, NOT_NEEDED, topics, NOT_NEEDED),
+        contexts.TopicContext(topics, names, NOT_NEEDED, loop),
+        contexts.GroupContext(cast(Any, groups), topics, names, loop),
+        contexts.TransactionContext(NOT_NEEDED, NOT_NEEDED, topics),
+        contexts.AccessContext(NOT_NEEDED, has_authorizer=False),
+        contexts.ClusterContext(NOT_NEEDED, NOT_NEEDED, names, ()),
+    )
+    return Parts(
         metrics=metrics,
-        refusals=Refusals(metrics),
         names=names,
         admission=make_admission(names, policy),
         requests=RequestMemory(1 << 30),
-        answers=MemoryBudget(1 << 30),
-        topic_templates=MemoryBudget(1 << 20),
-        files=None,
-        sessions=NOT_NEEDED,
-        answer_layouts=NOT_NEEDED,
-        conversions=NOT_NEEDED,
-        value_reads=NOT_NEEDED,
-        shown_answers=NOT_NEEDED,
-        room=NOT_NEEDED,
-        polling=NOT_NEEDED,
-        api_ranges=(),
-        loop=cast(Any, _running_loop()),
+        topic_templates=templates,
+        contexts=made,
     )
 
 
@@ -178,12 +206,13 @@ class Rig:
         make_admission: Callable[[TopicNames, Policy | None], Admission] = Admission,
         **storage: Any,
     ) -> None:
-        self.services = services(policy, make_admission, **storage)
-        self.dispatcher = Dispatcher(HANDLERS, self.services.metrics)
+        self.parts = own = parts(policy, make_admission, **storage)
+        self.dispatcher = Dispatcher(HANDLERS, own.contexts, own.metrics)
         self.pipeline = Pipeline()
         self.client = FakeClient(self.pipeline)
         self.shared = bytearray(1 << 16)
-        self.path = RequestPath(self.client, self.services, self.dispatcher, self.pipeline, self.shared)
+        context = PathContext(self.dispatcher, own.admission, own.requests, own.names)
+        self.path = RequestPath(self.client, context, self.pipeline, self.shared)
         #: Requests that may not start yet; `Client.start_held_frames` starts them.
         self.held = b""
         self.client.start_held = self._start_held
@@ -212,8 +241,8 @@ class Rig:
         self.shared[: len(stream)] = bytes(len(stream))
 
     def recognised(self, api: str) -> int:
-        return self.services.metrics.api(api).recognised
+        return self.parts.metrics.api(api).recognised
 
     def finished(self, api: str) -> dict[Any, int]:
         """Return the number of finished requests by (version, error name)."""
-        return dict(self.services.metrics.api(api).answers)
+        return dict(self.parts.metrics.api(api).answers)

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
@@ -116,7 +116,28 @@ def _batch_of(message_set: Buffer, allowance: Allowance) -> bytes | AppendedPart
 # -- out --------------------------------------------------------------------------------------------------------------
 
 
-class MessageSetRead:
+@dataclass(frozen=True, slots=True)
+class MessageSetReads:
+    """The means of all Fetch requests of version 0 to 3."""
+
+    records: Records
+    value_reads: ValueReads
+    conversions: Conversions
+    shown: ShownAnswers
+
+    def start(
+        self,
+        call: FailingCall,
+        reader: Reader,
+        magic: int,
+        request: ReadRequest,
+        done: Callable[[ReadResponse], None],
+    ) -> None:
+        """Read message sets of this format for a client."""
+        _MessageSetRead(self, call, reader, magic, done).start(request)
+
+
+class _MessageSetRead:
     """One Fetch request of version 0 to 3: read, converted, and read further where no records were left.
 
     Storage is asked for slices, or for few bytes; more are read once there is room for them (value_reads.py), over a
@@ -125,21 +146,18 @@ class MessageSetRead:
 
     def __init__(
         self,
+        means: MessageSetReads,
         call: FailingCall,
-        records: Records,
-        value_reads: ValueReads,
-        conversions: Conversions,
-        shown: ShownAnswers,
         reader: Reader,
         magic: int,
         done: Callable[[ReadResponse], None],
     ) -> None:
         self._call = call
-        self._shown = shown
+        self._shown = means.shown
         self._reader = reader
-        self._records = records
-        self._value_reads = value_reads
-        self._conversions = conversions
+        self._records = means.records
+        self._value_reads = means.value_reads
+        self._conversions = means.conversions
         self._allowance = Allowance(SHOWN_BYTES_MAX, SHOWN_RECORDS_MAX)
         self._magic = magic
         self._done = done

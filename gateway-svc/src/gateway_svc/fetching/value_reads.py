@@ -35,12 +35,6 @@ WAIT_S: Final = 1.0
 ValueDone = Callable[[ReadResponse | None, Callable[[], None]], None]
 
 
-def bytes_allowed(budget: MemoryBudget) -> int:
-    """Return how many bytes one read may ask for."""
-    room = budget.limit - budget.used
-    return min(budget.limit, max(READ_BYTES_MIN, min(READ_BYTES_MAX, room // 8)))
-
-
 class _ValueRead:
     """One read: it waits for room, is on its way, or its records are held."""
 
@@ -82,6 +76,12 @@ class ValueReads:
         #: Bytes of the budget that reads hold.
         self.held = 0
 
+    @property
+    def bytes_allowed(self) -> int:
+        """The bytes that one read may ask for now."""
+        budget = self._budget
+        return min(budget.limit, max(READ_BYTES_MIN, min(READ_BYTES_MAX, (budget.limit - budget.used) // 8)))
+
     def read(self, request: ReadRequest, done: ValueDone, found: Sequence[ReadResult] = ()) -> Callable[[], None]:
         """Read by value at most `request.max_bytes`, without waiting for records. Return a function to give it up.
 
@@ -103,7 +103,7 @@ class ValueReads:
             if read.done is None:
                 waiting.popleft()
                 continue
-            size = min(read.request.max_bytes, bytes_allowed(budget))
+            size = min(read.request.max_bytes, self.bytes_allowed)
             if budget.used + size > budget.limit:  # mutant: value-read-memory
                 # Not called at once: the budget calls its owners one after the other as long as it has room.
                 budget.wait(self, lambda: None if not waiting else self._soon())

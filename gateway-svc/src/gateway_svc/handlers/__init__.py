@@ -4,7 +4,7 @@ APIs of one subject share a module: `placement` has those that move partitions, 
 configs. `acls`, `client_quotas`, `delegation_tokens`, `sasl` and `scram_credentials` have those of security.
 """
 
-from typing import Final
+from typing import Any, Final
 
 from gateway_svc.handlers import (
     acls,
@@ -57,7 +57,7 @@ from gateway_svc.handlers import (
 )
 from gateway_svc.requests.handler import Handler
 
-HANDLERS: Final[tuple[Handler, ...]] = (
+HANDLERS: Final[tuple[Handler[Any], ...]] = (
     produce.HANDLER,
     fetch.HANDLER,
     list_offsets.HANDLER,

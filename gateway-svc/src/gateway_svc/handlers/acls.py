@@ -35,10 +35,10 @@ from service_chassis import logs
 
 from gateway_svc.errors import RequestRefused
 from gateway_svc.requests.call import Call
+from gateway_svc.requests.contexts import AccessContext
 from gateway_svc.requests.error_codes import first_error
 from gateway_svc.requests.handler import ONE_STEP_ELEMENTS_MAX, Handler, of_cluster
 from gateway_svc.requests.resources import Operation
-from gateway_svc.requests.services import Services
 
 _DISABLED: Final = ErrorCode.SECURITY_DISABLED
 _LITERAL: Final = 3
@@ -46,12 +46,14 @@ _LITERAL: Final = 3
 log = logs.get(__name__)
 
 
-async def describe(call: Call, request: DescribeAclsRequest, services: Services) -> tuple[DescribeAclsResponse, int]:
-    if services.settings.authorizer == "none":
+async def describe(
+    call: Call, request: DescribeAclsRequest, context: AccessContext
+) -> tuple[DescribeAclsResponse, int]:
+    if not context.has_authorizer:
         message = "No Authorizer is configured on the broker"
-        return refuse_description(call, request, _DISABLED, services, message), _DISABLED
+        return refuse_description(call, request, _DISABLED, context, message), _DISABLED
     _refuse_unknown([_filter_codes(request)])
-    answer = await services.storage.access.describe_acls(
+    answer = await context.access.describe_acls(
         pb.DescribeAclsRequest(correlation_id=call.correlation_id, filter=_filter(request))
     )
     rows = sorted(answer.acls, key=_pattern)
@@ -85,9 +87,9 @@ def _described(pattern: tuple[int, str, int], rows: Iterable[pb.Acl]) -> Describ
     )
 
 
-async def create(call: Call, request: CreateAclsRequest, services: Services) -> tuple[CreateAclsResponse, int]:
-    if services.settings.authorizer == "none":
-        response = refuse_creations(call, request, _DISABLED, services, "No Authorizer is configured.")
+async def create(call: Call, request: CreateAclsRequest, context: AccessContext) -> tuple[CreateAclsResponse, int]:
+    if not context.has_authorizer:
+        response = refuse_creations(call, request, _DISABLED, context, "No Authorizer is configured.")
         return response, first_error(response.results)
     codes = [
         (each.resource_type, each.resource_pattern_type, each.operation, each.permission_type)
@@ -106,9 +108,7 @@ async def create(call: Call, request: CreateAclsRequest, services: Services) -> 
         )
         for each in request.creations
     ]
-    answer = await services.storage.access.create_acls(
-        pb.CreateAclsRequest(correlation_id=call.correlation_id, acls=rows)
-    )
+    answer = await context.access.create_acls(pb.CreateAclsRequest(correlation_id=call.correlation_id, acls=rows))
     for row, result in zip(rows, answer.results, strict=True):
         if not result.error_code:
             _log_change("created an ACL", call, row)
@@ -118,12 +118,12 @@ async def create(call: Call, request: CreateAclsRequest, services: Services) -> 
     return CreateAclsResponse(throttle_time_ms=0, results=results), first_error(results)
 
 
-async def delete(call: Call, request: DeleteAclsRequest, services: Services) -> tuple[DeleteAclsResponse, int]:
-    if services.settings.authorizer == "none":
-        response = refuse_deletions(call, request, _DISABLED, services, "No Authorizer is configured.")
+async def delete(call: Call, request: DeleteAclsRequest, context: AccessContext) -> tuple[DeleteAclsResponse, int]:
+    if not context.has_authorizer:
+        response = refuse_deletions(call, request, _DISABLED, context, "No Authorizer is configured.")
         return response, first_error(response.filter_results)
     _refuse_unknown([_filter_codes(each) for each in request.filters])
-    answer = await services.storage.access.delete_acls(
+    answer = await context.access.delete_acls(
         pb.DeleteAclsRequest(correlation_id=call.correlation_id, filters=map(_filter, request.filters))
     )
     for result in answer.results:
@@ -187,20 +187,20 @@ def _log_change(event: str, call: Call, message: pb.Acl) -> None:
 
 
 def refuse_description(
-    _call: Call, _request: DescribeAclsRequest, error: int, _services: Services, message: str | None = None
+    _call: Call, _request: DescribeAclsRequest, error: int, _context: object, message: str | None = None
 ) -> DescribeAclsResponse:
     return DescribeAclsResponse(throttle_time_ms=0, error_code=error, error_message=message, resources=())
 
 
 def refuse_creations(
-    _call: Call, request: CreateAclsRequest, error: int, _services: Services, message: str | None = None
+    _call: Call, request: CreateAclsRequest, error: int, _context: object, message: str | None = None
 ) -> CreateAclsResponse:
     rows = (AclCreationResult(error_code=error, error_message=message),) * len(request.creations)
     return CreateAclsResponse(throttle_time_ms=0, results=rows)
 
 
 def refuse_deletions(
-    _call: Call, request: DeleteAclsRequest, error: int, _services: Services, message: str | None = None
+    _call: Call, request: DeleteAclsRequest, error: int, _context: object, message: str | None = None
 ) -> DeleteAclsResponse:
     row = DeleteAclsFilterResult(error_code=error, error_message=message, matching_acls=())
     rows = (row,) * len(request.filters)
@@ -208,12 +208,21 @@ def refuse_deletions(
 
 
 HANDLERS: Final = (
-    Handler(ApiKey.DESCRIBE_ACLS, 0, 3, describe, resources=of_cluster(Operation.DESCRIBE), refuse=refuse_description),
+    Handler(
+        ApiKey.DESCRIBE_ACLS,
+        0,
+        3,
+        describe,
+        context=AccessContext,
+        resources=of_cluster(Operation.DESCRIBE),
+        refuse=refuse_description,
+    ),
     Handler(
         ApiKey.CREATE_ACLS,
         0,
         3,
         create,
+        context=AccessContext,
         resources=of_cluster(Operation.ALTER),
         refuse=refuse_creations,
         elements_max=ONE_STEP_ELEMENTS_MAX,
@@ -223,6 +232,7 @@ HANDLERS: Final = (
         0,
         3,
         delete,
+        context=AccessContext,
         resources=of_cluster(Operation.ALTER),
         refuse=refuse_deletions,
         elements_max=ONE_STEP_ELEMENTS_MAX,

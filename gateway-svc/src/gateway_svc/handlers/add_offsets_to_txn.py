@@ -14,17 +14,17 @@ from protocol_lib.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, Add
 
 from gateway_svc.handlers.transaction_errors import for_old_client
 from gateway_svc.requests.call import Call
+from gateway_svc.requests.contexts import TransactionContext
 from gateway_svc.requests.handler import Handler, with_error
 from gateway_svc.requests.resources import Operation, Resource, group, transactional_id
-from gateway_svc.requests.services import Services
 
 _FENCED_VERSION: Final = 2
 
 
 async def handle(
-    call: Call, request: AddOffsetsToTxnRequest, services: Services
+    call: Call, request: AddOffsetsToTxnRequest, context: TransactionContext
 ) -> tuple[AddOffsetsToTxnResponse, int]:
-    answer = await services.storage.transactions.add_offsets(
+    answer = await context.transactions.add_offsets(
         transactions_pb2.AddOffsetsRequest(
             correlation_id=call.correlation_id,
             transactional_id=request.transactional_id,
@@ -37,7 +37,7 @@ async def handle(
     return AddOffsetsToTxnResponse(throttle_time_ms=0, error_code=error), error
 
 
-def resources(_call: Call, request: AddOffsetsToTxnRequest, _services: Services) -> Iterable[Resource]:
+def resources(_call: Call, request: AddOffsetsToTxnRequest, _context: object) -> Iterable[Resource]:
     return (transactional_id(Operation.WRITE, request.transactional_id), group(Operation.READ, request.group_id))
 
 
@@ -46,6 +46,7 @@ HANDLER = Handler(
     0,
     4,
     handle,
+    context=TransactionContext,
     resources=resources,
     refuse=with_error(AddOffsetsToTxnResponse, throttle_time_ms=0),
 )

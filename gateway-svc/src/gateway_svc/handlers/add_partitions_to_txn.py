@@ -28,10 +28,10 @@ from protocol_lib.messages.add_partitions_to_txn import (
 from gateway_svc.handlers.partitions import partition_counts
 from gateway_svc.handlers.transaction_errors import for_old_client
 from gateway_svc.requests.call import Call
+from gateway_svc.requests.contexts import TransactionContext
 from gateway_svc.requests.error_codes import first_code
 from gateway_svc.requests.handler import STEP_ELEMENTS_MAX, Handler
 from gateway_svc.requests.resources import Operation, Resource, ResourceType, cluster, topics_called, transactional_id
-from gateway_svc.requests.services import Services
 from gateway_svc.requests.turns import in_turns
 
 _FENCED_VERSION: Final = 2
@@ -44,14 +44,14 @@ _CLIENT_VERSION: Final = 2
 
 
 async def handle(
-    call: Call, request: AddPartitionsToTxnRequest, services: Services
+    call: Call, request: AddPartitionsToTxnRequest, context: TransactionContext
 ) -> tuple[AddPartitionsToTxnResponse, int]:
-    if call.version < _BROKERS_VERSION and (denied := await _denied(call, request, services)) is not None:
+    if call.version < _BROKERS_VERSION and (denied := await _denied(call, request, context)) is not None:
         return denied, ErrorCode.TOPIC_AUTHORIZATION_FAILED
     results: list[AddPartitionsToTxnResult] = []
     codes: list[int] = []
     async for piece in in_turns(_transactions(call, request), _TRANSACTIONS_PIECE):
-        answer = await services.storage.transactions.add_partitions(
+        answer = await context.transactions.add_partitions(
             transactions_pb2.AddPartitionsRequest(
                 correlation_id=call.correlation_id,
                 transactions=map(_asked, piece),
@@ -71,7 +71,7 @@ async def handle(
 
 
 async def _denied(
-    call: Call, request: AddPartitionsToTxnRequest, services: Services
+    call: Call, request: AddPartitionsToTxnRequest, context: TransactionContext
 ) -> AddPartitionsToTxnResponse | None:
     """Return the answer to a request of which the client may not write every topic: no partition is added."""
     (transaction,) = _transactions(call, request)
@@ -81,7 +81,7 @@ async def _denied(
     }
     if len(allowed) == len({topic.name for topic in transaction.topics}):
         return None
-    counts = await partition_counts(call, services, allowed)
+    counts = await partition_counts(call, context.topics, allowed)
 
     def code(name: str, partition: int) -> ErrorCode:
         if name not in allowed:
@@ -144,7 +144,7 @@ def _response(call: Call, results: Sequence[AddPartitionsToTxnResult]) -> AddPar
     return AddPartitionsToTxnResponse(throttle_time_ms=0, results_by_topic_v3_and_below=only.topic_results)
 
 
-def resources(call: Call, request: AddPartitionsToTxnRequest, _services: Services) -> Iterable[Resource]:
+def resources(call: Call, request: AddPartitionsToTxnRequest, _context: object) -> Iterable[Resource]:
     if call.version >= _BROKERS_VERSION:
         return (cluster(Operation.CLUSTER_ACTION),)
     return (
@@ -153,9 +153,7 @@ def resources(call: Call, request: AddPartitionsToTxnRequest, _services: Service
     )
 
 
-def refuse(
-    call: Call, request: AddPartitionsToTxnRequest, error: int, _services: Services
-) -> AddPartitionsToTxnResponse:
+def refuse(call: Call, request: AddPartitionsToTxnRequest, error: int, _context: object) -> AddPartitionsToTxnResponse:
     if call.version >= _BROKERS_VERSION:
         return AddPartitionsToTxnResponse(throttle_time_ms=0, error_code=error)
     results = [
@@ -170,6 +168,7 @@ HANDLER = Handler(
     0,
     5,
     handle,
+    context=TransactionContext,
     resources=resources,
     refuse=refuse,
     one_by_one=frozenset({ResourceType.TOPIC}),

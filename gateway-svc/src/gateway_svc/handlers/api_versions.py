@@ -26,8 +26,8 @@ from protocol_lib.messages.api_versions import (
 )
 
 from gateway_svc.requests.call import Call
+from gateway_svc.requests.contexts import ClusterContext
 from gateway_svc.requests.handler import NOTHING, Handler, WhenClientLeft, with_error
-from gateway_svc.requests.services import Services
 
 #: Stands for the request when its version is not served, so that its body cannot be read.
 UNSUPPORTED: Final = ApiVersionsRequest()
@@ -50,9 +50,9 @@ _FINALIZED: Final = tuple(
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
-def serve(call: Call, request: ApiVersionsRequest, services: Services) -> None:
+def serve(call: Call, request: ApiVersionsRequest, context: ClusterContext) -> None:
     error = ErrorCode.NONE
-    ranges = services.api_ranges
+    ranges = context.api_ranges
     if request is UNSUPPORTED:
         error = ErrorCode.UNSUPPORTED_VERSION
         ranges = tuple(each for each in ranges if each[0] == ApiKey.API_VERSIONS)
@@ -60,7 +60,7 @@ def serve(call: Call, request: ApiVersionsRequest, services: Services) -> None:
         _SOFTWARE.fullmatch(request.client_software_name) and _SOFTWARE.fullmatch(request.client_software_version)
     ):
         error, ranges = ErrorCode.INVALID_REQUEST, ()
-    elif request.cluster_id is not None and request.cluster_id != services.cluster.cluster_id:
+    elif request.cluster_id is not None and request.cluster_id != context.membership.cluster_id:
         error, ranges = ErrorCode.REBOOTSTRAP_REQUIRED, ()
     versions = tuple(ApiVersion(api_key=key, min_version=low, max_version=high) for key, low, high in ranges)
     if error:
@@ -81,6 +81,7 @@ HANDLER = Handler(
     0,
     5,
     serve,
+    context=ClusterContext,
     resources=NOTHING,
     refuse=with_error(ApiVersionsResponse, api_keys=()),
     unsupported=UNSUPPORTED,

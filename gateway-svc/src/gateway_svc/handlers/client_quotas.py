@@ -18,10 +18,10 @@ from protocol_lib.messages.describe_client_quotas import (
 )
 
 from gateway_svc.requests.call import Call
+from gateway_svc.requests.contexts import NoContext
 from gateway_svc.requests.error_codes import first_error
 from gateway_svc.requests.handler import ONE_STEP_ELEMENTS_MAX, Handler, of_cluster
 from gateway_svc.requests.resources import Operation
-from gateway_svc.requests.services import Services
 
 _ENTITY_TYPES: Final = ("ip", "user", "client-id")
 _EXACT, _DEFAULT, _SPECIFIED = range(3)
@@ -29,7 +29,7 @@ _SHOWN: Final = 100
 _NOT_STORED: Final = "Quotas are not stored, because this version of the broker does not enforce them."
 
 
-def describe(call: Call, request: DescribeClientQuotasRequest, _services: Services) -> None:
+def describe(call: Call, request: DescribeClientQuotasRequest, _context: object) -> None:
     code, message = ErrorCode.NONE, ""
     types: set[str] = set()
     for component in request.components:
@@ -72,18 +72,18 @@ def _fault(component: ComponentData, before: set[str]) -> tuple[ErrorCode, str]:
 
 
 def refuse_description(
-    _call: Call, _request: DescribeClientQuotasRequest, error: int, _services: Services
+    _call: Call, _request: DescribeClientQuotasRequest, error: int, _context: object
 ) -> DescribeClientQuotasResponse:
     return DescribeClientQuotasResponse(throttle_time_ms=0, error_code=error, error_message=None, entries=None)
 
 
-def alter(call: Call, request: AlterClientQuotasRequest, services: Services) -> None:
-    response = refuse_alterations(call, request, ErrorCode.INVALID_REQUEST, services, _NOT_STORED)
+def alter(call: Call, request: AlterClientQuotasRequest, context: NoContext) -> None:
+    response = refuse_alterations(call, request, ErrorCode.INVALID_REQUEST, context, _NOT_STORED)
     call.answer(response, first_error(response.entries))
 
 
 def refuse_alterations(
-    _call: Call, request: AlterClientQuotasRequest, error: int, _services: Services, message: str | None = None
+    _call: Call, request: AlterClientQuotasRequest, error: int, _context: object, message: str | None = None
 ) -> AlterClientQuotasResponse:
     rows = tuple([EntryResult(error_code=error, error_message=message, entity=each.entity) for each in request.entries])
     return AlterClientQuotasResponse(throttle_time_ms=0, entries=rows)
@@ -95,6 +95,7 @@ HANDLERS: Final = (
         0,
         1,
         describe,
+        context=NoContext,
         resources=of_cluster(Operation.DESCRIBE_CONFIGS),
         refuse=refuse_description,
         elements_max=ONE_STEP_ELEMENTS_MAX,
@@ -104,6 +105,7 @@ HANDLERS: Final = (
         0,
         1,
         alter,
+        context=NoContext,
         resources=of_cluster(Operation.ALTER_CONFIGS),
         refuse=refuse_alterations,
         elements_max=ONE_STEP_ELEMENTS_MAX,

@@ -16,11 +16,11 @@ from protocol_lib.messages import alter_configs, incremental_alter_configs
 
 from gateway_svc.handlers.broker_loggers import BROKER_LOGGER, alter_loggers
 from gateway_svc.requests.call import Call
+from gateway_svc.requests.contexts import TopicContext
 from gateway_svc.requests.error_codes import first_error
 from gateway_svc.requests.handler import Handler
 from gateway_svc.requests.resources import CONFIGURED, Operation, Resource, config_of, configured
 from gateway_svc.requests.rights import Rows
-from gateway_svc.requests.services import Services
 from gateway_svc.requests.turns import in_turns
 
 #: Kafka's type of a broker as a resource with configs.
@@ -42,7 +42,9 @@ _Asked = alter_configs.AlterConfigsResource | incremental_alter_configs.AlterCon
 _Changes = Callable[[Any], topics_pb2.ConfigChanges]
 
 
-async def _alter(call: Call, services: Services, request: Any, changes: _Changes) -> list[topics_pb2.AlteredResource]:
+async def _alter(
+    call: Call, context: TopicContext, request: Any, changes: _Changes
+) -> list[topics_pb2.AlteredResource]:
     """Return what becomes of each resource. One that is named twice is refused both times, as in Apache Kafka."""
 
     def changes_of(resource: _Asked) -> topics_pb2.ConfigChanges:
@@ -50,7 +52,7 @@ async def _alter(call: Call, services: Services, request: Any, changes: _Changes
         changed.type, changed.name = resource.resource_type, resource.resource_name
         return changed
 
-    asked, validate_only, node_id = request.resources, request.validate_only, services.cluster.node_id
+    asked, validate_only, node_id = request.resources, request.validate_only, context.membership.node_id
     named = Counter((each.resource_type, each.resource_name) for each in asked)
     outcomes: list[topics_pb2.AlteredResource] = []
     async for piece in in_turns(asked, _PIECE):
@@ -59,7 +61,7 @@ async def _alter(call: Call, services: Services, request: Any, changes: _Changes
             if each.resource_type == BROKER_LOGGER and decided[number] is None:
                 decided[number] = alter_loggers(changes_of(each), node_id, validate_only=validate_only)
         sound = [each for each, fault in zip(piece, decided, strict=True) if fault is None]
-        answer = await services.storage.topics.alter_configs(
+        answer = await context.topics.alter_configs(
             topics_pb2.AlterConfigsRequest(
                 correlation_id=call.correlation_id,
                 validate_only=validate_only,
@@ -70,7 +72,7 @@ async def _alter(call: Call, services: Services, request: Any, changes: _Changes
         altered = iter(answer.resources)
         outcomes += [fault or next(altered) for fault in decided]
     if not validate_only and any(each.resource_type == BROKER for each in asked):
-        await services.cluster.refresh()  # mutant: gateway-limits-applied
+        await context.membership.refresh()  # mutant: gateway-limits-applied
     return outcomes
 
 
@@ -94,14 +96,14 @@ def _changed(resource: incremental_alter_configs.AlterConfigsResource) -> topics
     return topics_pb2.ConfigChanges(changes=changes)
 
 
-def _resources(_call: Call, request: Any, _services: Services) -> Iterable[Resource]:
+def _resources(_call: Call, request: Any, _context: object) -> Iterable[Resource]:
     named = ((each.resource_type, each.resource_name) for each in request.resources)
     return configured(Operation.ALTER_CONFIGS, named)
 
 
 def _handler(
     api_key: ApiKey, max_version: int, response: Callable[..., Any], row: Callable[..., Any], changes: _Changes
-) -> Handler:
+) -> Handler[TopicContext]:
     def answer(request: Any, outcomes: Iterable[topics_pb2.AlteredResource]) -> Any:
         rows = (
             row(
@@ -114,11 +116,11 @@ def _handler(
         )
         return response(throttle_time_ms=0, responses=tuple(rows))
 
-    async def handle(call: Call, request: Any, services: Services) -> tuple[Any, int]:
-        outcomes = await _alter(call, services, request, changes)
+    async def handle(call: Call, request: Any, context: TopicContext) -> tuple[Any, int]:
+        outcomes = await _alter(call, context, request, changes)
         return answer(request, outcomes), first_error(outcomes)
 
-    def refuse(_call: Call, request: Any, error: int, _services: Services) -> Any:
+    def refuse(_call: Call, request: Any, error: int, _context: object) -> Any:
         return answer(request, repeat(topics_pb2.AlteredResource(error_code=error)))
 
     return Handler(
@@ -126,6 +128,7 @@ def _handler(
         0,
         max_version,
         handle,
+        context=TopicContext,
         resources=_resources,
         refuse=refuse,
         one_by_one=CONFIGURED,

@@ -24,11 +24,11 @@ from protocol_lib.messages.metadata import NO_AUTHORIZED_OPERATIONS
 
 from gateway_svc.handlers.describe_groups import GROUPS_PIECE
 from gateway_svc.requests.call import Call
+from gateway_svc.requests.contexts import GroupContext
 from gateway_svc.requests.error_codes import first_error
 from gateway_svc.requests.handler import Handler
 from gateway_svc.requests.resources import ALL_GROUP_OPERATIONS, Operation, Resource, ResourceType, group, group_of
 from gateway_svc.requests.rights import Rights, Rows
-from gateway_svc.requests.services import Services
 from gateway_svc.requests.turns import AnswerMemory, in_turns, keep_duplicates
 
 _MEMBER_TYPE_VERSION = 1
@@ -38,12 +38,12 @@ _HIDDEN_TOPICS: Final = "The group has described topic(s) that the client is not
 
 
 async def handle(
-    call: Call, request: ConsumerGroupDescribeRequest, services: Services
+    call: Call, request: ConsumerGroupDescribeRequest, context: GroupContext
 ) -> tuple[ConsumerGroupDescribeResponse, int]:
     groups = []
     memory = AnswerMemory(call.size)
     async for group_ids in in_turns(keep_duplicates(request.group_ids), GROUPS_PIECE):
-        answer = await services.storage.groups.describe_consumer_groups(
+        answer = await context.groups.describe_consumer_groups(
             groups_pb2.DescribeConsumerGroupsRequest(correlation_id=call.correlation_id, group_ids=group_ids)
         )
         memory.take(answer.ByteSize())
@@ -112,12 +112,12 @@ def _assignment(rows: Iterable[groups_pb2.DescribeConsumerGroupsResponse.Partiti
     )
 
 
-def resources(_call: Call, request: ConsumerGroupDescribeRequest, _services: Services) -> Iterable[Resource]:
+def resources(_call: Call, request: ConsumerGroupDescribeRequest, _context: object) -> Iterable[Resource]:
     return [group(Operation.DESCRIBE, each) for each in request.group_ids]
 
 
 def refuse(
-    _call: Call, request: ConsumerGroupDescribeRequest, error: int, _services: Services
+    _call: Call, request: ConsumerGroupDescribeRequest, error: int, _context: object
 ) -> ConsumerGroupDescribeResponse:
     groups = tuple(
         DescribedGroup(
@@ -140,6 +140,7 @@ HANDLER = Handler(
     0,
     1,
     handle,
+    context=GroupContext,
     resources=resources,
     refuse=refuse,
     one_by_one=frozenset({ResourceType.GROUP}),

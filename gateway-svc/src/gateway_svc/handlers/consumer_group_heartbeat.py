@@ -28,9 +28,9 @@ from gateway_svc.errors import StorageUnavailable
 from gateway_svc.handlers.heartbeat_pattern import HeartbeatPattern
 from gateway_svc.handlers.partitions import described
 from gateway_svc.requests.call import Call
+from gateway_svc.requests.contexts import GroupContext
 from gateway_svc.requests.handler import STEP_ELEMENTS_MAX, Handler, WhenClientLeft, with_error
 from gateway_svc.requests.resources import Operation, Resource, ResourceType, group, topics_called
-from gateway_svc.requests.services import Services
 from gateway_svc.requests.turns import in_turns
 from gateway_svc.storage.protocols import RepeatableHeartbeat
 
@@ -42,16 +42,16 @@ _Request = groups_pb2.ConsumerGroupHeartbeatRequest
 _LONG_BYTES: Final = 16 * 1024
 
 
-def serve(call: Call, request: ConsumerGroupHeartbeatRequest, services: Services) -> RepeatableHeartbeat | None:
+def serve(call: Call, request: ConsumerGroupHeartbeatRequest, context: GroupContext) -> RepeatableHeartbeat | None:
     if call.size <= _LONG_BYTES:
-        return _serve(call, request, services)
-    Steps.of_one(services.loop, partial(_serve, call, request, services), call.failed)
+        return _serve(call, request, context)
+    Steps.of_one(context.loop, partial(_serve, call, request, context), call.failed)
     return None
 
 
-def _serve(call: Call, request: ConsumerGroupHeartbeatRequest, services: Services) -> RepeatableHeartbeat | None:
+def _serve(call: Call, request: ConsumerGroupHeartbeatRequest, context: GroupContext) -> RepeatableHeartbeat | None:
     names, owned = request.subscribed_topic_names, request.topic_partitions
-    return services.storage.groups.consumer_group_heartbeat(
+    return context.groups.consumer_group_heartbeat(
         _Request(
             correlation_id=call.correlation_id,
             group_id=request.group_id,
@@ -70,15 +70,15 @@ def _serve(call: Call, request: ConsumerGroupHeartbeatRequest, services: Service
             connection_id=call.client.connection_id,
             is_restricted=not call.rights.are_total,
         ),
-        partial(_answer, call, services),
+        partial(_answer, call, context),
     )
 
 
-def _answer(call: Call, services: Services, answer: groups_pb2.ConsumerGroupHeartbeatResponse) -> None:
+def _answer(call: Call, context: GroupContext, answer: groups_pb2.ConsumerGroupHeartbeatResponse) -> None:
     if not answer.HasField("resolve"):
         _show(call, answer)
         return
-    resolving = services.loop.create_task(_resolve(call, services, answer), name="patterns")
+    resolving = context.loop.create_task(_resolve(call, context, answer), name="patterns")
 
     def abandon() -> None:
         resolving.cancel()
@@ -86,14 +86,14 @@ def _answer(call: Call, services: Services, answer: groups_pb2.ConsumerGroupHear
     call.abandon = abandon
 
 
-async def _resolve(call: Call, services: Services, answer: groups_pb2.ConsumerGroupHeartbeatResponse) -> None:
+async def _resolve(call: Call, context: GroupContext, answer: groups_pb2.ConsumerGroupHeartbeatResponse) -> None:
     """Send storage the topics that the group's patterns may match: those that the member may describe. Then answer."""
     try:
         may = partial(call.rights.may, Operation.DESCRIBE, ResourceType.TOPIC)
         answer.resolve.correlation_id = call.correlation_id
-        async for piece in in_turns(await described(call, services, None)):
+        async for piece in in_turns(await described(call, context.topics, None)):
             answer.resolve.names.extend(topic.name for topic in piece if may(topic.name))
-        await services.storage.groups.resolve_patterns(answer.resolve)
+        await context.groups.resolve_patterns(answer.resolve)
         _show(call, answer)
     except StorageUnavailable as error:
         call.close_refused("storage_unavailable", str(error))
@@ -126,7 +126,7 @@ def _row(row: TopicPartitions) -> groups_pb2.TopicIdPartitions:
     return groups_pb2.TopicIdPartitions(topic_id=bytes(row.topic_id), partitions=row.partitions)
 
 
-def resources(_call: Call, request: ConsumerGroupHeartbeatRequest, _services: Services) -> Iterable[Resource]:
+def resources(_call: Call, request: ConsumerGroupHeartbeatRequest, _context: object) -> Iterable[Resource]:
     """Return the group and the topics subscribed to by name. Those that match a pattern are left out, not refused."""
     return [
         group(Operation.READ, request.group_id),
@@ -142,6 +142,7 @@ HANDLER = Handler(
     1,
     serve,
     elements_max=STEP_ELEMENTS_MAX,
+    context=GroupContext,
     resources=resources,
     refuse=refuse,
     pattern=partial(HeartbeatPattern, serve, _answer, refuse),

@@ -20,16 +20,16 @@ from protocol_lib.messages.create_partitions import (
 )
 
 from gateway_svc.requests.call import Call
+from gateway_svc.requests.contexts import TopicContext
 from gateway_svc.requests.error_codes import first_error
 from gateway_svc.requests.handler import STEP_ELEMENTS_MAX, Handler
 from gateway_svc.requests.resources import Operation, Resource, ResourceType, topic_of, topics_called
 from gateway_svc.requests.rights import Rows
-from gateway_svc.requests.services import Services
 from gateway_svc.requests.turns import in_turns
 
 
 async def handle(
-    call: Call, request: CreatePartitionsRequest, services: Services
+    call: Call, request: CreatePartitionsRequest, context: TopicContext
 ) -> tuple[CreatePartitionsResponse, int]:
     named = Counter(topic.name for topic in request.topics)
     results = [
@@ -37,7 +37,7 @@ async def handle(
     ]
     single = [topic for topic in request.topics if named[topic.name] == 1]
     async for piece in in_turns(single):
-        answer = await services.storage.topics.create_partitions(
+        answer = await context.topics.create_partitions(
             topics_pb2.CreatePartitionsRequest(
                 correlation_id=call.correlation_id,
                 validate_only=request.validate_only,
@@ -61,11 +61,11 @@ def _result(name: str, code: int, message: str | None) -> CreatePartitionsTopicR
     return CreatePartitionsTopicResult(name=name, error_code=code, error_message=message)
 
 
-def resources(_call: Call, request: CreatePartitionsRequest, _services: Services) -> Iterable[Resource]:
+def resources(_call: Call, request: CreatePartitionsRequest, _context: object) -> Iterable[Resource]:
     return topics_called(Operation.ALTER, (topic.name for topic in request.topics))
 
 
-def refuse(_call: Call, request: CreatePartitionsRequest, error: int, _services: Services) -> CreatePartitionsResponse:
+def refuse(_call: Call, request: CreatePartitionsRequest, error: int, _context: object) -> CreatePartitionsResponse:
     results = tuple(_result(name, error, None) for name in dict.fromkeys(topic.name for topic in request.topics))
     return CreatePartitionsResponse(throttle_time_ms=0, results=results)
 
@@ -75,6 +75,7 @@ HANDLER = Handler(
     0,
     3,
     handle,
+    context=TopicContext,
     resources=resources,
     refuse=refuse,
     one_by_one=frozenset({ResourceType.TOPIC}),

@@ -25,11 +25,11 @@ from protocol_lib.schema import ZERO_UUID
 
 from gateway_svc.requests.call import Call
 from gateway_svc.requests.config_rows import ConfigRows
+from gateway_svc.requests.contexts import TopicContext
 from gateway_svc.requests.error_codes import first_error
 from gateway_svc.requests.handler import STEP_ELEMENTS_MAX, Handler
 from gateway_svc.requests.resources import Operation, Resource, ResourceType, cluster
 from gateway_svc.requests.rights import Rights, Rows
-from gateway_svc.requests.services import Services
 from gateway_svc.requests.time_limit import TimeLimit
 from gateway_svc.requests.turns import in_turns
 
@@ -37,7 +37,7 @@ from gateway_svc.requests.turns import in_turns
 _PIECE: Final = 100
 
 
-async def handle(call: Call, request: CreateTopicsRequest, services: Services) -> tuple[CreateTopicsResponse, int]:
+async def handle(call: Call, request: CreateTopicsRequest, context: TopicContext) -> tuple[CreateTopicsResponse, int]:
     named = Counter(topic.name for topic in request.topics)
     single = [topic for topic in request.topics if named[topic.name] == 1]
     rows = ConfigRows(_config)
@@ -49,7 +49,7 @@ async def handle(call: Call, request: CreateTopicsRequest, services: Services) -
             validate_only=request.validate_only,
             topics=[_new_topic(topic) for topic in piece],
         )
-        answer = await limit.within(partial(services.storage.topics.create_topics, asked), partial(_late, piece))
+        answer = await limit.within(partial(context.topics.create_topics, asked), partial(_late, piece))
         rights = call.rights
         created |= {topic.name: _result(made, rows, rights) for topic, made in zip(piece, answer.topics, strict=True)}
     results = tuple(created.get(name) or _named_twice(name) for name in named)
@@ -121,7 +121,7 @@ def _config(config: topics_pb2.Config) -> CreatableTopicConfigs:
     )
 
 
-def resources(_call: Call, request: CreateTopicsRequest, _services: Services) -> Iterable[Resource]:
+def resources(_call: Call, request: CreateTopicsRequest, _context: object) -> Iterable[Resource]:
     return [_of(name) for name in dict.fromkeys(topic.name for topic in request.topics)]
 
 
@@ -130,7 +130,7 @@ def _of(name: str) -> Resource:
     return Resource(ResourceType.TOPIC, name, create, alternative=cluster(create))
 
 
-def refuse(_call: Call, request: CreateTopicsRequest, error: int, _services: Services) -> CreateTopicsResponse:
+def refuse(_call: Call, request: CreateTopicsRequest, error: int, _context: object) -> CreateTopicsResponse:
     results = tuple(
         CreatableTopicResult(name=name, error_code=error, error_message="Authorization failed.", configs=None)
         for name in dict.fromkeys(topic.name for topic in request.topics)
@@ -143,6 +143,7 @@ HANDLER = Handler(
     0,
     7,
     handle,
+    context=TopicContext,
     resources=resources,
     refuse=refuse,
     one_by_one=frozenset({ResourceType.TOPIC}),

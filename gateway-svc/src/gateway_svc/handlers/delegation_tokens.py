@@ -17,8 +17,8 @@ from protocol_lib.messages.expire_delegation_token import ExpireDelegationTokenR
 from protocol_lib.messages.renew_delegation_token import RenewDelegationTokenResponse
 
 from gateway_svc.requests.call import Call
+from gateway_svc.requests.contexts import NoContext
 from gateway_svc.requests.handler import NOTHING, ONE_STEP_ELEMENTS_MAX, Handler, Refuse, with_error
-from gateway_svc.requests.services import Services
 
 _NOT_ALLOWED: Final = ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
 #: The first version that names an owner other than the requester (KIP-373).
@@ -26,7 +26,7 @@ _OWNER_VERSION: Final = 3
 
 
 def refuse_creation(
-    call: Call, request: CreateDelegationTokenRequest, error: int, _services: Services
+    call: Call, request: CreateDelegationTokenRequest, error: int, _context: object
 ) -> CreateDelegationTokenResponse:
     kind, _, name = call.client.principal.partition(":")
     requester = {}
@@ -49,14 +49,23 @@ def refuse_creation(
     )
 
 
-def _handler(api_key: ApiKey, max_version: int, refuse: Refuse) -> Handler:
-    def serve(call: Call, request: Any, services: Services) -> None:
-        call.answer(refuse(call, request, _NOT_ALLOWED, services), _NOT_ALLOWED)
+def _handler(api_key: ApiKey, max_version: int, refuse: Refuse[NoContext]) -> Handler[NoContext]:
+    def serve(call: Call, request: Any, context: NoContext) -> None:
+        call.answer(refuse(call, request, _NOT_ALLOWED, context), _NOT_ALLOWED)
 
-    return Handler(api_key, 0, max_version, serve, resources=NOTHING, refuse=refuse, elements_max=ONE_STEP_ELEMENTS_MAX)
+    return Handler(
+        api_key,
+        0,
+        max_version,
+        serve,
+        context=NoContext,
+        resources=NOTHING,
+        refuse=refuse,
+        elements_max=ONE_STEP_ELEMENTS_MAX,
+    )
 
 
-def _of_one_token(response: Callable[..., Any]) -> Refuse:
+def _of_one_token(response: Callable[..., Any]) -> Refuse[object]:
     return with_error(response, expiry_timestamp_ms=-1, throttle_time_ms=0)
 
 

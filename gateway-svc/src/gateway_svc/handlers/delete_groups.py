@@ -10,11 +10,11 @@ from protocol_lib.errors import ErrorCode
 from protocol_lib.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
 
 from gateway_svc.requests.call import Call
+from gateway_svc.requests.contexts import GroupContext
 from gateway_svc.requests.error_codes import first_error
 from gateway_svc.requests.handler import Handler
 from gateway_svc.requests.resources import Operation, Resource, ResourceType, group, group_of
 from gateway_svc.requests.rights import Rows
-from gateway_svc.requests.services import Services
 from gateway_svc.requests.turns import in_turns
 
 _MESSAGES = {
@@ -23,11 +23,11 @@ _MESSAGES = {
 }
 
 
-async def handle(call: Call, request: DeleteGroupsRequest, services: Services) -> tuple[DeleteGroupsResponse, int]:
+async def handle(call: Call, request: DeleteGroupsRequest, context: GroupContext) -> tuple[DeleteGroupsResponse, int]:
     names = tuple(dict.fromkeys(request.groups_names))
     results = []
     async for piece in in_turns(names):
-        answer = await services.storage.groups.delete_groups(
+        answer = await context.groups.delete_groups(
             groups_pb2.DeleteGroupsRequest(correlation_id=call.correlation_id, group_ids=piece)
         )
         results += [
@@ -42,11 +42,11 @@ def _message(group_id: str, code: int) -> str | None:
     return None if message is None else message.format(group_id)
 
 
-def resources(_call: Call, request: DeleteGroupsRequest, _services: Services) -> Iterable[Resource]:
+def resources(_call: Call, request: DeleteGroupsRequest, _context: object) -> Iterable[Resource]:
     return [group(Operation.DELETE, each) for each in request.groups_names]
 
 
-def refuse(_call: Call, request: DeleteGroupsRequest, error: int, _services: Services) -> DeleteGroupsResponse:
+def refuse(_call: Call, request: DeleteGroupsRequest, error: int, _context: object) -> DeleteGroupsResponse:
     results = tuple(
         DeletableGroupResult(group_id=name, error_code=error, error_message=None)
         for name in dict.fromkeys(request.groups_names)
@@ -59,6 +59,7 @@ HANDLER = Handler(
     0,
     3,
     handle,
+    context=GroupContext,
     resources=resources,
     refuse=refuse,
     one_by_one=frozenset({ResourceType.GROUP}),

@@ -22,16 +22,16 @@ from protocol_lib.messages.delete_records import (
 )
 
 from gateway_svc.requests.call import Call
+from gateway_svc.requests.contexts import LogContext
 from gateway_svc.requests.error_codes import first_error
 from gateway_svc.requests.handler import Handler
 from gateway_svc.requests.resources import Operation, Resource, ResourceType, topic_of, topics_called
 from gateway_svc.requests.rights import Rows
-from gateway_svc.requests.services import Services
 from gateway_svc.requests.time_limit import TimeLimit
 from gateway_svc.requests.turns import in_turns
 
 
-async def handle(call: Call, request: DeleteRecordsRequest, services: Services) -> tuple[DeleteRecordsResponse, int]:
+async def handle(call: Call, request: DeleteRecordsRequest, context: LogContext) -> tuple[DeleteRecordsResponse, int]:
     offsets = {
         (topic.name, partition.partition_index): partition.offset
         for topic in request.topics
@@ -49,7 +49,7 @@ async def handle(call: Call, request: DeleteRecordsRequest, services: Services) 
                 for offset in (offsets[topic, partition],)
             ],
         )
-        answer = await limit.within(partial(services.storage.offsets.delete_records, asked), partial(_late, len(piece)))
+        answer = await limit.within(partial(context.offsets.delete_records, asked), partial(_late, len(piece)))
         for (topic, partition), deleted in zip(piece, answer.partitions, strict=True):
             results.setdefault(topic, []).append(_result(partition, deleted))
         error = error or first_error(answer.partitions)
@@ -68,11 +68,11 @@ def _result(partition: int, deleted: data_pb2.DeleteRecordsResponse.Deleted) -> 
     )
 
 
-def resources(_call: Call, request: DeleteRecordsRequest, _services: Services) -> Iterable[Resource]:
+def resources(_call: Call, request: DeleteRecordsRequest, _context: object) -> Iterable[Resource]:
     return topics_called(Operation.DELETE, (topic.name for topic in request.topics))
 
 
-def refuse(_call: Call, request: DeleteRecordsRequest, error: int, _services: Services) -> DeleteRecordsResponse:
+def refuse(_call: Call, request: DeleteRecordsRequest, error: int, _context: object) -> DeleteRecordsResponse:
     topics = tuple(
         DeleteRecordsTopicResult(
             name=topic.name,
@@ -93,6 +93,7 @@ HANDLER = Handler(
     0,
     2,
     handle,
+    context=LogContext,
     resources=resources,
     refuse=refuse,
     one_by_one=frozenset({ResourceType.TOPIC}),

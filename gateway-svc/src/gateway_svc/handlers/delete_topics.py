@@ -21,21 +21,21 @@ from protocol_lib.schema import ZERO_UUID
 
 from gateway_svc.handlers.partitions import partition_counts
 from gateway_svc.requests.call import Call
+from gateway_svc.requests.contexts import TopicContext
 from gateway_svc.requests.error_codes import first_error
 from gateway_svc.requests.handler import STEP_ELEMENTS_MAX, Handler
 from gateway_svc.requests.resources import Operation, Resource, ResourceType, cluster, topic_of
-from gateway_svc.requests.services import Services
 from gateway_svc.requests.time_limit import TimeLimit
 
 _BY_ID_VERSION = 6
 _topic = topic_of(Operation.DELETE)
 
 
-async def handle(call: Call, request: DeleteTopicsRequest, services: Services) -> tuple[DeleteTopicsResponse, int]:
+async def handle(call: Call, request: DeleteTopicsRequest, context: TopicContext) -> tuple[DeleteTopicsResponse, int]:
     named = _named(call, request)
     if not named:
         return DeleteTopicsResponse(responses=()), 0
-    denied = await _denied(call, services, named)
+    denied = await _denied(call, context, named)
     wanted = [each for each in named if _fault(each) is None and id(each) not in denied]
     asked = topics_pb2.DeleteTopicsRequest(
         correlation_id=call.correlation_id,
@@ -46,7 +46,7 @@ async def handle(call: Call, request: DeleteTopicsRequest, services: Services) -
     )
     late = topics_pb2.DeletedTopic(error_code=ErrorCode.REQUEST_TIMED_OUT)
     answer = await TimeLimit(request.timeout_ms).within(
-        lambda: services.storage.topics.delete_topics(asked),
+        lambda: context.topics.delete_topics(asked),
         lambda: topics_pb2.DeleteTopicsResponse(topics=[late for _ in wanted]),
     )
     if len(answer.topics) != len(wanted):
@@ -63,7 +63,9 @@ async def handle(call: Call, request: DeleteTopicsRequest, services: Services) -
     return DeleteTopicsResponse(responses=responses), first_error(responses)
 
 
-async def _denied(call: Call, services: Services, named: Sequence[DeleteTopicState]) -> dict[int, DeletableTopicResult]:
+async def _denied(
+    call: Call, context: TopicContext, named: Sequence[DeleteTopicState]
+) -> dict[int, DeletableTopicResult]:
     """Return the rows of the topics that the client may not delete, by the identity of their entries.
 
     A missing topic that it may describe is answered as missing. For an id, the answer has the name only if the client
@@ -75,7 +77,7 @@ async def _denied(call: Call, services: Services, named: Sequence[DeleteTopicSta
     denied: dict[int, DeletableTopicResult] = {}
     described: dict[str, DeleteTopicState] = {}
     for each in named:
-        resource = _resource(each, services.names.name_of)
+        resource = _resource(each, context.names.name_of)
         name = resource.name
         if _fault(each) is not None or name is None or rights.allow(resource):
             continue
@@ -88,7 +90,7 @@ async def _denied(call: Call, services: Services, named: Sequence[DeleteTopicSta
             error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
             error_message=None,
         )
-    existing = await partition_counts(call, services, described) if described else {}
+    existing = await partition_counts(call, context.topics, described) if described else {}
     for name, each in described.items():
         if name not in existing:
             del denied[id(each)]  # storage says that it does not exist
@@ -126,8 +128,8 @@ def _named(call: Call, request: DeleteTopicsRequest) -> Sequence[DeleteTopicStat
     return [DeleteTopicState(name=name) for name in request.topic_names]
 
 
-def resources(call: Call, request: DeleteTopicsRequest, services: Services) -> Iterable[Resource]:
-    return dict.fromkeys(_resource(each, services.names.name_of) for each in _named(call, request))
+def resources(call: Call, request: DeleteTopicsRequest, context: TopicContext) -> Iterable[Resource]:
+    return dict.fromkeys(_resource(each, context.names.name_of) for each in _named(call, request))
 
 
 def _resource(asked: DeleteTopicState, name_of: Callable[[bytes], str | None]) -> Resource:
@@ -135,7 +137,7 @@ def _resource(asked: DeleteTopicState, name_of: Callable[[bytes], str | None]) -
     return replace(_topic(asked, name_of), alternative=cluster(Operation.DELETE))
 
 
-def refuse(call: Call, request: DeleteTopicsRequest, error: int, _services: Services) -> DeleteTopicsResponse:
+def refuse(call: Call, request: DeleteTopicsRequest, error: int, _context: object) -> DeleteTopicsResponse:
     responses = tuple(
         DeletableTopicResult(name=topic.name, topic_id=topic.topic_id, error_code=error, error_message=None)
         for topic in _named(call, request)
@@ -148,6 +150,7 @@ HANDLER = Handler(
     0,
     6,
     handle,
+    context=TopicContext,
     resources=resources,
     refuse=refuse,
     one_by_one=frozenset({ResourceType.TOPIC}),

@@ -18,27 +18,27 @@ from protocol_lib.messages.describe_cluster import (
 from protocol_lib.messages.metadata import NO_AUTHORIZED_OPERATIONS
 
 from gateway_svc.requests.call import Call
+from gateway_svc.requests.contexts import ClusterContext
 from gateway_svc.requests.handler import NOTHING, Handler
 from gateway_svc.requests.rights import cluster_operations
-from gateway_svc.requests.services import Services
 
 BROKERS: Final = 1
 CONTROLLERS: Final = 2
 
 
 async def handle(
-    call: Call, request: DescribeClusterRequest, services: Services
+    call: Call, request: DescribeClusterRequest, context: ClusterContext
 ) -> tuple[DescribeClusterResponse, int]:
     if request.endpoint_type != BROKERS:
         return _wrong_endpoint(call.version, request.endpoint_type)
-    brokers = await services.cluster.brokers(call.client.listener)
+    brokers = await context.membership.brokers(call.client.listener)
     return (
         DescribeClusterResponse(
             throttle_time_ms=0,
             error_code=ErrorCode.NONE,
             error_message=None,
             endpoint_type=BROKERS,
-            cluster_id=services.cluster.cluster_id,
+            cluster_id=context.membership.cluster_id,
             controller_id=brokers[0].node_id,
             brokers=tuple(
                 DescribeClusterBroker(broker_id=each.node_id, host=each.host, port=each.port) for each in brokers
@@ -69,9 +69,9 @@ def _refused(code: int, message: str | None) -> tuple[DescribeClusterResponse, i
     return response, code
 
 
-def refuse(_call: Call, _request: DescribeClusterRequest, error: int, _services: Services) -> DescribeClusterResponse:
+def refuse(_call: Call, _request: DescribeClusterRequest, error: int, _context: object) -> DescribeClusterResponse:
     response, _ = _refused(error, None)
     return response
 
 
-HANDLER = Handler(ApiKey.DESCRIBE_CLUSTER, 0, 2, handle, resources=NOTHING, refuse=refuse)
+HANDLER = Handler(ApiKey.DESCRIBE_CLUSTER, 0, 2, handle, context=ClusterContext, resources=NOTHING, refuse=refuse)

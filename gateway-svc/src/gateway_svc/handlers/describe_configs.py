@@ -25,11 +25,11 @@ from protocol_lib.messages.describe_configs import (
 from gateway_svc.handlers.broker_loggers import BROKER_LOGGER, describe_loggers
 from gateway_svc.requests.call import Call
 from gateway_svc.requests.config_rows import ConfigRows
+from gateway_svc.requests.contexts import TopicContext
 from gateway_svc.requests.error_codes import first_error
 from gateway_svc.requests.handler import Handler
 from gateway_svc.requests.resources import CONFIGURED, Operation, Resource, config_of, configured
 from gateway_svc.requests.rights import Rows
-from gateway_svc.requests.services import Services
 from gateway_svc.requests.turns import AnswerMemory, in_turns
 
 #: Resources that storage describes at a time: each has some thirty configs.
@@ -39,13 +39,13 @@ _ROW_BYTES: Final = 1000
 
 
 async def handle(
-    call: Call, request: DescribeConfigsRequest, services: Services
+    call: Call, request: DescribeConfigsRequest, context: TopicContext
 ) -> tuple[DescribeConfigsResponse, int]:
     memory = AnswerMemory(call.size)
     rows = ConfigRows(partial(_config, request=request), made=partial(memory.take, _ROW_BYTES))
     results = []
     async for piece in in_turns(_resources(request), _PIECE):
-        answers = await _described(call, piece, services)
+        answers = await _described(call, piece, context)
         memory.take(sum(answer.ByteSize() for answer in answers))
         results += [
             DescribeConfigsResult(
@@ -61,14 +61,14 @@ async def handle(
 
 
 async def _described(
-    call: Call, asked: Sequence[DescribeConfigsResource], services: Services
+    call: Call, asked: Sequence[DescribeConfigsResource], context: TopicContext
 ) -> list[topics_pb2.ResourceConfigs]:
     """Return the configs of each resource: of loggers from this process, all others from storage."""
-    node_id = services.cluster.node_id
+    node_id = context.membership.node_id
     of_storage = [each for each in asked if each.resource_type != BROKER_LOGGER]
     answer = topics_pb2.DescribeConfigsResponse()
     if of_storage:
-        answer = await services.storage.topics.describe_configs(
+        answer = await context.topics.describe_configs(
             topics_pb2.DescribeConfigsRequest(
                 correlation_id=call.correlation_id,
                 asking_broker=node_id,
@@ -118,13 +118,13 @@ def _config(config: topics_pb2.Config, request: DescribeConfigsRequest) -> Descr
     )
 
 
-def resources(_call: Call, request: DescribeConfigsRequest, _services: Services) -> Iterable[Resource]:
+def resources(_call: Call, request: DescribeConfigsRequest, _context: object) -> Iterable[Resource]:
     return configured(
         Operation.DESCRIBE_CONFIGS, ((each.resource_type, each.resource_name) for each in request.resources)
     )
 
 
-def refuse(_call: Call, request: DescribeConfigsRequest, error: int, _services: Services) -> DescribeConfigsResponse:
+def refuse(_call: Call, request: DescribeConfigsRequest, error: int, _context: object) -> DescribeConfigsResponse:
     results = tuple(
         DescribeConfigsResult(
             error_code=error,
@@ -143,6 +143,7 @@ HANDLER = Handler(
     0,
     4,
     handle,
+    context=TopicContext,
     resources=resources,
     refuse=refuse,
     one_by_one=CONFIGURED,

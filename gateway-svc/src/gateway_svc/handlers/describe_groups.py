@@ -21,11 +21,11 @@ from protocol_lib.messages.describe_groups import (
 from protocol_lib.messages.metadata import NO_AUTHORIZED_OPERATIONS
 
 from gateway_svc.requests.call import Call
+from gateway_svc.requests.contexts import GroupContext
 from gateway_svc.requests.error_codes import first_error
 from gateway_svc.requests.handler import Handler
 from gateway_svc.requests.resources import ALL_GROUP_OPERATIONS, Operation, Resource, ResourceType, group, group_of
 from gateway_svc.requests.rights import Rights, Rows
-from gateway_svc.requests.services import Services
 from gateway_svc.requests.turns import AnswerMemory, in_turns, keep_duplicates
 
 _GROUP_ID_NOT_FOUND_VERSION = 6
@@ -33,11 +33,13 @@ _GROUP_ID_NOT_FOUND_VERSION = 6
 GROUPS_PIECE: Final = 20
 
 
-async def handle(call: Call, request: DescribeGroupsRequest, services: Services) -> tuple[DescribeGroupsResponse, int]:
+async def handle(
+    call: Call, request: DescribeGroupsRequest, context: GroupContext
+) -> tuple[DescribeGroupsResponse, int]:
     groups = []
     memory = AnswerMemory(call.size)
     async for group_ids in in_turns(keep_duplicates(request.groups), GROUPS_PIECE):  # mutant: groups-named-twice
-        answer = await services.storage.groups.describe_groups(
+        answer = await context.groups.describe_groups(
             groups_pb2.DescribeGroupsRequest(correlation_id=call.correlation_id, group_ids=group_ids)
         )
         memory.take(answer.ByteSize())
@@ -79,11 +81,11 @@ def _group(
     )
 
 
-def resources(_call: Call, request: DescribeGroupsRequest, _services: Services) -> Iterable[Resource]:
+def resources(_call: Call, request: DescribeGroupsRequest, _context: object) -> Iterable[Resource]:
     return [group(Operation.DESCRIBE, each) for each in request.groups]
 
 
-def refuse(_call: Call, request: DescribeGroupsRequest, error: int, _services: Services) -> DescribeGroupsResponse:
+def refuse(_call: Call, request: DescribeGroupsRequest, error: int, _context: object) -> DescribeGroupsResponse:
     groups = tuple(
         DescribedGroup(
             error_code=error, group_id=group_id, group_state="", protocol_type="", protocol_data="", members=()
@@ -98,6 +100,7 @@ HANDLER = Handler(
     0,
     6,
     handle,
+    context=GroupContext,
     resources=resources,
     refuse=refuse,
     one_by_one=frozenset({ResourceType.GROUP}),

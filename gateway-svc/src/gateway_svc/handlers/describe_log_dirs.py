@@ -22,25 +22,23 @@ from protocol_lib.messages.describe_log_dirs import (
 
 from gateway_svc.handlers.partitions import partition_counts
 from gateway_svc.requests.call import Call
+from gateway_svc.requests.contexts import LogContext
 from gateway_svc.requests.handler import Handler, of_cluster, with_error
 from gateway_svc.requests.resources import Operation
-from gateway_svc.requests.services import Services
 
 
 async def handle(
-    call: Call, request: DescribeLogDirsRequest, services: Services
+    call: Call, request: DescribeLogDirsRequest, context: LogContext
 ) -> tuple[DescribeLogDirsResponse, int]:
-    folder = await services.storage.logs.describe_log_dirs(
-        logs_pb2.DescribeLogDirsRequest(correlation_id=call.correlation_id)
-    )
-    node_ids = [each.node_id for each in await services.cluster.brokers(call.client.listener)]
-    counts = await partition_counts(call, services, (topic.name for topic in folder.topics))
+    folder = await context.logs.describe_log_dirs(logs_pb2.DescribeLogDirsRequest(correlation_id=call.correlation_id))
+    node_ids = [each.node_id for each in await context.membership.brokers(call.client.listener)]
+    counts = await partition_counts(call, context.topics, (topic.name for topic in folder.topics))
     leaders = {name: partition_leaders(node_ids, name, count) for name, count in counts.items()}
     asked = None if request.topics is None else {topic.topic: frozenset(topic.partitions) for topic in request.topics}
     result = DescribeLogDirsResult(
         error_code=folder.error_code,
         log_dir=folder.path,
-        topics=_topics(folder, asked, services.cluster.node_id, leaders),
+        topics=_topics(folder, asked, context.membership.node_id, leaders),
         total_bytes=folder.total_bytes,
         usable_bytes=folder.usable_bytes,
     )
@@ -80,6 +78,7 @@ HANDLER = Handler(
     0,
     5,
     handle,
+    context=LogContext,
     resources=of_cluster(Operation.DESCRIBE),
     refuse=with_error(DescribeLogDirsResponse, throttle_time_ms=0, results=()),
 )

@@ -17,11 +17,11 @@ from protocol_lib.messages.describe_producers import (
 )
 
 from gateway_svc.requests.call import Call
+from gateway_svc.requests.contexts import LogContext
 from gateway_svc.requests.error_codes import first_error
 from gateway_svc.requests.handler import STEP_ELEMENTS_MAX, Handler
 from gateway_svc.requests.resources import Operation, Resource, ResourceType, topic_of, topics_called
 from gateway_svc.requests.rights import Rows
-from gateway_svc.requests.services import Services
 from gateway_svc.requests.turns import AnswerMemory, in_turns
 
 #: Bytes of memory that a producer takes: 67 in storage's answer, 205 in ours, 37 as it is sent.
@@ -29,12 +29,12 @@ _PRODUCER_BYTES: Final = 310
 
 
 async def handle(
-    call: Call, request: DescribeProducersRequest, services: Services
+    call: Call, request: DescribeProducersRequest, context: LogContext
 ) -> tuple[DescribeProducersResponse, int]:
     rows: list[PartitionResponse] = []
     memory = AnswerMemory(call.size)
     async for piece in in_turns([(topic.name, index) for topic in request.topics for index in topic.partition_indexes]):
-        answer = await services.storage.logs.describe_producers(
+        answer = await context.logs.describe_producers(
             logs_pb2.DescribeProducersRequest(
                 correlation_id=call.correlation_id,
                 targets=[
@@ -74,13 +74,11 @@ def _states(producers: Sequence[logs_pb2.DescribeProducersResponse.Producer]) ->
     ]
 
 
-def resources(_call: Call, request: DescribeProducersRequest, _services: Services) -> Iterable[Resource]:
+def resources(_call: Call, request: DescribeProducersRequest, _context: object) -> Iterable[Resource]:
     return topics_called(Operation.READ, (topic.name for topic in request.topics))
 
 
-def refuse(
-    _call: Call, request: DescribeProducersRequest, error: int, _services: Services
-) -> DescribeProducersResponse:
+def refuse(_call: Call, request: DescribeProducersRequest, error: int, _context: object) -> DescribeProducersResponse:
     topics = tuple(
         TopicResponse(
             name=topic.name,
@@ -99,6 +97,7 @@ HANDLER = Handler(
     0,
     0,
     handle,
+    context=LogContext,
     resources=resources,
     refuse=refuse,
     one_by_one=frozenset({ResourceType.TOPIC}),

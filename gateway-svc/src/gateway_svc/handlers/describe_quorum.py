@@ -22,21 +22,23 @@ from protocol_lib.messages.describe_quorum import (
 )
 
 from gateway_svc.requests.call import Call
+from gateway_svc.requests.contexts import ClusterContext
 from gateway_svc.requests.handler import Handler, of_cluster, with_error
 from gateway_svc.requests.resources import Operation
-from gateway_svc.requests.services import Services
 
 METADATA_TOPIC: Final = "__cluster_metadata"
 #: The quorum has one partition only.
 _ELEMENTS_MAX: Final = 1000
 
 
-async def handle(call: Call, request: DescribeQuorumRequest, services: Services) -> tuple[DescribeQuorumResponse, int]:
+async def handle(
+    call: Call, request: DescribeQuorumRequest, context: ClusterContext
+) -> tuple[DescribeQuorumResponse, int]:
     named = [(topic.topic_name, [each.partition_index for each in topic.partitions]) for topic in request.topics]
     if named != [(METADATA_TOPIC, [0])]:
         code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         return DescribeQuorumResponse(error_code=ErrorCode.NONE, topics=_unknown(named, code)), code
-    brokers = await services.cluster.brokers(call.client.listener)
+    brokers = await context.membership.brokers(call.client.listener)
     now_ms = time.time_ns() // 1_000_000  # wall clock: the time of an answer, for people
     replicas = tuple(
         ReplicaState(
@@ -88,6 +90,7 @@ HANDLER = Handler(
     0,
     2,
     handle,
+    context=ClusterContext,
     resources=of_cluster(Operation.DESCRIBE),
     elements_max=_ELEMENTS_MAX,
     refuse=with_error(DescribeQuorumResponse, topics=()),

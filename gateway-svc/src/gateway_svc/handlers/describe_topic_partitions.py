@@ -25,18 +25,18 @@ from protocol_lib.schema import ZERO_UUID
 from gateway_svc.handlers.metadata import partition_of
 from gateway_svc.handlers.partitions import described
 from gateway_svc.requests.call import Call
+from gateway_svc.requests.contexts import TopicContext
 from gateway_svc.requests.error_codes import first_error
 from gateway_svc.requests.handler import Handler
 from gateway_svc.requests.resources import Operation, Resource, ResourceType, topics_called
 from gateway_svc.requests.rights import Rights, topic_operations
-from gateway_svc.requests.services import Services
 from gateway_svc.requests.turns import in_turns
 
 PAGE_PARTITIONS_MAX: Final = 2000
 
 
 async def handle(
-    call: Call, request: DescribeTopicPartitionsRequest, services: Services
+    call: Call, request: DescribeTopicPartitionsRequest, context: TopicContext
 ) -> tuple[DescribeTopicPartitionsResponse, int]:
     cursor = request.cursor
     names = sorted({topic.name for topic in request.topics if cursor is None or topic.name >= cursor.topic_name})
@@ -45,17 +45,17 @@ async def handle(
     rights = call.rights
     allowed = [name for name in names if rights.may(Operation.DESCRIBE, ResourceType.TOPIC, name)]
     denied = [_denied(name) for name in names if name not in set(allowed)] if len(allowed) < len(names) else []
-    brokers = await services.cluster.brokers(call.client.listener)
+    brokers = await context.membership.brokers(call.client.listener)
     node_ids = [each.node_id for each in brokers]
     page = _Page(min(PAGE_PARTITIONS_MAX, max(request.response_partition_limit, 1)), node_ids, rights)
     if request.topics:
         async for piece in in_turns(allowed):
-            if not page.add_all(piece, await described(call, services, piece), cursor):
+            if not page.add_all(piece, await described(call, context.topics, piece), cursor):
                 break
     else:
         found = [
             topic
-            for topic in await described(call, services, None)
+            for topic in await described(call, context.topics, None)
             if rights.may(Operation.DESCRIBE, ResourceType.TOPIC, topic.name)
         ]
         page.add_all([topic.name for topic in found], found, cursor)
@@ -137,13 +137,13 @@ def _refused(request: DescribeTopicPartitionsRequest, code: int) -> tuple[Descri
     return DescribeTopicPartitionsResponse(throttle_time_ms=0, topics=topics), code
 
 
-def resources(_call: Call, request: DescribeTopicPartitionsRequest, _services: Services) -> Iterable[Resource]:
+def resources(_call: Call, request: DescribeTopicPartitionsRequest, _context: object) -> Iterable[Resource]:
     """Return the topics named. Of all topics, those that may not be described are left out, not refused."""
     return topics_called(Operation.DESCRIBE, (topic.name for topic in request.topics))
 
 
 def refuse(
-    _call: Call, request: DescribeTopicPartitionsRequest, error: int, _services: Services
+    _call: Call, request: DescribeTopicPartitionsRequest, error: int, _context: object
 ) -> DescribeTopicPartitionsResponse:
     response, _ = _refused(request, error)
     return response
@@ -154,6 +154,7 @@ HANDLER = Handler(
     0,
     0,
     handle,
+    context=TopicContext,
     resources=resources,
     refuse=refuse,
     one_by_one=frozenset({ResourceType.TOPIC}),

@@ -18,11 +18,11 @@ from protocol_lib.messages.describe_transactions import (
 )
 
 from gateway_svc.requests.call import Call
+from gateway_svc.requests.contexts import TransactionContext
 from gateway_svc.requests.error_codes import first_error
 from gateway_svc.requests.handler import Handler
 from gateway_svc.requests.resources import Operation, Resource, ResourceType, transactional_id
 from gateway_svc.requests.rights import Rights, Rows
-from gateway_svc.requests.services import Services
 from gateway_svc.requests.turns import AnswerMemory, in_turns, keep_duplicates
 
 #: Transactions that storage describes at a time: each may have thousands of partitions.
@@ -30,12 +30,12 @@ _IDS_PIECE: Final = 20
 
 
 async def handle(
-    call: Call, request: DescribeTransactionsRequest, services: Services
+    call: Call, request: DescribeTransactionsRequest, context: TransactionContext
 ) -> tuple[DescribeTransactionsResponse, int]:
     states: list[TransactionState] = []
     memory = AnswerMemory(call.size)
     async for piece in in_turns(keep_duplicates(request.transactional_ids), _IDS_PIECE):
-        answer = await services.storage.transactions.describe_transactions(
+        answer = await context.transactions.describe_transactions(
             transactions_pb2.DescribeTransactionsRequest(correlation_id=call.correlation_id, transactional_ids=piece)
         )
         memory.take(10 * answer.ByteSize())
@@ -63,12 +63,12 @@ def _state(
     )
 
 
-def resources(_call: Call, request: DescribeTransactionsRequest, _services: Services) -> Iterable[Resource]:
+def resources(_call: Call, request: DescribeTransactionsRequest, _context: object) -> Iterable[Resource]:
     return [transactional_id(Operation.DESCRIBE, each) for each in dict.fromkeys(request.transactional_ids)]
 
 
 def refuse(
-    call: Call, request: DescribeTransactionsRequest, error: int, _services: Services
+    call: Call, request: DescribeTransactionsRequest, error: int, _context: object
 ) -> DescribeTransactionsResponse:
     refused = transactions_pb2.DescribeTransactionsResponse.Description(error_code=error)
     states = tuple(_state(name, refused, call.rights) for name in keep_duplicates(request.transactional_ids))
@@ -80,6 +80,7 @@ HANDLER = Handler(
     0,
     0,
     handle,
+    context=TransactionContext,
     resources=resources,
     refuse=refuse,
     one_by_one=frozenset({ResourceType.TRANSACTIONAL_ID}),

@@ -15,17 +15,17 @@ from protocol_lib.messages.end_txn import EndTxnRequest, EndTxnResponse
 
 from gateway_svc.handlers.transaction_errors import for_old_client
 from gateway_svc.requests.call import Call
+from gateway_svc.requests.contexts import TransactionContext
 from gateway_svc.requests.handler import Handler, with_error
 from gateway_svc.requests.resources import Operation, Resource, transactional_id
-from gateway_svc.requests.services import Services
 
 _FENCED_VERSION: Final = 2
 #: The version from which on the client has transaction.version 2.
 _EPOCH_BUMP_VERSION: Final = 5
 
 
-async def handle(call: Call, request: EndTxnRequest, services: Services) -> tuple[EndTxnResponse, int]:
-    answer = await services.storage.transactions.end_transaction(
+async def handle(call: Call, request: EndTxnRequest, context: TransactionContext) -> tuple[EndTxnResponse, int]:
+    answer = await context.transactions.end_transaction(
         transactions_pb2.EndTransactionRequest(
             correlation_id=call.correlation_id,
             transactional_id=request.transactional_id,
@@ -45,10 +45,16 @@ async def handle(call: Call, request: EndTxnRequest, services: Services) -> tupl
     return response, error
 
 
-def resources(_call: Call, request: EndTxnRequest, _services: Services) -> Iterable[Resource]:
+def resources(_call: Call, request: EndTxnRequest, _context: object) -> Iterable[Resource]:
     return (transactional_id(Operation.WRITE, request.transactional_id),)
 
 
 HANDLER = Handler(
-    ApiKey.END_TXN, 0, 5, handle, resources=resources, refuse=with_error(EndTxnResponse, throttle_time_ms=0)
+    ApiKey.END_TXN,
+    0,
+    5,
+    handle,
+    context=TransactionContext,
+    resources=resources,
+    refuse=with_error(EndTxnResponse, throttle_time_ms=0),
 )

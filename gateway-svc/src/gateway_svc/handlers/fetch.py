@@ -44,14 +44,13 @@ from gateway_svc.clients.pipeline import Kind, release
 from gateway_svc.clients.slices import LaneSlices, Part, RecordParts, SliceSource
 from gateway_svc.errors import SliceGone
 from gateway_svc.fetching.answer_layout import answer_parts
-from gateway_svc.fetching.message_sets import MessageSetRead
 from gateway_svc.fetching.read_ahead import ReadAhead, request_key
 from gateway_svc.fetching.sessions import Fetch, FetchedPartition
-from gateway_svc.fetching.value_reads import bytes_allowed
 from gateway_svc.requests.call import Call
+from gateway_svc.requests.contexts import FetchContext
 from gateway_svc.requests.handler import STEP_ELEMENTS_MAX, Handler, WhenClientLeft
 from gateway_svc.requests.resources import Operation, Resource, ResourceType, topics
-from gateway_svc.requests.services import Services
+from gateway_svc.requests.topic_counts import topic_counts
 from gateway_svc.storage.protocols import LaneAnswer
 
 _FORMAT_1_VERSION = 2
@@ -63,83 +62,74 @@ _STORAGE_ERROR_VERSION = 6
 _PIECE: Final = 100
 
 
-def serve(call: Call, request: FetchRequest, services: Services) -> None:
-    now = services.loop.time()
-    ahead = _read_ahead(call, request, services)
-    if ahead is not None and (last := ahead.fetch) is not None and services.sessions.continues(last, request):
+def serve(call: Call, request: FetchRequest, context: FetchContext) -> None:
+    now = context.loop.time()
+    ahead = _read_ahead(call, request, context)
+    if ahead is not None and (last := ahead.fetch) is not None and context.sessions.continues(last, request):
         (asked,) = request.topics[0].partitions
         found = None
-        if ahead.has_results and _may_read(call, services, last.partitions[0]):  # mutant: read-ahead-allowed
-            found = _find_ahead(services, ahead, asked.fetch_offset, now)
-        ahead.fetch = fetch = services.sessions.continue_session(last, asked, now)
+        if ahead.has_results and _may_read(call, context, last.partitions[0]):  # mutant: read-ahead-allowed
+            found = _find_ahead(context, ahead, asked.fetch_offset, now)
+        ahead.fetch = fetch = context.sessions.continue_session(last, asked, now)
         if found is not None:
-            size = _send_records(call, services, fetch, ahead.layout, *found)
-            services.metrics.fetches_read_ahead += 1
+            size = _send_records(call, context, fetch, ahead.layout, *found)
+            context.metrics.fetches_read_ahead += 1
             ahead.ask(size)
             return
     else:
-        opened = services.sessions.open(call.client, request, call.version >= _TOPIC_ID_VERSION, now)
+        opened = context.sessions.open(call.client, request, call.version >= _TOPIC_ID_VERSION, now)
         if isinstance(opened, ErrorCode):
             call.answer(FetchResponse(error_code=opened, responses=()), opened)
             return
         fetch = opened
     if not call.rights.are_total:
-        fetch.deny(partial(_may_read, call, services))
+        fetch.deny(partial(_may_read, call, context))
         if fetch.denied and ahead is not None:
             ahead.fetch = None
     # mutant: no-partitions-no-wait
     if not fetch.partitions:  # a Java consumer closes its session, and waits for the answer
-        _answer(call, services, fetch, None, ())
+        _answer(call, context, fetch, None, ())
     elif len(fetch.partitions) <= _PIECE:
-        _read(call, services, fetch, _read_request(call, request, services, list(map(_wanted, fetch.partitions)), now))
+        _read(call, context, fetch, _read_request(call, request, context, list(map(_wanted, fetch.partitions)), now))
     else:
-        Steps(services.loop, _read_in_steps(call, request, services, fetch), call.failed)
+        Steps(context.loop, _read_in_steps(call, request, context, fetch), call.failed)
 
 
-def _may_read(call: Call, services: Services, partition: FetchedPartition) -> bool:
+def _may_read(call: Call, context: FetchContext, partition: FetchedPartition) -> bool:
     """Return whether the client may read a partition; one of a topic that does not exist is answered by storage."""
     rights = call.rights
     if rights.are_total:
         return True
-    name = partition.topic or services.names.name_of(partition.topic_id)
+    name = partition.topic or context.names.name_of(partition.topic_id)
     return name is None or rights.may(Operation.READ, ResourceType.TOPIC, name)
 
 
-def _read_in_steps(call: Call, request: FetchRequest, services: Services, fetch: Fetch) -> Iterator[None]:
+def _read_in_steps(call: Call, request: FetchRequest, context: FetchContext, fetch: Fetch) -> Iterator[None]:
     wanted: list[ReadPartition] = []
     for begin in range(0, len(fetch.partitions), _PIECE):
         wanted += map(_wanted, fetch.partitions[begin : begin + _PIECE])
         yield
-    _read(call, services, fetch, _read_request(call, request, services, wanted, services.loop.time()))
+    _read(call, context, fetch, _read_request(call, request, context, wanted, context.loop.time()))
 
 
-def _read(call: Call, services: Services, fetch: Fetch, read: ReadRequest) -> None:
+def _read(call: Call, context: FetchContext, fetch: Fetch, read: ReadRequest) -> None:
     def done(response: ReadResponse) -> None:
         call.abandon = None
         try:
-            _answer(call, services, fetch, read, response.partitions)
+            _answer(call, context, fetch, read, response.partitions)
         except Exception as error:
             call.failed(error)
 
     if call.version < _RECORD_BATCH_VERSION:
         magic = 1 if call.version >= _FORMAT_1_VERSION else 0
-        MessageSetRead(
-            call,
-            services.storage.records,
-            services.value_reads,
-            services.conversions,
-            services.shown_answers,
-            call.client,
-            magic,
-            done,
-        ).start(read)
+        context.message_sets.start(call, call.client, magic, read, done)
         return
-    cancel = services.storage.records.read(read, done)
+    cancel = context.records.read(read, done)
     if call.parts is None:
         call.abandon = cancel
 
 
-def _read_ahead(call: Call, request: FetchRequest, services: Services) -> ReadAhead | None:
+def _read_ahead(call: Call, request: FetchRequest, context: FetchContext) -> ReadAhead | None:
     """Return the read-ahead of the connection's consumer; None if its requests cannot be read ahead."""
     states = call.client.handler_states
     ahead: ReadAhead | None = states.get(ApiKey.FETCH)
@@ -147,17 +137,19 @@ def _read_ahead(call: Call, request: FetchRequest, services: Services) -> ReadAh
     if ahead is not None and ahead.key == key:  # mutant: read-ahead-of-same-fetch
         ahead.repeated = True
         return ahead
-    if key is None or call.version < _RECORD_BATCH_VERSION or services.files is None:
+    if key is None or call.version < _RECORD_BATCH_VERSION or context.files is None:
         ahead = None
     else:
-        ahead = ReadAhead(key, services.storage.records, services.loop)
+        ahead = ReadAhead(key, context.records, context.loop)
     states[ApiKey.FETCH] = ahead
     return ahead
 
 
-def _find_ahead(services: Services, ahead: ReadAhead, offset: int, now: float) -> tuple[ReadResult, list[Part]] | None:
+def _find_ahead(
+    context: FetchContext, ahead: ReadAhead, offset: int, now: float
+) -> tuple[ReadResult, list[Part]] | None:
     """Return a result that storage was asked for ahead, and its records; None if they are not known."""
-    files = services.files
+    files = context.files
     if files is None or not files.usable(now):  # mutant: read-ahead-used
         return None
     result = ahead.take(offset, time.monotonic())
@@ -170,14 +162,14 @@ def _find_ahead(services: Services, ahead: ReadAhead, offset: int, now: float) -
 
 
 def _read_request(
-    call: Call, request: FetchRequest, services: Services, wanted: list[ReadPartition], now: float
+    call: Call, request: FetchRequest, context: FetchContext, wanted: list[ReadPartition], now: float
 ) -> ReadRequest:
-    by_reference = call.version >= _RECORD_BATCH_VERSION and services.files is not None and services.files.usable(now)
-    max_bytes = min(max(request.max_bytes, 0), services.settings.fetch_max_bytes)
+    by_reference = call.version >= _RECORD_BATCH_VERSION and context.files is not None and context.files.usable(now)
+    max_bytes = min(max(request.max_bytes, 0), context.bytes_max)
     max_wait_ms = max(request.max_wait_ms, 0)
-    lanes = services.storage.lanes if call.version >= _RECORD_BATCH_VERSION else None
+    lanes = context.lanes if call.version >= _RECORD_BATCH_VERSION else None
     if not by_reference and (lanes is None or not lanes.is_usable):
-        max_bytes = min(max_bytes, bytes_allowed(services.answers))
+        max_bytes = min(max_bytes, context.value_reads.bytes_allowed)
     return ReadRequest(
         call.correlation_id,
         call.client_id,
@@ -202,17 +194,17 @@ def _wanted(partition: FetchedPartition) -> ReadPartition:
 
 
 def _answer(
-    call: Call, services: Services, fetch: Fetch, read: ReadRequest | None, results: Sequence[ReadResult]
+    call: Call, context: FetchContext, fetch: Fetch, read: ReadRequest | None, results: Sequence[ReadResult]
 ) -> None:
     """Answer with the results, for which storage may have to send the bytes of slices first.
 
     `read` is None if there was nothing to read.
     """
     if not call.subject.rights.is_current:  # mutant: parked-read-judged-again
-        read, results = _judge_again(call, services, fetch, read, results)
-    lanes = services.storage.lanes
-    if services.files is not None or lanes is None or not any(result.slices for result in results):
-        _answer_with(call, services, fetch, read, results, services.files)
+        read, results = _judge_again(call, context, fetch, read, results)
+    lanes = context.lanes
+    if context.files is not None or lanes is None or not any(result.slices for result in results):
+        _answer_with(call, context, fetch, read, results, context.files)
         return
     answered = False
 
@@ -221,7 +213,7 @@ def _answer(
         answered = True
         call.abandon = None
         try:
-            _answer_with(call, services, fetch, read, results, None if answer is None else LaneSlices(answer))
+            _answer_with(call, context, fetch, read, results, None if answer is None else LaneSlices(answer))
         except Exception as error:
             call.failed(error)
 
@@ -231,11 +223,11 @@ def _answer(
 
 
 def _judge_again(
-    call: Call, services: Services, fetch: Fetch, read: ReadRequest | None, results: Sequence[ReadResult]
+    call: Call, context: FetchContext, fetch: Fetch, read: ReadRequest | None, results: Sequence[ReadResult]
 ) -> tuple[ReadRequest | None, Sequence[ReadResult]]:
     """Deny what the client may not read any more: the read may have waited for minutes. Return the rest of it."""
-    services.admission.renew(call)
-    kept, results = fetch.deny_results(partial(_may_read, call, services), results)
+    call.renew_rights()
+    kept, results = fetch.deny_results(partial(_may_read, call, context), results)
     ahead: ReadAhead | None = call.client.handler_states.get(ApiKey.FETCH)
     if ahead is not None and ahead.fetch is fetch and fetch.denied:
         ahead.fetch = None
@@ -244,26 +236,26 @@ def _judge_again(
 
 def _answer_with(
     call: Call,
-    services: Services,
+    context: FetchContext,
     fetch: Fetch,
     read: ReadRequest | None,
     results: Sequence[ReadResult],
     source: SliceSource | None,
 ) -> None:
     """Answer with the results; if a slice cannot be had, read its partition again, by value, first."""
-    if len(results) == 1 and not fetch.denied and _answer_records(call, services, fetch, read, results[0], source):
+    if len(results) == 1 and not fetch.denied and _answer_records(call, context, fetch, read, results[0], source):
         return
-    steps = _answer_in_steps(call, services, fetch, read, results, source)
+    steps = _answer_in_steps(call, context, fetch, read, results, source)
     if len(results) <= _PIECE:
         for _ in steps:
             pass
     else:
-        Steps(services.loop, steps, call.failed)
+        Steps(context.loop, steps, call.failed)
 
 
 def _answer_in_steps(
     call: Call,
-    services: Services,
+    context: FetchContext,
     fetch: Fetch,
     read: ReadRequest | None,
     results: Sequence[ReadResult],
@@ -273,14 +265,14 @@ def _answer_in_steps(
     gone: list[int] = []
     for index, (partition, result) in enumerate(zip(fetch.partitions, results, strict=True), 1):
         try:
-            changed.append((partition, _data(call, services, partition, result, source)))
+            changed.append((partition, _data(call, context, partition, result, source)))
         except SliceGone:
             gone.append(index - 1)
         if not index % _PIECE:
             yield
     if gone and read is not None:
         _release(changed)
-        _read_by_value(call, services, fetch, read, list(results), gone)
+        _read_by_value(call, context, fetch, read, list(results), gone)
         return
     changed += [(each, _denied(each)) for each in fetch.denied]
     error = 0
@@ -295,12 +287,12 @@ def _answer_in_steps(
     response = FetchResponse(session_id=session_id, responses=_by_topic(changed))
     if len(changed) > _PIECE:
         yield
-    _send(call, services, response, error, changed)
+    _send(call, context, response, error, changed)
 
 
 def _send(
     call: Call,
-    services: Services,
+    context: FetchContext,
     response: FetchResponse,
     error: int,
     changed: list[tuple[FetchedPartition, PartitionData]],
@@ -311,12 +303,12 @@ def _send(
         _release(changed)
         raise
     for partition, data in changed:
-        _count(services, partition, data)
+        _count(context, partition, data)
 
 
 def _answer_records(
     call: Call,
-    services: Services,
+    context: FetchContext,
     fetch: Fetch,
     read: ReadRequest | None,
     result: ReadResult,
@@ -330,7 +322,7 @@ def _answer_records(
         if source is None:
             return False
         try:
-            records = source.parts(result.slices, services.loop.time())
+            records = source.parts(result.slices, context.loop.time())
         except SliceGone:
             return False
     elif result.records:
@@ -338,8 +330,8 @@ def _answer_records(
     else:
         return False
     (partition,) = fetch.partitions
-    layout = services.answer_layouts.find(call.version, partition, fetch.session_id, result)
-    size = _send_records(call, services, fetch, layout, result, records)
+    layout = context.layouts.find(call.version, partition, fetch.session_id, result)
+    size = _send_records(call, context, fetch, layout, result, records)
     ahead: ReadAhead | None = call.client.handler_states.get(ApiKey.FETCH)
     if ahead is not None and read is not None and result.slices:
         ahead.answered(read, fetch, layout, size)
@@ -348,7 +340,7 @@ def _answer_records(
 
 def _send_records(
     call: Call,
-    services: Services,
+    context: FetchContext,
     fetch: Fetch,
     layout: RecordsAnswerTemplate,
     result: ReadResult,
@@ -360,20 +352,20 @@ def _send_records(
     partition.high_watermark = result.high_watermark
     partition.log_start_offset = result.log_start_offset
     call.answer_parts(partial(answer_parts, layout, call.correlation_id, result, records, size))
-    counts = services.topic_counts(partition.topic, partition.topic_id)
+    counts = topic_counts(context.metrics, context.names, partition.topic, partition.topic_id)
     counts.fetches += 1
     counts.bytes_out += size
     return size
 
 
 def _data(
-    call: Call, services: Services, partition: FetchedPartition, result: ReadResult, source: SliceSource | None
+    call: Call, context: FetchContext, partition: FetchedPartition, result: ReadResult, source: SliceSource | None
 ) -> PartitionData:
     records: bytes | memoryview | RecordParts = result.records
     if result.slices:
         if source is None:
             raise SliceGone("storage answered with slices that no lane brings")
-        records = RecordParts(source.parts(result.slices, services.loop.time()))
+        records = RecordParts(source.parts(result.slices, context.loop.time()))
     error = result.error_code
     if error == ErrorCode.KAFKA_STORAGE_ERROR and call.version < _STORAGE_ERROR_VERSION:
         error = ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -392,7 +384,7 @@ def _data(
 
 
 def _read_by_value(
-    call: Call, services: Services, fetch: Fetch, read: ReadRequest, results: list[ReadResult], gone: list[int]
+    call: Call, context: FetchContext, fetch: Fetch, read: ReadRequest, results: list[ReadResult], gone: list[int]
 ) -> None:
     size = sum(piece.length for index in gone for piece in results[index].slices)
     again = replace(read, max_bytes=size, partitions=[read.partitions[index] for index in gone])
@@ -405,13 +397,13 @@ def _read_by_value(
         try:
             for place, index in enumerate(gone):
                 results[index] = replace(results[index], slices=[]) if response is None else response.partitions[place]
-            _answer(call, services, fetch, read, results)
+            _answer(call, context, fetch, read, results)
         except Exception as error:
             call.failed(error)
         finally:
             release()
 
-    give_up = services.value_reads.read(again, done)
+    give_up = context.value_reads.read(again, done)
     if not answered:
         call.abandon = give_up
 
@@ -437,14 +429,14 @@ def _by_topic(changed: list[tuple[FetchedPartition, PartitionData]]) -> tuple[Fe
     )
 
 
-def _count(services: Services, partition: FetchedPartition, data: PartitionData) -> None:
+def _count(context: FetchContext, partition: FetchedPartition, data: PartitionData) -> None:
     size = len(data.records or b"")
     if size:
-        counts = services.topic_counts(partition.topic, partition.topic_id)
+        counts = topic_counts(context.metrics, context.names, partition.topic, partition.topic_id)
         counts.fetches += 1
         counts.bytes_out += size
-    elif data.error_code and partition.topic in services.metrics.topics:
-        services.metrics.topics[partition.topic].failed_fetches += 1
+    elif data.error_code and partition.topic in context.metrics.topics:
+        context.metrics.topics[partition.topic].failed_fetches += 1
 
 
 def _release(changed: list[tuple[FetchedPartition, PartitionData]]) -> None:
@@ -453,16 +445,16 @@ def _release(changed: list[tuple[FetchedPartition, PartitionData]]) -> None:
             release(data.records.parts)
 
 
-def resources(call: Call, request: FetchRequest, services: Services) -> Iterable[Resource]:
+def resources(call: Call, request: FetchRequest, context: FetchContext) -> Iterable[Resource]:
     """Return the topics that are read: those the request names, and those of its session."""
     named = [(topic.topic, bytes(topic.topic_id)) for topic in request.topics]
-    named += services.sessions.topics(call.client, request)
-    return topics(Operation.READ, named, services.names)
+    named += context.sessions.topics(call.client, request)
+    return topics(Operation.READ, named, context.names)
 
 
-def refuse(call: Call, request: FetchRequest, error: int, services: Services) -> FetchResponse:
+def refuse(call: Call, request: FetchRequest, error: int, context: FetchContext) -> FetchResponse:
     """Answer every partition with the error, and give the client no session."""
-    fetch = services.sessions.open(call.client, request, call.version >= _TOPIC_ID_VERSION, services.loop.time())
+    fetch = context.sessions.open(call.client, request, call.version >= _TOPIC_ID_VERSION, context.loop.time())
     if isinstance(fetch, ErrorCode):
         return FetchResponse(error_code=fetch, responses=())
     session_id = 0 if fetch.session is None else fetch.session.session_id
@@ -475,6 +467,7 @@ HANDLER = Handler(
     0,
     18,
     serve,
+    context=FetchContext,
     resources=resources,
     refuse=refuse,
     one_by_one=frozenset({ResourceType.TOPIC}),

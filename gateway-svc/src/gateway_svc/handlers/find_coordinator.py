@@ -24,10 +24,10 @@ from protocol_lib.messages.find_coordinator import (
 )
 
 from gateway_svc.requests.call import Call
+from gateway_svc.requests.contexts import ClusterContext
 from gateway_svc.requests.error_codes import first_error
 from gateway_svc.requests.handler import Handler
 from gateway_svc.requests.resources import Operation, Resource, ResourceType
-from gateway_svc.requests.services import Services
 from gateway_svc.requests.turns import in_turns, keep_duplicates
 
 _BATCH_VERSION = 4
@@ -36,11 +36,11 @@ _TOPICS = {KeyType.GROUP: "__consumer_offsets", KeyType.TRANSACTION: "__transact
 
 
 async def handle(
-    call: Call, request: FindCoordinatorRequest, services: Services
+    call: Call, request: FindCoordinatorRequest, context: ClusterContext
 ) -> tuple[FindCoordinatorResponse, int]:
     found = []
     async for keys in in_turns(_keys(call, request)):
-        found += [await _find(call, key, request.key_type, services) for key in keys]
+        found += [await _find(call, key, request.key_type, context) for key in keys]
     return _response(call, tuple(found)), first_error(found)
 
 
@@ -57,7 +57,7 @@ def _response(call: Call, found: tuple[Coordinator, ...]) -> FindCoordinatorResp
     )
 
 
-async def _find(call: Call, key: str, key_type: int, services: Services) -> Coordinator:
+async def _find(call: Call, key: str, key_type: int, context: ClusterContext) -> Coordinator:
     if key_type in _RESOURCE_TYPES and not call.rights.allow(_resource(key_type, key)):
         return _denied(key, _resource(key_type, key).denied)
     if key_type == KeyType.SHARE:
@@ -65,9 +65,9 @@ async def _find(call: Call, key: str, key_type: int, services: Services) -> Coor
     if key_type not in _TOPICS:
         return _error(key, ErrorCode.INVALID_REQUEST, f"unknown key type {key_type}")
     topic = _TOPICS[KeyType(key_type)]
-    if await services.names.make_internal(topic, call.correlation_id):
+    if await context.names.make_internal(topic, call.correlation_id):
         return _error(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, f"the topic {topic} cannot be made")
-    brokers = {each.node_id: each for each in await services.cluster.brokers(call.client.listener)}
+    brokers = {each.node_id: each for each in await context.membership.brokers(call.client.listener)}
     broker = brokers[group_coordinator(brokers, key)]
     return Coordinator(
         key=key,
@@ -95,7 +95,7 @@ def _keys(call: Call, request: FindCoordinatorRequest) -> Sequence[str]:
     return keep_duplicates(request.coordinator_keys) if call.version >= _BATCH_VERSION else (request.key,)
 
 
-def resources(call: Call, request: FindCoordinatorRequest, _services: Services) -> Iterable[Resource]:
+def resources(call: Call, request: FindCoordinatorRequest, _context: object) -> Iterable[Resource]:
     if request.key_type not in _RESOURCE_TYPES:
         return ()
     return [_resource(request.key_type, key) for key in _keys(call, request)]
@@ -109,7 +109,7 @@ def _denied(key: str, error: int) -> Coordinator:
     return Coordinator(key=key, node_id=-1, host="", port=-1, error_code=error, error_message=None)
 
 
-def refuse(call: Call, request: FindCoordinatorRequest, error: int, _services: Services) -> FindCoordinatorResponse:
+def refuse(call: Call, request: FindCoordinatorRequest, error: int, _context: object) -> FindCoordinatorResponse:
     return _response(call, tuple(_denied(key, error) for key in _keys(call, request)))
 
 
@@ -118,6 +118,7 @@ HANDLER = Handler(
     0,
     6,
     handle,
+    context=ClusterContext,
     resources=resources,
     refuse=refuse,
     one_by_one=frozenset(_RESOURCE_TYPES.values()),

@@ -10,14 +10,14 @@ from protocol_lib.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 
 from gateway_svc.handlers.heartbeat_pattern import HeartbeatPattern
 from gateway_svc.requests.call import Call
+from gateway_svc.requests.contexts import GroupContext
 from gateway_svc.requests.handler import Handler, WhenClientLeft, of_group, with_error
 from gateway_svc.requests.resources import Operation
-from gateway_svc.requests.services import Services
 from gateway_svc.storage.protocols import RepeatableHeartbeat
 
 
-def serve(call: Call, request: HeartbeatRequest, services: Services) -> RepeatableHeartbeat | None:
-    return services.storage.groups.heartbeat(
+def serve(call: Call, request: HeartbeatRequest, context: GroupContext) -> RepeatableHeartbeat | None:
+    return context.groups.heartbeat(
         groups_pb2.HeartbeatRequest(
             correlation_id=call.correlation_id,
             group_id=request.group_id,
@@ -25,11 +25,11 @@ def serve(call: Call, request: HeartbeatRequest, services: Services) -> Repeatab
             member_id=request.member_id,
             group_instance_id=request.group_instance_id,
         ),
-        partial(_answer, call, services),
+        partial(_answer, call, context),
     )
 
 
-def _answer(call: Call, _services: Services, answer: groups_pb2.HeartbeatResponse) -> None:
+def _answer(call: Call, _context: object, answer: groups_pb2.HeartbeatResponse) -> None:
     error = answer.error_code
     call.answer(HeartbeatResponse(error_code=error), error)
 
@@ -41,6 +41,7 @@ HANDLER = Handler(
     0,
     4,
     serve,
+    context=GroupContext,
     resources=of_group(Operation.READ),
     refuse=refuse,
     pattern=partial(HeartbeatPattern, serve, _answer, refuse),

@@ -17,11 +17,11 @@ from protocol_lib.codec import decode
 from protocol_lib.template import AnswerTemplate, RequestTemplate, read_correlation_id
 
 from gateway_svc.clients.pipeline import Pipeline
-from gateway_svc.requests.call import Call, Client
+from gateway_svc.requests.call import Call, Client, Ring
+from gateway_svc.requests.contexts import GroupContext
 from gateway_svc.requests.handler import Refuse
 from gateway_svc.requests.patterns import Store
 from gateway_svc.requests.rights import OUTDATED
-from gateway_svc.requests.services import Services
 from gateway_svc.requests.subject import Subject
 from gateway_svc.storage.protocols import RepeatableHeartbeat
 
@@ -30,9 +30,9 @@ KEPT_BYTES_MAX: Final = 4096
 #: The end of the correlation id in an answer with its length.
 _CORRELATION_ID_END: Final = 8
 
-Serve = Callable[[Call, Any, Services], RepeatableHeartbeat | None]
+Serve = Callable[[Call, Any, GroupContext], RepeatableHeartbeat | None]
 #: A function that answers a heartbeat with the answer of storage.
-Answer = Callable[[Call, Services, Any], None]
+Answer = Callable[[Call, GroupContext, Any], None]
 
 
 class HeartbeatPattern:
@@ -41,14 +41,15 @@ class HeartbeatPattern:
     __slots__ = (
         "_answer",
         "_client",
+        "_context",
         "_error",
         "_fill",
         "_first",
         "_refuse",
         "_repeat",
         "_request",
+        "_ring",
         "_serve",
-        "_services",
         "_subject",
         "_template",
         "rights",
@@ -60,9 +61,10 @@ class HeartbeatPattern:
         self,
         serve: Serve,
         answer: Answer,
-        refuse: Refuse,
+        refuse: Refuse[GroupContext],
         client: Client,
-        services: Services,
+        ring: Ring,
+        context: GroupContext,
         pipeline: Pipeline,  # noqa: ARG002
         shared: bytearray,  # noqa: ARG002
     ) -> None:
@@ -71,7 +73,8 @@ class HeartbeatPattern:
         self._answer = answer
         self._refuse = refuse
         self._client = client
-        self._services = services
+        self._ring = ring
+        self._context = context
         self.rights = OUTDATED
         self._template: RequestTemplate | None = None
         self._request: Any = None
@@ -88,19 +91,19 @@ class HeartbeatPattern:
         if template is None or not template.matches(store, begin, frame_end):
             return None
         correlation_id = read_correlation_id(store, begin)
-        return Call(self._client, self._services.admission, self._subject, correlation_id, template.size)
+        return Call(self._client, self._ring, self._subject, correlation_id, template.size)
 
     def serve(self, call: Call) -> None:
         repeat = self._repeat
         if repeat is None or not repeat(partial(self._repeated, call)):
             self._forget_repeat()
             self._first = call
-            self._repeat = self._serve(call, self._request, self._services)
+            self._repeat = self._serve(call, self._request, self._context)
 
     def _repeated(self, call: Call, answer: Any) -> None:
         if answer is not None:
             self._forget_repeat()
-            self._answer(call, self._services, answer)
+            self._answer(call, self._context, answer)
             return
         if self._first is not None:
             self._learn_answer(self._first)
@@ -117,7 +120,7 @@ class HeartbeatPattern:
         self._first = None
 
     def refuse(self, call: Call, error: int) -> None:
-        call.answer(self._refuse(call, self._request, error, self._services), error)
+        call.answer(self._refuse(call, self._request, error, self._context), error)
 
     def learn(self, call: Call, request: Any, frame: bytes | memoryview, kept: object) -> None:
         """Keep a heartbeat that storage lets the gateway repeat: `kept` is a RepeatableHeartbeat then."""

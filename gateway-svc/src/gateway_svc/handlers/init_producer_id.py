@@ -15,15 +15,17 @@ from protocol_lib.messages.init_producer_id import InitProducerIdRequest, InitPr
 
 from gateway_svc.handlers.transaction_errors import for_old_client
 from gateway_svc.requests.call import Call
+from gateway_svc.requests.contexts import TransactionContext
 from gateway_svc.requests.handler import Handler, with_error
 from gateway_svc.requests.resources import Operation, Resource, ResourceType, cluster, transactional_id
-from gateway_svc.requests.services import Services
 
 _FENCED_VERSION: Final = 4
 
 
-async def handle(call: Call, request: InitProducerIdRequest, services: Services) -> tuple[InitProducerIdResponse, int]:
-    answer = await _ask(call, request, services)
+async def handle(
+    call: Call, request: InitProducerIdRequest, context: TransactionContext
+) -> tuple[InitProducerIdResponse, int]:
+    answer = await _ask(call, request, context)
     error = for_old_client(answer.error_code, knows=call.version >= _FENCED_VERSION)
     response = InitProducerIdResponse(
         error_code=error,
@@ -34,17 +36,17 @@ async def handle(call: Call, request: InitProducerIdRequest, services: Services)
 
 
 async def _ask(
-    call: Call, request: InitProducerIdRequest, services: Services
+    call: Call, request: InitProducerIdRequest, context: TransactionContext
 ) -> producers_pb2.InitProducerIdResponse | transactions_pb2.InitProducerResponse:
     if request.transactional_id is None:
-        return await services.storage.producers.init_producer_id(
+        return await context.producers.init_producer_id(
             producers_pb2.InitProducerIdRequest(
                 correlation_id=call.correlation_id,
                 producer_id=request.producer_id,
                 producer_epoch=request.producer_epoch,
             )
         )
-    return await services.storage.transactions.init_producer(
+    return await context.transactions.init_producer(
         transactions_pb2.InitProducerRequest(
             correlation_id=call.correlation_id,
             transactional_id=request.transactional_id,
@@ -61,7 +63,7 @@ _IDEMPOTENT_WRITE = cluster(
 )
 
 
-def resources(_call: Call, request: InitProducerIdRequest, _services: Services) -> Iterable[Resource]:
+def resources(_call: Call, request: InitProducerIdRequest, _context: object) -> Iterable[Resource]:
     if request.transactional_id is None:
         return (_IDEMPOTENT_WRITE,)
     return (transactional_id(Operation.WRITE, request.transactional_id),)
@@ -72,6 +74,7 @@ HANDLER = Handler(
     0,
     5,
     handle,
+    context=TransactionContext,
     resources=resources,
     refuse=with_error(InitProducerIdResponse, producer_epoch=-1),
 )

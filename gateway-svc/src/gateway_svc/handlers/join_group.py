@@ -15,9 +15,9 @@ from protocol_lib.api import ApiKey
 from protocol_lib.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
 
 from gateway_svc.requests.call import Call
+from gateway_svc.requests.contexts import GroupContext
 from gateway_svc.requests.handler import Handler, of_group
 from gateway_svc.requests.resources import Operation
-from gateway_svc.requests.services import Services
 
 _MEMBER_ID_REQUIRED_VERSION = 4
 _NULLABLE_NAME_VERSION = 7
@@ -27,8 +27,8 @@ _SKIP_ASSIGNMENT_VERSION = 9
 _PROTOCOLS_MAX: Final = 1000
 
 
-async def handle(call: Call, request: JoinGroupRequest, services: Services) -> tuple[JoinGroupResponse, int]:
-    answer = await services.storage.groups.join_group(
+async def handle(call: Call, request: JoinGroupRequest, context: GroupContext) -> tuple[JoinGroupResponse, int]:
+    answer = await context.groups.join_group(
         groups_pb2.JoinGroupRequest(
             correlation_id=call.correlation_id,
             group_id=request.group_id,
@@ -68,7 +68,7 @@ async def handle(call: Call, request: JoinGroupRequest, services: Services) -> t
     return response, answer.error_code
 
 
-def refuse(call: Call, request: JoinGroupRequest, error: int, _services: Services) -> JoinGroupResponse:
+def refuse(call: Call, request: JoinGroupRequest, error: int, _context: object) -> JoinGroupResponse:
     return JoinGroupResponse(
         error_code=error,
         generation_id=-1,
@@ -84,6 +84,7 @@ HANDLER = Handler(
     0,
     9,
     handle,
+    context=GroupContext,
     resources=of_group(Operation.READ),
     refuse=refuse,
     may_park=True,

@@ -10,21 +10,21 @@ from protocol_lib.api import ApiKey
 from protocol_lib.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity, MemberResponse
 
 from gateway_svc.requests.call import Call
+from gateway_svc.requests.contexts import GroupContext
 from gateway_svc.requests.error_codes import first_error
 from gateway_svc.requests.handler import Handler, of_group, with_error
 from gateway_svc.requests.resources import Operation
-from gateway_svc.requests.services import Services
 from gateway_svc.requests.turns import in_turns
 
 _MANY_MEMBERS_VERSION = 3
 
 
-async def handle(call: Call, request: LeaveGroupRequest, services: Services) -> tuple[LeaveGroupResponse, int]:
+async def handle(call: Call, request: LeaveGroupRequest, context: GroupContext) -> tuple[LeaveGroupResponse, int]:
     many = call.version >= _MANY_MEMBERS_VERSION
     leavers = request.members if many else (MemberIdentity(member_id=request.member_id),)
     error, members = 0, []
     async for piece in in_turns(leavers or (None,)):
-        answer = await services.storage.groups.leave_group(
+        answer = await context.groups.leave_group(
             groups_pb2.LeaveGroupRequest(
                 correlation_id=call.correlation_id,
                 group_id=request.group_id,
@@ -59,6 +59,7 @@ HANDLER = Handler(
     0,
     5,
     handle,
+    context=GroupContext,
     resources=of_group(Operation.READ),
     refuse=with_error(LeaveGroupResponse, members=()),
     is_farewell=names_members,

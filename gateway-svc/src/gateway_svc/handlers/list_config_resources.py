@@ -18,9 +18,9 @@ from protocol_lib.messages.list_config_resources import (
 )
 
 from gateway_svc.requests.call import Call
+from gateway_svc.requests.contexts import TopicContext
 from gateway_svc.requests.handler import Handler, of_cluster, with_error
 from gateway_svc.requests.resources import Operation
-from gateway_svc.requests.services import Services
 
 _TOPIC: Final = 2
 _BROKER: Final = 4
@@ -31,12 +31,12 @@ _TYPES: Final = frozenset((_TOPIC, _BROKER, _BROKER_LOGGER, _CLIENT_METRICS, _GR
 
 
 async def handle(
-    call: Call, request: ListConfigResourcesRequest, services: Services
+    call: Call, request: ListConfigResourcesRequest, context: TopicContext
 ) -> tuple[ListConfigResourcesResponse, int]:
     asked = frozenset((_CLIENT_METRICS,) if call.version == 0 else request.resource_types or _TYPES)
     if not asked <= _TYPES:
         return _response(ErrorCode.UNSUPPORTED_VERSION)
-    answer = await services.storage.topics.list_config_resources(
+    answer = await context.topics.list_config_resources(
         topics_pb2.ListConfigResourcesRequest(correlation_id=call.correlation_id)
     )
     return _response(
@@ -58,6 +58,7 @@ HANDLER = Handler(
     0,
     1,
     handle,
+    context=TopicContext,
     resources=of_cluster(Operation.DESCRIBE_CONFIGS),
     refuse=with_error(ListConfigResourcesResponse, throttle_time_ms=0, config_resources=()),
 )

@@ -7,14 +7,14 @@ from protocol_lib.api import ApiKey
 from protocol_lib.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 
 from gateway_svc.requests.call import Call
+from gateway_svc.requests.contexts import GroupContext
 from gateway_svc.requests.handler import NOTHING, Handler, with_error
 from gateway_svc.requests.resources import CLUSTER_NAME, Operation, ResourceType
-from gateway_svc.requests.services import Services
 from gateway_svc.requests.turns import in_turns
 
 
-async def handle(call: Call, request: ListGroupsRequest, services: Services) -> tuple[ListGroupsResponse, int]:
-    answer = await services.storage.groups.list_groups(
+async def handle(call: Call, request: ListGroupsRequest, context: GroupContext) -> tuple[ListGroupsResponse, int]:
+    answer = await context.groups.list_groups(
         groups_pb2.ListGroupsRequest(
             correlation_id=call.correlation_id, states=request.states_filter, types=request.types_filter
         )
@@ -34,4 +34,12 @@ async def handle(call: Call, request: ListGroupsRequest, services: Services) -> 
 
 
 #: Nothing is refused: groups that the client may not describe are left out of the answer.
-HANDLER = Handler(ApiKey.LIST_GROUPS, 0, 5, handle, resources=NOTHING, refuse=with_error(ListGroupsResponse, groups=()))
+HANDLER = Handler(
+    ApiKey.LIST_GROUPS,
+    0,
+    5,
+    handle,
+    context=GroupContext,
+    resources=NOTHING,
+    refuse=with_error(ListGroupsResponse, groups=()),
+)

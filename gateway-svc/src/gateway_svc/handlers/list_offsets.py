@@ -27,11 +27,11 @@ from protocol_lib.messages.list_offsets import (
 )
 
 from gateway_svc.requests.call import Call
+from gateway_svc.requests.contexts import LogContext
 from gateway_svc.requests.error_codes import first_error
 from gateway_svc.requests.handler import Handler
 from gateway_svc.requests.resources import Operation, Resource, ResourceType, topic_of, topics_called
 from gateway_svc.requests.rights import Rows
-from gateway_svc.requests.services import Services
 from gateway_svc.requests.turns import in_turns
 
 #: The first version in which a special timestamp may be asked for.
@@ -52,7 +52,7 @@ _OFFSET_NOT_AVAILABLE_VERSION: Final = 5
 _NEVER_FOUND: Final = frozenset({SpecialTimestamp.LATEST_TIERED, SpecialTimestamp.EARLIEST_PENDING_UPLOAD})
 
 
-async def handle(call: Call, request: ListOffsetsRequest, services: Services) -> tuple[ListOffsetsResponse, int]:
+async def handle(call: Call, request: ListOffsetsRequest, context: LogContext) -> tuple[ListOffsetsResponse, int]:
     asked = [(topic.name, partition) for topic in request.topics for partition in topic.partitions]
     named = Counter((topic, partition.partition_index) for topic, partition in asked)
 
@@ -71,7 +71,7 @@ async def handle(call: Call, request: ListOffsetsRequest, services: Services) ->
         ]
         found: Iterator[data_pb2.ListOffsetsResponse.Found] = iter(())
         if targets:
-            answer = await services.storage.offsets.list_offsets(
+            answer = await context.offsets.list_offsets(
                 data_pb2.ListOffsetsRequest(
                     correlation_id=call.correlation_id, isolation_level=request.isolation_level, targets=targets
                 )
@@ -129,11 +129,11 @@ def _error(partition: ListOffsetsPartition, error_code: int) -> ListOffsetsParti
     return ListOffsetsPartitionResponse(partition_index=partition.partition_index, error_code=error_code)
 
 
-def resources(_call: Call, request: ListOffsetsRequest, _services: Services) -> Iterable[Resource]:
+def resources(_call: Call, request: ListOffsetsRequest, _context: object) -> Iterable[Resource]:
     return topics_called(Operation.DESCRIBE, (topic.name for topic in request.topics))
 
 
-def refuse(_call: Call, request: ListOffsetsRequest, error: int, _services: Services) -> ListOffsetsResponse:
+def refuse(_call: Call, request: ListOffsetsRequest, error: int, _context: object) -> ListOffsetsResponse:
     topics = tuple(
         ListOffsetsTopicResponse(
             name=topic.name, partitions=tuple(_error(partition, error) for partition in topic.partitions)
@@ -148,6 +148,7 @@ HANDLER = Handler(
     0,
     11,
     handle,
+    context=LogContext,
     resources=resources,
     refuse=refuse,
     one_by_one=frozenset({ResourceType.TOPIC}),

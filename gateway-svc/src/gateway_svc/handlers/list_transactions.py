@@ -17,9 +17,9 @@ from protocol_lib.messages.list_transactions import (
 )
 
 from gateway_svc.requests.call import Call
+from gateway_svc.requests.contexts import TransactionContext
 from gateway_svc.requests.handler import NOTHING, Handler, with_error
 from gateway_svc.requests.resources import Operation, ResourceType
-from gateway_svc.requests.services import Services
 from gateway_svc.requests.turns import AnswerMemory, in_turns
 
 #: Bytes of memory that a transactional id takes in the answer, with a name of usual length.
@@ -28,9 +28,9 @@ _USUAL_LENGTH: Final = 100
 
 
 async def handle(
-    call: Call, request: ListTransactionsRequest, services: Services
+    call: Call, request: ListTransactionsRequest, context: TransactionContext
 ) -> tuple[ListTransactionsResponse, int]:
-    answer = await services.storage.transactions.list_transactions(
+    answer = await context.transactions.list_transactions(
         transactions_pb2.ListTransactionsRequest(
             correlation_id=call.correlation_id,
             states=request.state_filters,
@@ -66,6 +66,7 @@ HANDLER = Handler(
     0,
     2,
     handle,
+    context=TransactionContext,
     resources=NOTHING,
     refuse=with_error(ListTransactionsResponse, throttle_time_ms=0, unknown_state_filters=(), transaction_states=()),
 )

@@ -31,11 +31,11 @@ from protocol_lib.schema import ZERO_UUID
 from service_chassis.steps import TaskSteps
 
 from gateway_svc.requests.call import Call
+from gateway_svc.requests.contexts import TopicContext
 from gateway_svc.requests.error_codes import first_error
 from gateway_svc.requests.handler import Handler
 from gateway_svc.requests.resources import CLUSTER_NAME, Operation, Resource, ResourceType, topics
 from gateway_svc.requests.rights import cluster_operations, topic_operations
-from gateway_svc.requests.services import Services
 from gateway_svc.requests.turns import PIECE, in_turns
 from gateway_svc.storage.gateway_lease import Broker
 
@@ -44,21 +44,21 @@ _BY_ID_VERSION = 12
 _BROKER: Final = 4
 
 
-async def handle(call: Call, request: MetadataRequest, services: Services) -> tuple[MetadataResponse, int]:
-    brokers = await services.cluster.brokers(call.client.listener)
-    found = await _topics(call, request, services, [each.node_id for each in brokers])
+async def handle(call: Call, request: MetadataRequest, context: TopicContext) -> tuple[MetadataResponse, int]:
+    brokers = await context.membership.brokers(call.client.listener)
+    found = await _topics(call, request, context, [each.node_id for each in brokers])
     operations = NO_AUTHORIZED_OPERATIONS
     if request.include_cluster_authorized_operations:
         operations = cluster_operations(call.rights)
-    return _response(services, brokers, found, operations), first_error(found)
+    return _response(context, brokers, found, operations), first_error(found)
 
 
 def _response(
-    services: Services, brokers: Sequence[Broker], described: tuple[MetadataResponseTopic, ...], operations: int
+    context: TopicContext, brokers: Sequence[Broker], described: tuple[MetadataResponseTopic, ...], operations: int
 ) -> MetadataResponse:
     return MetadataResponse(
         brokers=tuple(MetadataResponseBroker(node_id=each.node_id, host=each.host, port=each.port) for each in brokers),
-        cluster_id=services.cluster.cluster_id,
+        cluster_id=context.membership.cluster_id,
         controller_id=brokers[0].node_id,
         topics=described,
         cluster_authorized_operations=operations,
@@ -66,7 +66,7 @@ def _response(
 
 
 async def _topics(
-    call: Call, request: MetadataRequest, services: Services, node_ids: Sequence[int]
+    call: Call, request: MetadataRequest, context: TopicContext, node_ids: Sequence[int]
 ) -> tuple[MetadataResponseTopic, ...]:
     asked = request.topics
     every = asked is None or (call.version == 0 and not asked)
@@ -84,14 +84,14 @@ async def _topics(
     named_topics = [(None, ZERO_UUID)] if every else _asked(call, request)
     denied: list[MetadataResponseTopic] = []
     if not rights.are_total and not every:
-        named_topics, denied = _judged(call, services, named_topics)
+        named_topics, denied = _judged(call, context, named_topics)
     described: list[MetadataResponseTopic] = []
     steps = TaskSteps(PIECE)
     async for piece in in_turns(named_topics):
-        for found in await _found(call, request, services, [] if every else piece, every=every):
+        for found in await _found(call, request, context, [] if every else piece, every=every):
             await steps.count(1 + len(found.leader_epochs))
             if not found.error_code:
-                services.names.learn(found.id, found.name)
+                context.names.learn(found.id, found.name)
             if every and not rights.may(Operation.DESCRIBE, ResourceType.TOPIC, found.name):
                 continue
             operations = topic_operations(rights, found.name) if shows_operations else NO_AUTHORIZED_OPERATIONS
@@ -100,10 +100,10 @@ async def _topics(
 
 
 def _judged(
-    call: Call, services: Services, asked: Sequence[tuple[str | None, bytes]]
+    call: Call, context: TopicContext, asked: Sequence[tuple[str | None, bytes]]
 ) -> tuple[list[tuple[str | None, bytes]], list[MetadataResponseTopic]]:
     """Return the topics that the client may describe or that do not exist, and the rows of the others."""
-    rights, names = call.rights, services.names
+    rights, names = call.rights, context.names
     allowed, denied = [], []
     for name, topic_id in asked:
         called = name if topic_id == ZERO_UUID else names.name_of(topic_id)
@@ -119,7 +119,7 @@ def _judged(
 async def _found(
     call: Call,
     request: MetadataRequest,
-    services: Services,
+    context: TopicContext,
     piece: Sequence[tuple[str | None, bytes]],
     *,
     every: bool,
@@ -127,7 +127,7 @@ async def _found(
     """Return a piece of the topics, or all of them, from storage, which creates those that the client may create."""
 
     async def describe(refs: Sequence[tuple[str | None, bytes]], *, creates: bool) -> Sequence[topics_pb2.Topic]:
-        answer = await services.storage.topics.describe_topics(
+        answer = await context.topics.describe_topics(
             topics_pb2.DescribeTopicsRequest(
                 correlation_id=call.correlation_id,
                 all=every,
@@ -154,20 +154,20 @@ async def _found(
         for index, (name, topic) in enumerate(zip((name for name, _ in piece), found, strict=True))
         if topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and (name, ZERO_UUID) in fixed
     ]
-    if missing and await _creates_topics(call, services):
+    if missing and await _creates_topics(call, context):
         for index, name in missing:
             found[index] = topics_pb2.Topic(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, name=name or "")
     return found
 
 
-async def _creates_topics(call: Call, services: Services) -> bool:
+async def _creates_topics(call: Call, context: TopicContext) -> bool:
     """Return whether the broker creates unknown topics."""
     asked = topics_pb2.ConfigResource(
-        type=_BROKER, name=str(services.cluster.node_id), keys=["auto.create.topics.enable"]
+        type=_BROKER, name=str(context.membership.node_id), keys=["auto.create.topics.enable"]
     )
-    answer = await services.storage.topics.describe_configs(
+    answer = await context.topics.describe_configs(
         topics_pb2.DescribeConfigsRequest(
-            correlation_id=call.correlation_id, asking_broker=services.cluster.node_id, resources=[asked]
+            correlation_id=call.correlation_id, asking_broker=context.membership.node_id, resources=[asked]
         )
     )
     return any(config.value == "true" for resource in answer.resources for config in resource.configs)
@@ -215,12 +215,14 @@ def partition_of(index: int, leader_epoch: int, leader: int) -> MetadataResponse
     )
 
 
-def resources(call: Call, request: MetadataRequest, services: Services) -> Iterable[Resource]:
+def resources(call: Call, request: MetadataRequest, context: TopicContext) -> Iterable[Resource]:
     """Return the topics named. Of all topics, those that may not be described are left out, not refused."""
-    return topics(Operation.DESCRIBE, _asked(call, request), services.names)
+    return topics(Operation.DESCRIBE, _asked(call, request), context.names)
 
 
-async def refuse(call: Call, request: MetadataRequest, error: int, services: Services) -> tuple[MetadataResponse, int]:
+async def refuse(
+    call: Call, request: MetadataRequest, error: int, context: TopicContext
+) -> tuple[MetadataResponse, int]:
     """Answer with the brokers, which every client may see, and no topic but those asked for, each with the error."""
     by_id = call.version >= _BY_ID_VERSION
     refused = tuple(
@@ -232,8 +234,8 @@ async def refuse(call: Call, request: MetadataRequest, error: int, services: Ser
         )
         for name, topic_id in _asked(call, request)
     )
-    brokers = await services.cluster.brokers(call.client.listener)
-    return _response(services, brokers, refused, NO_AUTHORIZED_OPERATIONS), error
+    brokers = await context.membership.brokers(call.client.listener)
+    return _response(context, brokers, refused, NO_AUTHORIZED_OPERATIONS), error
 
 
 HANDLER = Handler(
@@ -241,6 +243,7 @@ HANDLER = Handler(
     0,
     13,
     handle,
+    context=TopicContext,
     resources=resources,
     refuse=refuse,
     one_by_one=frozenset({ResourceType.TOPIC}),

@@ -19,47 +19,47 @@ from service_chassis.steps import Steps
 from gateway_svc.handlers.offset_commit_messages import answer, asked, refuse
 from gateway_svc.handlers.offset_commit_pattern import OffsetCommitPattern
 from gateway_svc.requests.call import Call
+from gateway_svc.requests.contexts import GroupContext
 from gateway_svc.requests.handler import STEP_ELEMENTS_MAX, Handler, WhenClientLeft
 from gateway_svc.requests.resources import Operation, Resource, ResourceType, group, topic_of, topics
 from gateway_svc.requests.rights import Rows
-from gateway_svc.requests.services import Services
 
 #: Longest request that is served in one step. A longer one may have hundreds of partitions.
 _LONG_BYTES: Final = 16 * 1024
 
 
-def serve(call: Call, request: OffsetCommitRequest, services: Services) -> None:
+def serve(call: Call, request: OffsetCommitRequest, context: GroupContext) -> None:
     if call.size > _LONG_BYTES:
-        Steps(services.loop, _commit_in_steps(call, request, services), call.failed)
+        Steps(context.loop, _commit_in_steps(call, request, context), call.failed)
     else:
-        _commit(call, request, services, asked(call, request))
+        _commit(call, request, context, asked(call, request))
 
 
-def _commit_in_steps(call: Call, request: OffsetCommitRequest, services: Services) -> Iterator[None]:
+def _commit_in_steps(call: Call, request: OffsetCommitRequest, context: GroupContext) -> Iterator[None]:
     wanted = asked(call, request)
     yield
-    _commit(call, request, services, wanted)
+    _commit(call, request, context, wanted)
 
 
 def _commit(
-    call: Call, request: OffsetCommitRequest, services: Services, wanted: groups_pb2.CommitOffsetsRequest
+    call: Call, request: OffsetCommitRequest, context: GroupContext, wanted: groups_pb2.CommitOffsetsRequest
 ) -> None:
-    committed = partial(_committed, call, request, services)
-    services.storage.groups.commit_offsets(wanted, committed, call.client.peer_is_open)
+    committed = partial(_committed, call, request, context)
+    context.groups.commit_offsets(wanted, committed, call.client.peer_is_open)
 
 
 def _committed(
-    call: Call, request: OffsetCommitRequest, services: Services, outcome: groups_pb2.CommitOffsetsResponse
+    call: Call, request: OffsetCommitRequest, context: GroupContext, outcome: groups_pb2.CommitOffsetsResponse
 ) -> None:
     if call.size > _LONG_BYTES:
-        Steps.of_one(services.loop, partial(answer, call, request, outcome.error_codes), call.failed)
+        Steps.of_one(context.loop, partial(answer, call, request, outcome.error_codes), call.failed)
     else:
         answer(call, request, outcome.error_codes)
 
 
-def resources(_call: Call, request: OffsetCommitRequest, services: Services) -> Iterable[Resource]:
+def resources(_call: Call, request: OffsetCommitRequest, context: GroupContext) -> Iterable[Resource]:
     named = ((topic.name, bytes(topic.topic_id)) for topic in request.topics)
-    return [group(Operation.READ, request.group_id), *topics(Operation.READ, named, services.names)]
+    return [group(Operation.READ, request.group_id), *topics(Operation.READ, named, context.names)]
 
 
 HANDLER = Handler(
@@ -67,6 +67,7 @@ HANDLER = Handler(
     0,
     10,
     serve,
+    context=GroupContext,
     resources=resources,
     refuse=refuse,
     one_by_one=frozenset({ResourceType.TOPIC}),

@@ -15,7 +15,6 @@ from protocol_lib.messages.offset_commit import (
 
 from gateway_svc.requests.call import Call
 from gateway_svc.requests.error_codes import first_code
-from gateway_svc.requests.services import Services
 
 _GROUP_NOT_FOUND_VERSION = 9
 _TOPIC_ID_VERSION = 10
@@ -52,7 +51,7 @@ def answer(call: Call, request: OffsetCommitRequest, error_codes: Sequence[int])
     call.answer(response_of(request, error_codes), first_code(error_codes))
 
 
-def refuse(_call: Call, request: OffsetCommitRequest, error: int, _services: Services) -> OffsetCommitResponse:
+def refuse(_call: Call, request: OffsetCommitRequest, error: int, _context: object) -> OffsetCommitResponse:
     """Answer every partition with the error."""
     return response_of(request, itertools.repeat(error))
 

@@ -17,10 +17,10 @@ from protocol_lib.template import AnswerTemplate, RequestTemplate, read_correlat
 
 from gateway_svc.clients.pipeline import Pipeline
 from gateway_svc.handlers.offset_commit_messages import answer, asked, refuse, response_of
-from gateway_svc.requests.call import Call, Client
+from gateway_svc.requests.call import Call, Client, Ring
+from gateway_svc.requests.contexts import GroupContext
 from gateway_svc.requests.patterns import Store
 from gateway_svc.requests.rights import OUTDATED
-from gateway_svc.requests.services import Services
 from gateway_svc.requests.subject import Subject
 from gateway_svc.storage.protocols import RepeatableCommit
 
@@ -61,17 +61,19 @@ class _Learned:
 class OffsetCommitPattern:
     """A `patterns.Pattern`: the connection's latest commit."""
 
-    __slots__ = ("_client", "_learned", "_misses", "_services", "rights")
+    __slots__ = ("_client", "_context", "_learned", "_misses", "_ring", "rights")
 
     def __init__(
         self,
         client: Client,
-        services: Services,
+        ring: Ring,
+        context: GroupContext,
         pipeline: Pipeline,  # noqa: ARG002
         shared: bytearray,  # noqa: ARG002
     ) -> None:
         self._client = client
-        self._services = services
+        self._ring = ring
+        self._context = context
         self.rights = OUTDATED
         self._learned: _Learned | None = None
         self._misses = 0
@@ -82,7 +84,7 @@ class OffsetCommitPattern:
             return None
         self._misses = 0
         template, correlation_id = learned.template, read_correlation_id(store, begin)
-        call = CommitCall(self._client, self._services.admission, learned.subject, correlation_id, template.size)
+        call = CommitCall(self._client, self._ring, learned.subject, correlation_id, template.size)
         call.offsets = template.values(store, begin)
         return call
 
@@ -98,13 +100,13 @@ class OffsetCommitPattern:
         message.correlation_id = call.correlation_id
         for row, offset in zip(message.offsets, call.offsets, strict=True):
             row.offset = offset
-        learned.repeat = self._services.storage.groups.commit_offsets(
+        learned.repeat = self._context.groups.commit_offsets(
             message, partial(_committed, call, learned), self._client.peer_is_open
         )
 
     def refuse(self, call: Call, error: int) -> None:
         assert self._learned is not None
-        call.answer(refuse(call, self._learned.request, error, self._services), error)
+        call.answer(refuse(call, self._learned.request, error, self._context), error)
 
     def learn(self, call: Call, request: Any, frame: bytes | memoryview, kept: object) -> None:  # noqa: ARG002
         self.forget()

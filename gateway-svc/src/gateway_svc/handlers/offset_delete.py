@@ -15,19 +15,19 @@ from protocol_lib.messages.offset_delete import (
 )
 
 from gateway_svc.requests.call import Call
+from gateway_svc.requests.contexts import GroupContext
 from gateway_svc.requests.error_codes import first_code
 from gateway_svc.requests.handler import STEP_ELEMENTS_MAX, Handler
 from gateway_svc.requests.resources import Operation, Resource, ResourceType, group, topic_of, topics_called
 from gateway_svc.requests.rights import Rows
-from gateway_svc.requests.services import Services
 from gateway_svc.requests.turns import in_turns
 
 
-async def handle(call: Call, request: OffsetDeleteRequest, services: Services) -> tuple[OffsetDeleteResponse, int]:
+async def handle(call: Call, request: OffsetDeleteRequest, context: GroupContext) -> tuple[OffsetDeleteResponse, int]:
     named = [(topic.name, each.partition_index) for topic in request.topics for each in topic.partitions]
     found: list[int] = []
     async for piece in in_turns(named or [None]):
-        answer = await services.storage.groups.delete_offsets(
+        answer = await context.groups.delete_offsets(
             groups_pb2.DeleteOffsetsRequest(
                 correlation_id=call.correlation_id,
                 group_id=request.group_id,
@@ -55,14 +55,14 @@ async def handle(call: Call, request: OffsetDeleteRequest, services: Services) -
     return response, first_code(found)
 
 
-def resources(_call: Call, request: OffsetDeleteRequest, _services: Services) -> Iterable[Resource]:
+def resources(_call: Call, request: OffsetDeleteRequest, _context: object) -> Iterable[Resource]:
     return [
         group(Operation.DELETE, request.group_id),
         *topics_called(Operation.READ, (topic.name for topic in request.topics)),
     ]
 
 
-def refuse(_call: Call, request: OffsetDeleteRequest, error: int, _services: Services) -> OffsetDeleteResponse:
+def refuse(_call: Call, request: OffsetDeleteRequest, error: int, _context: object) -> OffsetDeleteResponse:
     """Return the error of the group, or of each partition of topics that are denied."""
     if error != ErrorCode.TOPIC_AUTHORIZATION_FAILED:
         return OffsetDeleteResponse(error_code=error, throttle_time_ms=0, topics=())
@@ -84,6 +84,7 @@ HANDLER = Handler(
     0,
     0,
     handle,
+    context=GroupContext,
     resources=resources,
     refuse=refuse,
     one_by_one=frozenset({ResourceType.TOPIC}),

@@ -32,10 +32,10 @@ from protocol_lib.messages.offset_fetch import (
 from protocol_lib.schema import ZERO_UUID
 
 from gateway_svc.requests.call import Call
+from gateway_svc.requests.contexts import GroupContext
 from gateway_svc.requests.error_codes import first_error
 from gateway_svc.requests.handler import Handler
 from gateway_svc.requests.resources import Operation, Resource, ResourceType, group, topics
-from gateway_svc.requests.services import Services
 from gateway_svc.requests.turns import PIECE, REPEATED_MAX, AnswerMemory, in_turns
 
 _TOP_LEVEL_ERROR_VERSION = 2
@@ -53,17 +53,17 @@ _Offset = groups_pb2.FetchOffsetsResponse.Offset
 _Key = tuple[bytes | str, int]
 
 
-async def handle(call: Call, request: OffsetFetchRequest, services: Services) -> tuple[OffsetFetchResponse, int]:
+async def handle(call: Call, request: OffsetFetchRequest, context: GroupContext) -> tuple[OffsetFetchResponse, int]:
     groups = _groups(call, request)
     ids = {}
     if call.version >= _TOPIC_ID_VERSION:
         asked = (bytes(topic.topic_id) for each in groups for topic in each.topics or ())
-        ids = await services.names.existing(asked, call.correlation_id)
+        ids = await context.names.existing(asked, call.correlation_id)
     memory = AnswerMemory(call.size)
     found = []
     async for pieces in in_turns(groups, _GROUPS_PIECE):
         for each in pieces:
-            fetch = _GroupFetch(call, each, ids, services, memory, require_stable=request.require_stable)
+            fetch = _GroupFetch(call, each, ids, context, memory, require_stable=request.require_stable)
             found.append(await fetch.answer())
     return _response(call, found), first_error(found)
 
@@ -97,7 +97,7 @@ class _GroupFetch:
         call: Call,
         group: OffsetFetchRequestGroup,
         ids: Mapping[bytes, str],
-        services: Services,
+        context: GroupContext,
         memory: AnswerMemory,
         *,
         require_stable: bool,
@@ -105,7 +105,7 @@ class _GroupFetch:
         self._call = call
         self._group = group
         self._ids = ids
-        self._services = services
+        self._context = context
         self._memory = memory
         self._require_stable = require_stable
 
@@ -125,7 +125,7 @@ class _GroupFetch:
         by_id = self._call.version >= _TOPIC_ID_VERSION
         names = {name: topic_id for topic_id, name in self._ids.items()}
         if by_id:
-            names |= await _ids_by_name(self._call, {each.topic for each in offsets} - names.keys(), self._services)
+            names |= await _ids_by_name(self._call, {each.topic for each in offsets} - names.keys(), self._context)
         rows: dict[str, list[Any]] = {}
         async for piece in in_turns(offsets):
             for each in piece:
@@ -191,7 +191,7 @@ class _GroupFetch:
             member_id=group.member_id,
             member_epoch=group.member_epoch,
         )
-        answer = await self._services.storage.groups.fetch_offsets(
+        answer = await self._context.groups.fetch_offsets(
             groups_pb2.FetchOffsetsRequest(
                 correlation_id=self._call.correlation_id, groups=[wanted], require_stable=self._require_stable
             )
@@ -211,10 +211,10 @@ def _once(keys: Sequence[Sequence[_Key]]) -> list[list[_Key]]:
     return kept
 
 
-async def _ids_by_name(call: Call, names: set[str], services: Services) -> dict[str, bytes]:
+async def _ids_by_name(call: Call, names: set[str], context: GroupContext) -> dict[str, bytes]:
     if not names:
         return {}
-    answer = await services.storage.topics.describe_topics(
+    answer = await context.topics.describe_topics(
         topics_pb2.DescribeTopicsRequest(
             correlation_id=call.correlation_id, topics=[topics_pb2.TopicRef(name=name) for name in sorted(names)]
         )
@@ -261,17 +261,17 @@ def _groups(call: Call, request: OffsetFetchRequest) -> Sequence[OffsetFetchRequ
     return request.groups if call.version >= _MANY_GROUPS_VERSION else (_one_group(request),)
 
 
-def resources(call: Call, request: OffsetFetchRequest, services: Services) -> Iterable[Resource]:
+def resources(call: Call, request: OffsetFetchRequest, context: GroupContext) -> Iterable[Resource]:
     """Return the groups and the topics named. Of all topics, those that may not be described are left out."""
     groups = _groups(call, request)
     named = ((topic.name, bytes(topic.topic_id)) for each in groups for topic in each.topics or ())
     return [
         *(group(Operation.DESCRIBE, each.group_id) for each in groups),
-        *topics(Operation.DESCRIBE, named, services.names),
+        *topics(Operation.DESCRIBE, named, context.names),
     ]
 
 
-def refuse(call: Call, request: OffsetFetchRequest, error: int, _services: Services) -> OffsetFetchResponse:
+def refuse(call: Call, request: OffsetFetchRequest, error: int, _context: object) -> OffsetFetchResponse:
     """Return each group with the error, before version 2 each partition."""
     return _response(call, [_refused(call, each, error) for each in _groups(call, request)])
 
@@ -281,6 +281,7 @@ HANDLER = Handler(
     0,
     10,
     handle,
+    context=GroupContext,
     resources=resources,
     refuse=refuse,
     one_by_one=frozenset({ResourceType.GROUP, ResourceType.TOPIC}),

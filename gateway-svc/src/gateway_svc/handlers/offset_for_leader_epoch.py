@@ -20,21 +20,21 @@ from protocol_lib.messages.offset_for_leader_epoch import (
 )
 
 from gateway_svc.requests.call import Call
+from gateway_svc.requests.contexts import LogContext
 from gateway_svc.requests.error_codes import first_error
 from gateway_svc.requests.handler import Handler
 from gateway_svc.requests.resources import Operation, Resource, ResourceType, topics_called
 from gateway_svc.requests.rights import Rows
-from gateway_svc.requests.services import Services
 from gateway_svc.requests.turns import in_turns
 
 
 async def handle(
-    call: Call, request: OffsetForLeaderEpochRequest, services: Services
+    call: Call, request: OffsetForLeaderEpochRequest, context: LogContext
 ) -> tuple[OffsetForLeaderEpochResponse, int]:
     rows: list[EpochEndOffset] = []
     asked = [(topic.topic, partition) for topic in request.topics for partition in topic.partitions]
     async for piece in in_turns(asked):
-        answer = await services.storage.offsets.end_epochs(
+        answer = await context.offsets.end_epochs(
             data_pb2.EndEpochsRequest(
                 correlation_id=call.correlation_id,
                 targets=[
@@ -63,12 +63,12 @@ def _result(partition: int, end: data_pb2.EndEpochsResponse.End) -> EpochEndOffs
     )
 
 
-def resources(_call: Call, request: OffsetForLeaderEpochRequest, _services: Services) -> Iterable[Resource]:
+def resources(_call: Call, request: OffsetForLeaderEpochRequest, _context: object) -> Iterable[Resource]:
     return topics_called(Operation.DESCRIBE, (topic.topic for topic in request.topics))
 
 
 def refuse(
-    _call: Call, request: OffsetForLeaderEpochRequest, error: int, _services: Services
+    _call: Call, request: OffsetForLeaderEpochRequest, error: int, _context: object
 ) -> OffsetForLeaderEpochResponse:
     topics = tuple(
         OffsetForLeaderTopicResult(
@@ -87,6 +87,7 @@ HANDLER = Handler(
     0,
     4,
     handle,
+    context=LogContext,
     resources=resources,
     refuse=refuse,
     one_by_one=frozenset({ResourceType.TOPIC}),

@@ -27,10 +27,10 @@ from protocol_lib.messages.list_partition_reassignments import ListPartitionReas
 
 from gateway_svc.handlers.partitions import partition_counts
 from gateway_svc.requests.call import Call
+from gateway_svc.requests.contexts import LogContext, TopicContext
 from gateway_svc.requests.error_codes import first_code, first_error
 from gateway_svc.requests.handler import STEP_ELEMENTS_MAX, Handler, of_cluster, with_error
 from gateway_svc.requests.resources import Operation
-from gateway_svc.requests.services import Services
 from gateway_svc.requests.turns import in_turns
 
 T = TypeVar("T")
@@ -53,10 +53,10 @@ async def _rows(
 
 
 async def alter_reassignments(
-    call: Call, request: reassign.AlterPartitionReassignmentsRequest, services: Services
+    call: Call, request: reassign.AlterPartitionReassignmentsRequest, context: TopicContext
 ) -> tuple[reassign.AlterPartitionReassignmentsResponse, int]:
-    counts = await partition_counts(call, services, (topic.name for topic in request.topics))
-    node_ids = [each.node_id for each in await services.cluster.brokers(call.client.listener)]
+    counts = await partition_counts(call, context.topics, (topic.name for topic in request.topics))
+    node_ids = [each.node_id for each in await context.membership.brokers(call.client.listener)]
     leaders = {name: partition_leaders(node_ids, name, count) for name, count in counts.items()}
     may_change = request.allow_replication_factor_change
 
@@ -78,7 +78,7 @@ async def alter_reassignments(
 
 
 def refuse_reassignments(
-    _call: Call, request: reassign.AlterPartitionReassignmentsRequest, error: int, _services: Services
+    _call: Call, request: reassign.AlterPartitionReassignmentsRequest, error: int, _context: object
 ) -> reassign.AlterPartitionReassignmentsResponse:
     responses = tuple(
         reassign.ReassignableTopicResponse(
@@ -125,18 +125,18 @@ def _assignment(
     return ErrorCode.NONE, None
 
 
-def list_reassignments(call: Call, _request: Any, _services: Services) -> None:
+def list_reassignments(call: Call, _request: Any, _context: object) -> None:
     none = ListPartitionReassignmentsResponse(throttle_time_ms=0, error_code=0, error_message=None, topics=())
     call.answer(none, ErrorCode.NONE)
 
 
 async def elect_leaders(
-    call: Call, request: elect.ElectLeadersRequest, services: Services
+    call: Call, request: elect.ElectLeadersRequest, context: TopicContext
 ) -> tuple[elect.ElectLeadersResponse, int]:
     if request.election_type not in _ELECTION_TYPES:
         return _no_election(request, ErrorCode.INVALID_REQUEST, f"Unknown election type {request.election_type}")
     named = request.topic_partitions
-    counts = await partition_counts(call, services, None if named is None else (topic.topic for topic in named))
+    counts = await partition_counts(call, context.topics, None if named is None else (topic.topic for topic in named))
     if named is None:
         return _elections((name, ()) for name in counts), 0
     topics = await _rows(
@@ -174,18 +174,16 @@ def _no_election(
 
 
 def refuse_elections(
-    _call: Call, request: elect.ElectLeadersRequest, error: int, _services: Services
+    _call: Call, request: elect.ElectLeadersRequest, error: int, _context: object
 ) -> elect.ElectLeadersResponse:
     response, _ = _no_election(request, error, None)
     return response
 
 
 async def alter_log_dirs(
-    call: Call, request: log_dirs.AlterReplicaLogDirsRequest, services: Services
+    call: Call, request: log_dirs.AlterReplicaLogDirsRequest, context: LogContext
 ) -> tuple[log_dirs.AlterReplicaLogDirsResponse, int]:
-    folder = await services.storage.logs.describe_log_dirs(
-        logs_pb2.DescribeLogDirsRequest(correlation_id=call.correlation_id)
-    )
+    folder = await context.logs.describe_log_dirs(logs_pb2.DescribeLogDirsRequest(correlation_id=call.correlation_id))
     existing = {(topic.name, each.partition): each.is_offline for topic in folder.topics for each in topic.partitions}
 
     def code(path: str, partition: tuple[str, int]) -> int:
@@ -216,7 +214,7 @@ def _moved(codes: Mapping[tuple[str, int], int]) -> log_dirs.AlterReplicaLogDirs
     return log_dirs.AlterReplicaLogDirsResponse(throttle_time_ms=0, results=tuple(results))
 
 
-def refuse_moves(_call: Call, request: log_dirs.AlterReplicaLogDirsRequest, error: int, _services: Services) -> Any:
+def refuse_moves(_call: Call, request: log_dirs.AlterReplicaLogDirsRequest, error: int, _context: object) -> Any:
     return _moved({partition: error for _, partition in _moves(request)})
 
 
@@ -229,6 +227,7 @@ HANDLERS: Final = (
         0,
         1,
         alter_reassignments,
+        context=TopicContext,
         resources=_ALTER,
         refuse=refuse_reassignments,
         elements_max=_STEPS,
@@ -238,9 +237,21 @@ HANDLERS: Final = (
         0,
         0,
         list_reassignments,
+        context=TopicContext,
         resources=of_cluster(Operation.DESCRIBE),
         refuse=with_error(ListPartitionReassignmentsResponse, throttle_time_ms=0, error_message=None, topics=()),
     ),
-    Handler(ApiKey.ELECT_LEADERS, 0, 2, elect_leaders, resources=_ALTER, refuse=refuse_elections, elements_max=_STEPS),
-    Handler(ApiKey.ALTER_REPLICA_LOG_DIRS, 0, 2, alter_log_dirs, resources=_ALTER, refuse=refuse_moves),
+    Handler(
+        ApiKey.ELECT_LEADERS,
+        0,
+        2,
+        elect_leaders,
+        context=TopicContext,
+        resources=_ALTER,
+        refuse=refuse_elections,
+        elements_max=_STEPS,
+    ),
+    Handler(
+        ApiKey.ALTER_REPLICA_LOG_DIRS, 0, 2, alter_log_dirs, context=LogContext, resources=_ALTER, refuse=refuse_moves
+    ),
 )

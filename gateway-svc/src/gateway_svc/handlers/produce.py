@@ -33,15 +33,15 @@ from gateway_svc.handlers.produce_append import RequestAppend
 from gateway_svc.handlers.produce_message_sets import serve_message_sets
 from gateway_svc.handlers.produce_pattern import AcceptedRecords, ProducePattern
 from gateway_svc.requests.call import Call
+from gateway_svc.requests.contexts import ProduceContext
 from gateway_svc.requests.handler import STEP_ELEMENTS_MAX, Handler, WhenClientLeft
 from gateway_svc.requests.resources import Operation, Resource, ResourceType, topic_of, topics
 from gateway_svc.requests.rights import Rows
-from gateway_svc.requests.services import Services
 
 _RECORD_BATCH_VERSION = 3
 
 
-def serve(call: Call, request: ProduceRequest, services: Services) -> AcceptedRecords | None:
+def serve(call: Call, request: ProduceRequest, context: ProduceContext) -> AcceptedRecords | None:
     """Append the records. Returns the `AcceptedRecords` for the pattern, if there is no conversion."""
     partitions: list[TopicIdPartition] = []
     batches: list[Buffer] = []
@@ -50,9 +50,9 @@ def serve(call: Call, request: ProduceRequest, services: Services) -> AcceptedRe
             partitions.append(TopicIdPartition(topic.name, data.index, topic.topic_id))
             batches.append(data.records or b"")
     accepted_records = AcceptedRecords()
-    append = partial(RequestAppend, call, request, services, partitions, accepted_records=accepted_records)
+    append = partial(RequestAppend, call, request, context, partitions, accepted_records=accepted_records)
     if call.version < _RECORD_BATCH_VERSION:
-        serve_message_sets(call, services, partitions, batches, lambda *converted: append(*converted).start())
+        serve_message_sets(call, context, partitions, batches, lambda *converted: append(*converted).start())
         return None
     if request.transactional_id is None and _are_transactional(batches):
         code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
@@ -69,10 +69,10 @@ def _are_transactional(batches: list[Buffer]) -> bool:
     return False
 
 
-def resources(_call: Call, request: ProduceRequest, services: Services) -> Iterable[Resource]:
+def resources(_call: Call, request: ProduceRequest, context: ProduceContext) -> Iterable[Resource]:
     """Return the topics written to, and the transactional id if there is one."""
     named = ((topic.name, bytes(topic.topic_id)) for topic in request.topic_data)
-    written = topics(Operation.WRITE, named, services.names)
+    written = topics(Operation.WRITE, named, context.names)
     if request.transactional_id is not None:
         written.append(Resource(ResourceType.TRANSACTIONAL_ID, request.transactional_id, Operation.WRITE))
     return written
@@ -83,6 +83,7 @@ HANDLER = Handler(
     0,
     13,
     serve,
+    context=ProduceContext,
     resources=resources,
     refuse=refuse,
     one_by_one=frozenset({ResourceType.TOPIC}),

@@ -23,8 +23,9 @@ from protocol_lib.messages.produce import (
 from protocol_lib.records.header import HEADER_SIZE, RECORDS_COUNT_AT
 
 from gateway_svc.requests.call import Call
+from gateway_svc.requests.contexts import ProduceContext
 from gateway_svc.requests.error_codes import error_name, first_error
-from gateway_svc.requests.services import Services
+from gateway_svc.requests.topic_counts import topic_counts
 
 #: Errors of storage, not of the producer: counted with the answer, not logged as refusals.
 _NOT_REFUSALS = frozenset(
@@ -37,27 +38,27 @@ _record_count = Struct(">i").unpack_from
 
 def conclude(
     call: Call,
-    services: Services,
+    context: ProduceContext,
     partitions: Sequence[TopicIdPartition],
     batches: Sequence[Buffer],
     appended: Sequence[AppendOutcome],
 ) -> int:
     """Count the batches that were appended, log a refusal, and return the first error code or 0."""
-    metrics = services.metrics
+    metrics = context.metrics
     for partition, batch, outcome in zip(partitions, batches, appended, strict=True):
         if not outcome.error_code:
-            count_appended(services, partition.topic, partition.topic_id, (batch,))
+            count_appended(context, partition.topic, partition.topic_id, (batch,))
         elif partition.topic in metrics.topics:
             metrics.topics[partition.topic].failed_produces += 1
     error = first_error(appended)
     if error and error not in _NOT_REFUSALS:
-        _log_refusal(call, services, partitions, appended)
+        _log_refusal(call, context, partitions, appended)
     return error
 
 
-def count_appended(services: Services, topic: str, topic_id: bytes, batches: Sequence[Buffer]) -> None:
+def count_appended(context: ProduceContext, topic: str, topic_id: bytes, batches: Sequence[Buffer]) -> None:
     """Count batches of one topic that were appended, each for a partition of a request."""
-    counts = services.metrics.topics.get(topic) or services.topic_counts(topic, topic_id)
+    counts = topic_counts(context.metrics, context.names, topic, topic_id)
     counts.produces += len(batches)
     counts.bytes_in += sum(map(len, batches))
     counts.records_in += sum([_record_count(each, RECORDS_COUNT_AT)[0] for each in batches if len(each) >= HEADER_SIZE])
@@ -71,7 +72,7 @@ def response_of(
     return ProduceResponse(responses=tuple([_topic(topic, outcomes, version) for topic in topic_data]))
 
 
-def refuse(call: Call, request: ProduceRequest, error: int, _services: Services) -> ProduceResponse | None:
+def refuse(call: Call, request: ProduceRequest, error: int, _context: object) -> ProduceResponse | None:
     """Return every partition with the error; with acks=0 close the connection."""
     if not request.acks:
         call.close(error)
@@ -106,10 +107,10 @@ def _topic(topic: TopicProduceData, outcomes: Iterator[AppendOutcome], version: 
 
 
 def _log_refusal(
-    call: Call, services: Services, partitions: Sequence[TopicIdPartition], appended: Sequence[AppendOutcome]
+    call: Call, context: ProduceContext, partitions: Sequence[TopicIdPartition], appended: Sequence[AppendOutcome]
 ) -> None:
     partition, outcome = next(pair for pair in zip(partitions, appended, strict=True) if pair[1].error_code)
-    services.refusals.request(
+    context.refusals.request(
         error_name(outcome.error_code),
         peer=call.client.peer,
         client_id=call.client_id,

@@ -25,7 +25,7 @@ from service_chassis.steps import Steps
 from gateway_svc.handlers.produce_answer import conclude, row_of
 from gateway_svc.handlers.produce_pattern import AcceptedRecords
 from gateway_svc.requests.call import Call
-from gateway_svc.requests.services import Services
+from gateway_svc.requests.contexts import ProduceContext
 from gateway_svc.requests.turns import PIECE
 
 _NO_RECORDS: Final = ErrorCode.INVALID_RECORD
@@ -38,20 +38,20 @@ class RequestAppend:
         "_accepted_records",
         "_batches",
         "_call",
+        "_context",
         "_error",
         "_known",
         "_missing",
         "_partitions",
         "_request",
         "_rows",
-        "_services",
     )
 
     def __init__(
         self,
         call: Call,
         request: ProduceRequest,
-        services: Services,
+        context: ProduceContext,
         partitions: Sequence[TopicIdPartition],
         batches: Sequence[Buffer],
         known: dict[int, AppendedPartition],
@@ -65,7 +65,7 @@ class RequestAppend:
         """
         self._call = call
         self._request = request
-        self._services = services
+        self._context = context
         self._partitions = partitions
         self._batches = batches
         self._known = known
@@ -81,7 +81,7 @@ class RequestAppend:
             self._append(0)
             return
         self._call.client.block_later_requests()  # mutant: long-append-keeps-order
-        Steps(self._services.loop, self._append_in_steps(), self._call.failed)
+        Steps(self._context.loop, self._append_in_steps(), self._call.failed)
 
     def _append_in_steps(self) -> Iterator[None]:
         for begin in range(0, len(self._partitions), PIECE):
@@ -102,7 +102,7 @@ class RequestAppend:
             self._batches[begin:end],
             request.transactional_id,
         )
-        self._services.storage.records.append(append, partial(self._appended, begin))
+        self._context.records.append(append, partial(self._appended, begin))
 
     def _appended(self, begin: int, response: AppendResponse) -> None:
         try:
@@ -117,7 +117,7 @@ class RequestAppend:
             if len(self._partitions) <= PIECE:
                 self._answer()
             else:
-                Steps.of_one(self._services.loop, self._answer, self._call.failed)
+                Steps.of_one(self._context.loop, self._answer, self._call.failed)
         except Exception as error:
             self._call.failed(error)
 
@@ -130,7 +130,7 @@ class RequestAppend:
         """Count and log the outcomes of a piece, and make its rows."""
         call, end = self._call, begin + len(appended)
         partitions, batches = self._partitions[begin:end], self._batches[begin:end]
-        self._error = conclude(call, self._services, partitions, batches, appended) or self._error
+        self._error = conclude(call, self._context, partitions, batches, appended) or self._error
         self._rows[begin] = [
             row_of(partition.partition, outcome, call.version)
             for partition, outcome in zip(partitions, appended, strict=True)

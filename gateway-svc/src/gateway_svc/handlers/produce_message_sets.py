@@ -25,7 +25,7 @@ from gateway_svc.fetching.message_sets import (
     is_quick,
 )
 from gateway_svc.requests.call import Call
-from gateway_svc.requests.services import Services
+from gateway_svc.requests.contexts import ProduceContext
 
 _TOPIC: Final = 2
 _SIZE_LIMIT: Final = "max.message.bytes"
@@ -35,13 +35,13 @@ AppendBatches = Callable[[list[Buffer], Outcomes], None]
 
 
 def serve_message_sets(
-    call: Call, services: Services, partitions: list[TopicIdPartition], sets: list[Buffer], append: AppendBatches
+    call: Call, context: ProduceContext, partitions: list[TopicIdPartition], sets: list[Buffer], append: AppendBatches
 ) -> None:
     """Convert the message sets, one for each partition, and append the batches."""
 
     def convert(refused: Outcomes, *, inline: bool) -> None:
         allowance = Allowance(PRODUCED_BYTES_MAX, PRODUCED_RECORDS_MAX)
-        services.conversions.run(
+        context.conversions.run(
             call,
             lambda allowed: batches_of(sets, allowed, refused),
             lambda converted: append(*converted),
@@ -51,7 +51,7 @@ def serve_message_sets(
 
     async def ask_first() -> None:
         try:
-            convert(await _refused(call, services, partitions, sets), inline=False)  # mutant: topics-before-conversion
+            convert(await _refused(call, context, partitions, sets), inline=False)  # mutant: topics-before-conversion
         except StorageUnavailable as error:
             call.close_refused("storage_unavailable", str(error))
         except Exception as error:
@@ -60,7 +60,7 @@ def serve_message_sets(
     if is_quick(sets):
         convert({}, inline=True)
         return
-    asking = services.loop.create_task(ask_first(), name="Produce")
+    asking = context.loop.create_task(ask_first(), name="Produce")
 
     def abandon() -> None:
         asking.cancel()
@@ -68,14 +68,16 @@ def serve_message_sets(
     call.abandon = abandon
 
 
-async def _refused(call: Call, services: Services, partitions: list[TopicIdPartition], sets: list[Buffer]) -> Outcomes:
+async def _refused(
+    call: Call, context: ProduceContext, partitions: list[TopicIdPartition], sets: list[Buffer]
+) -> Outcomes:
     """Return the outcomes of message sets that need no conversion to be refused, by index.
 
     Raises:
         StorageUnavailable: storage does not answer.
     """
     names = list(dict.fromkeys(partition.topic for partition in partitions))
-    found = await services.storage.topics.describe_topics(
+    found = await context.topics.describe_topics(
         topics_pb2.DescribeTopicsRequest(
             correlation_id=call.correlation_id, topics=[topics_pb2.TopicRef(name=name) for name in names]
         )
@@ -83,7 +85,7 @@ async def _refused(call: Call, services: Services, partitions: list[TopicIdParti
     counts = {name: topic.partition_count for name, topic in zip(names, found.topics, strict=True)}
     known = [name for name, count in counts.items() if count]
     asked = [topics_pb2.ConfigResource(type=_TOPIC, name=name, keys=[_SIZE_LIMIT]) for name in known]
-    answer = await services.storage.topics.describe_configs(
+    answer = await context.topics.describe_configs(
         topics_pb2.DescribeConfigsRequest(correlation_id=call.correlation_id, resources=asked)
     )
     limits = {

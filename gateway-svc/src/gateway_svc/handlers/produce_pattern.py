@@ -36,10 +36,10 @@ from protocol_lib.varint import write_unsigned
 from gateway_svc.clients.pipeline import IN_FLIGHT_MAX, Pipeline
 from gateway_svc.clients.slices import Part
 from gateway_svc.handlers.produce_answer import conclude, count_appended, response_of
-from gateway_svc.requests.call import Call, Client
+from gateway_svc.requests.call import Call, Client, Ring
+from gateway_svc.requests.contexts import ProduceContext
 from gateway_svc.requests.patterns import Store
 from gateway_svc.requests.rights import OUTDATED
-from gateway_svc.requests.services import Services
 
 #: Heads remembered for one connection. Producers to more topics name several in one request.
 TEMPLATES_MAX: Final = 64
@@ -151,9 +151,9 @@ class CallRun(Call):
     `ProducePattern.open` sets the attributes below.
     """
 
-    __slots__ = ("batches", "correlation_ids", "partitions", "services", "template", "templates")
+    __slots__ = ("batches", "context", "correlation_ids", "partitions", "template", "templates")
 
-    services: Services
+    context: ProduceContext
     #: The template of the first request.
     template: TopicTemplate
     #: The template of each request; None if all of them have the first one's.
@@ -179,7 +179,7 @@ class CallRun(Call):
             targets,
             self.batches,
         )
-        self.services.storage.records.append(append, self._done)
+        self.context.records.append(append, self._done)
 
     def _done(self, response: AppendResponse) -> None:
         try:
@@ -215,18 +215,18 @@ class CallRun(Call):
         """Finish all requests without an error, after the answer of `size` bytes was sent."""
         head = self.template
         if self.templates is None:
-            count_appended(self.services, head.topic, head.topic_id, self.batches)
+            count_appended(self.context, head.topic, head.topic_id, self.batches)
             self.finish(0, size)
             return
         self.finished = True
         for number, (head, call) in enumerate(zip(self.templates, self._calls(), strict=True)):
-            count_appended(self.services, head.topic, head.topic_id, (self.batches[number],))
+            count_appended(self.context, head.topic, head.topic_id, (self.batches[number],))
             call.finish(0, len(answers[number]) - 4 if answers else 0)
 
     def _answer_one_by_one(self, outcomes: Sequence[AppendOutcome]) -> None:
         """Answer, count and log each request by itself."""
         errors = [
-            conclude(call, self.services, [target], [batch], [outcome])
+            conclude(call, self.context, [target], [batch], [outcome])
             for call, target, batch, outcome in zip(self._calls(), self._targets(), self.batches, outcomes, strict=True)
         ]
         self._answer_errors(outcomes, errors)
@@ -272,11 +272,14 @@ class CallRun(Call):
 class ProducePattern:
     """A `patterns.Pattern`: the heads of one connection's requests."""
 
-    __slots__ = ("_by_head", "_client", "_latest", "_pipeline", "_services", "_shared", "_sizes", "rights")
+    __slots__ = ("_by_head", "_client", "_context", "_latest", "_pipeline", "_ring", "_shared", "_sizes", "rights")
 
-    def __init__(self, client: Client, services: Services, pipeline: Pipeline, shared: bytearray) -> None:
+    def __init__(
+        self, client: Client, ring: Ring, context: ProduceContext, pipeline: Pipeline, shared: bytearray
+    ) -> None:
         self._client = client
-        self._services = services
+        self._ring = ring
+        self._context = context
         self._pipeline = pipeline
         self._shared = shared
         self.rights = OUTDATED
@@ -335,11 +338,8 @@ class ProducePattern:
         view, shift = memoryview(store), 0
         if store is self._shared:
             view, shift = memoryview(view[run_begin:run_end].tobytes()), run_begin
-        services = self._services
-        run = CallRun(
-            self._client, services.admission, first.subject, correlation_ids[0], run_end - run_begin, len(spans)
-        )
-        run.services = services
+        run = CallRun(self._client, self._ring, first.subject, correlation_ids[0], run_end - run_begin, len(spans))
+        run.context = self._context
         run.template = first
         run.templates = heads
         run.partitions = partitions
@@ -379,13 +379,13 @@ class ProducePattern:
         heads = self._by_head
         if self._pipeline.closed or call.subject.rights is not self.rights or template.head in heads:
             return
-        if len(heads) < TEMPLATES_MAX and not self._services.topic_templates.full:
-            self._services.topic_templates.take(TEMPLATE_MEMORY)
+        if len(heads) < TEMPLATES_MAX and not self._context.templates.full:
+            self._context.templates.take(TEMPLATE_MEMORY)
             heads[template.head] = TopicTemplate(call, request, template)
             self._sizes = tuple({len(each) for each in heads})
 
     def forget(self) -> None:
-        self._services.topic_templates.give(TEMPLATE_MEMORY * len(self._by_head))
+        self._context.templates.give(TEMPLATE_MEMORY * len(self._by_head))
         self._by_head.clear()
         self.rights = OUTDATED  # no head is learned from records that are accepted later
         self._sizes = ()

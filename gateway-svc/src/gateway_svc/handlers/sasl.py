@@ -14,18 +14,18 @@ from protocol_lib.messages.sasl_authenticate import SaslAuthenticateRequest, Sas
 from protocol_lib.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 
 from gateway_svc.requests.call import Call
+from gateway_svc.requests.contexts import NoContext
 from gateway_svc.requests.handler import NOTHING, Handler, with_error
-from gateway_svc.requests.services import Services
 
 _STATE: Final = ErrorCode.ILLEGAL_SASL_STATE
 _AFTER: Final = "SaslAuthenticate request received after successful authentication"
 
 
-def handshake(call: Call, _request: SaslHandshakeRequest, _services: Services) -> None:
+def handshake(call: Call, _request: SaslHandshakeRequest, _context: object) -> None:
     call.answer(SaslHandshakeResponse(error_code=_STATE, mechanisms=()), _STATE)
 
 
-def authenticate(call: Call, _request: SaslAuthenticateRequest, _services: Services) -> None:
+def authenticate(call: Call, _request: SaslAuthenticateRequest, _context: object) -> None:
     call.answer(SaslAuthenticateResponse(error_code=_STATE, error_message=_AFTER, auth_bytes=b""), _STATE)
 
 
@@ -35,6 +35,7 @@ HANDLERS: Final = (
         0,
         1,
         handshake,
+        context=NoContext,
         resources=NOTHING,
         refuse=with_error(SaslHandshakeResponse, mechanisms=()),
     ),
@@ -43,6 +44,7 @@ HANDLERS: Final = (
         0,
         2,
         authenticate,
+        context=NoContext,
         resources=NOTHING,
         refuse=with_error(SaslAuthenticateResponse, error_message=None, auth_bytes=b""),
     ),

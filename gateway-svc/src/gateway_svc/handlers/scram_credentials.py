@@ -22,16 +22,16 @@ from protocol_lib.messages.describe_user_scram_credentials import (
 )
 
 from gateway_svc.requests.call import Call
+from gateway_svc.requests.contexts import NoContext
 from gateway_svc.requests.error_codes import first_error
 from gateway_svc.requests.handler import ONE_STEP_ELEMENTS_MAX, Handler, of_cluster, with_error
 from gateway_svc.requests.resources import Operation
-from gateway_svc.requests.services import Services
 
 _SHOWN: Final = 100
 _NOT_STORED: Final = "Credentials are not stored, because no listener of this version of the broker asks for them."
 
 
-def describe(call: Call, request: DescribeUserScramCredentialsRequest, _services: Services) -> None:
+def describe(call: Call, request: DescribeUserScramCredentialsRequest, _context: object) -> None:
     named = Counter(each.name for each in request.users or ())
     rows = tuple([_unknown(user) if count == 1 else _twice(user) for user, count in named.items()])
     response = DescribeUserScramCredentialsResponse(
@@ -60,13 +60,13 @@ def _twice(user: str) -> DescribeUserScramCredentialsResult:
     )
 
 
-def alter(call: Call, request: AlterUserScramCredentialsRequest, services: Services) -> None:
-    response = refuse_alterations(call, request, ErrorCode.INVALID_REQUEST, services, _NOT_STORED)
+def alter(call: Call, request: AlterUserScramCredentialsRequest, context: NoContext) -> None:
+    response = refuse_alterations(call, request, ErrorCode.INVALID_REQUEST, context, _NOT_STORED)
     call.answer(response, first_error(response.results))
 
 
 def refuse_alterations(
-    _call: Call, request: AlterUserScramCredentialsRequest, error: int, _services: Services, message: str | None = None
+    _call: Call, request: AlterUserScramCredentialsRequest, error: int, _context: object, message: str | None = None
 ) -> AlterUserScramCredentialsResponse:
     deleted, upserted = ([each.name for each in named] for named in (request.deletions, request.upsertions))
     users = dict.fromkeys((*deleted, *upserted))
@@ -82,6 +82,7 @@ HANDLERS: Final = (
         0,
         0,
         describe,
+        context=NoContext,
         resources=of_cluster(Operation.DESCRIBE),
         refuse=with_error(DescribeUserScramCredentialsResponse, throttle_time_ms=0, error_message=None, results=()),
         elements_max=ONE_STEP_ELEMENTS_MAX,
@@ -91,6 +92,7 @@ HANDLERS: Final = (
         0,
         0,
         alter,
+        context=NoContext,
         resources=of_cluster(Operation.ALTER),
         refuse=refuse_alterations,
         elements_max=ONE_STEP_ELEMENTS_MAX,

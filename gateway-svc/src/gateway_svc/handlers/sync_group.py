@@ -12,19 +12,19 @@ from protocol_lib.errors import ErrorCode
 from protocol_lib.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
 from gateway_svc.requests.call import Call
+from gateway_svc.requests.contexts import GroupContext
 from gateway_svc.requests.handler import STEP_ELEMENTS_MAX, Handler, of_group, with_error
 from gateway_svc.requests.resources import Operation
-from gateway_svc.requests.services import Services
 
 _PROTOCOL_VERSION = 5
 
 
-async def handle(call: Call, request: SyncGroupRequest, services: Services) -> tuple[SyncGroupResponse, int]:
+async def handle(call: Call, request: SyncGroupRequest, context: GroupContext) -> tuple[SyncGroupResponse, int]:
     if call.version >= _PROTOCOL_VERSION and (request.protocol_type is None or request.protocol_name is None):
         return SyncGroupResponse(error_code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL, assignment=b""), int(
             ErrorCode.INCONSISTENT_GROUP_PROTOCOL
         )
-    answer = await services.storage.groups.sync_group(
+    answer = await context.groups.sync_group(
         groups_pb2.SyncGroupRequest(
             correlation_id=call.correlation_id,
             group_id=request.group_id,
@@ -53,6 +53,7 @@ HANDLER = Handler(
     0,
     5,
     handle,
+    context=GroupContext,
     resources=of_group(Operation.READ),
     refuse=with_error(SyncGroupResponse, assignment=b""),
     may_park=True,

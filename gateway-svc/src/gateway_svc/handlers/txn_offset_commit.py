@@ -23,23 +23,23 @@ from protocol_lib.messages.txn_offset_commit import (
 )
 
 from gateway_svc.requests.call import Call
+from gateway_svc.requests.contexts import GroupContext
 from gateway_svc.requests.error_codes import first_code
 from gateway_svc.requests.handler import STEP_ELEMENTS_MAX, Handler
 from gateway_svc.requests.resources import Operation, Resource, ResourceType, group, topic_of, topics_called
 from gateway_svc.requests.rights import Rows
-from gateway_svc.requests.services import Services
 from gateway_svc.requests.turns import in_turns
 
 _LOADING_VERSION = 2
 
 
 async def handle(
-    call: Call, request: TxnOffsetCommitRequest, services: Services
+    call: Call, request: TxnOffsetCommitRequest, context: GroupContext
 ) -> tuple[TxnOffsetCommitResponse, int]:
     named = [(topic.name, each) for topic in request.topics for each in topic.partitions]
     found: list[int] = []
     async for piece in in_turns(named):
-        answer = await services.storage.groups.commit_transaction_offsets(
+        answer = await context.groups.commit_transaction_offsets(
             groups_pb2.CommitTransactionOffsetsRequest(
                 correlation_id=call.correlation_id,
                 commit=groups_pb2.CommitOffsetsRequest(
@@ -92,12 +92,12 @@ def _response(request: TxnOffsetCommitRequest, codes: Iterable[int]) -> TxnOffse
     )
 
 
-def refuse(_call: Call, request: TxnOffsetCommitRequest, error: int, _services: Services) -> TxnOffsetCommitResponse:
+def refuse(_call: Call, request: TxnOffsetCommitRequest, error: int, _context: object) -> TxnOffsetCommitResponse:
     """Answer every partition with the error."""
     return _response(request, itertools.repeat(error))
 
 
-def resources(_call: Call, request: TxnOffsetCommitRequest, _services: Services) -> Iterable[Resource]:
+def resources(_call: Call, request: TxnOffsetCommitRequest, _context: object) -> Iterable[Resource]:
     return [
         Resource(ResourceType.TRANSACTIONAL_ID, request.transactional_id, Operation.WRITE),
         group(Operation.READ, request.group_id),
@@ -110,6 +110,7 @@ HANDLER = Handler(
     0,
     5,
     handle,
+    context=GroupContext,
     resources=resources,
     refuse=refuse,
     one_by_one=frozenset({ResourceType.TOPIC}),

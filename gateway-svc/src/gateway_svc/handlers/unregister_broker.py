@@ -12,15 +12,15 @@ from protocol_lib.errors import ErrorCode
 from protocol_lib.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
 
 from gateway_svc.requests.call import Call
+from gateway_svc.requests.contexts import ClusterContext
 from gateway_svc.requests.handler import Handler, of_cluster, with_error
 from gateway_svc.requests.resources import Operation
-from gateway_svc.requests.services import Services
 
 
 async def handle(
-    call: Call, request: UnregisterBrokerRequest, services: Services
+    call: Call, request: UnregisterBrokerRequest, context: ClusterContext
 ) -> tuple[UnregisterBrokerResponse, int]:
-    cluster = services.storage.cluster
+    cluster = context.cluster
     answer = await cluster.describe_cluster(cluster_pb2.DescribeClusterRequest(correlation_id=call.correlation_id))
     names = [gateway.name for gateway in answer.gateways if gateway.node_id == request.broker_id]
     if not names:
@@ -36,6 +36,7 @@ HANDLER = Handler(
     0,
     0,
     handle,
+    context=ClusterContext,
     resources=of_cluster(Operation.ALTER),
     refuse=with_error(UnregisterBrokerResponse, throttle_time_ms=0, error_message=None),
 )

@@ -19,9 +19,9 @@ from protocol_lib.messages.update_features import (
 
 from gateway_svc.handlers.api_versions import FEATURES
 from gateway_svc.requests.call import Call
+from gateway_svc.requests.contexts import ClusterContext
 from gateway_svc.requests.handler import Handler, of_cluster, with_error
 from gateway_svc.requests.resources import Operation
-from gateway_svc.requests.services import Services
 
 #: Upgrade, safe downgrade and unsafe downgrade.
 _UPGRADE_TYPES: Final = (1, 2, 3)
@@ -29,10 +29,10 @@ _UPGRADE_TYPES: Final = (1, 2, 3)
 _ROWS_VERSION_MAX: Final = 1
 
 
-def serve(call: Call, request: UpdateFeaturesRequest, services: Services) -> None:
+def serve(call: Call, request: UpdateFeaturesRequest, context: ClusterContext) -> None:
     code, message, rows = ErrorCode.NONE, None, request.feature_updates if call.version <= _ROWS_VERSION_MAX else ()
     for update in request.feature_updates:
-        if (why := _fault(update, services.cluster.node_id)) is not None:
+        if (why := _fault(update, context.membership.node_id)) is not None:
             code, rows = ErrorCode.INVALID_UPDATE_VERSION, ()
             message = (
                 "The update failed for all features since the following feature had an error: Invalid update version"
@@ -63,6 +63,7 @@ HANDLER = Handler(
     0,
     2,
     serve,
+    context=ClusterContext,
     resources=of_cluster(Operation.ALTER),
     refuse=with_error(UpdateFeaturesResponse, throttle_time_ms=0, error_message=None),
 )

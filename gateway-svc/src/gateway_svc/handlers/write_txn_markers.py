@@ -21,15 +21,15 @@ from protocol_lib.messages.write_txn_markers import (
 )
 
 from gateway_svc.requests.call import Call
+from gateway_svc.requests.contexts import TransactionContext
 from gateway_svc.requests.error_codes import first_code
 from gateway_svc.requests.handler import STEP_ELEMENTS_MAX, Handler
 from gateway_svc.requests.resources import Operation, Resource, cluster
-from gateway_svc.requests.services import Services
 from gateway_svc.requests.turns import in_turns
 
 
 async def handle(
-    call: Call, request: WriteTxnMarkersRequest, services: Services
+    call: Call, request: WriteTxnMarkersRequest, context: TransactionContext
 ) -> tuple[WriteTxnMarkersResponse, int]:
     named = [
         (marker, topic.name, index)
@@ -39,7 +39,7 @@ async def handle(
     ]
     codes: list[int] = []
     async for piece in in_turns(named):
-        answer = await services.storage.transactions.write_markers(
+        answer = await context.transactions.write_markers(
             transactions_pb2.WriteMarkersRequest(
                 correlation_id=call.correlation_id, markers=[_marker(*each) for each in piece]
             )
@@ -83,11 +83,11 @@ def _result(marker: WritableTxnMarker, codes: Iterator[int]) -> WritableTxnMarke
     )
 
 
-def resources(_call: Call, _request: WriteTxnMarkersRequest, _services: Services) -> Iterable[Resource]:
+def resources(_call: Call, _request: WriteTxnMarkersRequest, _context: object) -> Iterable[Resource]:
     return (cluster(Operation.ALTER, alternative=cluster(Operation.CLUSTER_ACTION)),)
 
 
-def refuse(_call: Call, request: WriteTxnMarkersRequest, error: int, _services: Services) -> WriteTxnMarkersResponse:
+def refuse(_call: Call, request: WriteTxnMarkersRequest, error: int, _context: object) -> WriteTxnMarkersResponse:
     codes = [error for marker in request.markers for topic in marker.topics for _ in topic.partition_indexes]
     return _response(request, codes)
 
@@ -97,6 +97,7 @@ HANDLER = Handler(
     1,
     2,
     handle,
+    context=TransactionContext,
     resources=resources,
     refuse=refuse,
     elements_max=STEP_ELEMENTS_MAX,

@@ -84,7 +84,7 @@ class Judged(Protocol):
 
 
 class Admission:
-    """The ring. The gateway's Services own it; only the event loop uses it."""
+    """The ring. The gateway owns it; only the event loop uses it."""
 
     def __init__(self, names: TopicNames, policy: Policy | None = None) -> None:
         """Allow every request, at any rate, without a policy."""

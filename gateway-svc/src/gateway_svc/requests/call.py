@@ -92,6 +92,8 @@ class Ring(Protocol):
         """Whether `throttle_ms` may return anything but 0."""
         ...
 
+    def renew(self, call: Call) -> None: ...
+
     def throttle_ms(self, call: Call, size: int) -> int: ...
 
     def finish(self, call: Call, error: int, size: int) -> None: ...
@@ -134,6 +136,10 @@ class Call(Pending):
     @property
     def client_id(self) -> str | None:
         return self.subject.client_id
+
+    def renew_rights(self) -> None:
+        """Give the request the rights that its client has now: its own have ended after it was judged."""
+        self.ring.renew(self)
 
     @property
     def correlation_ids(self) -> Iterable[int]:

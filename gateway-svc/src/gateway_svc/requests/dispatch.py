@@ -9,7 +9,7 @@ down.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Iterable, Sequence
 from dataclasses import fields
 from functools import partial
 from inspect import iscoroutine
@@ -28,27 +28,41 @@ from gateway_svc.requests.call import Call, Client, Ring
 from gateway_svc.requests.handler import OLD_ELEMENTS_MAX, Handler
 from gateway_svc.requests.rights import Verdict
 from gateway_svc.requests.route import Route
-from gateway_svc.requests.services import Services
 from gateway_svc.requests.subject import Subject
 from gateway_svc.requests.turns import is_long
 
 _header_start: Final = Struct(">hhi").unpack_from
 
 
+def api_ranges(handlers: Iterable[Handler[Any]]) -> tuple[tuple[int, int, int], ...]:
+    """Return (API key, lowest, highest version) of everything these handlers serve, by key."""
+    return tuple(sorted((int(each.api_key), each.min_version, each.max_version) for each in handlers))
+
+
 class Dispatcher:
     """The table of routes. The gateway owns it; only the event loop uses it."""
 
-    def __init__(self, handlers: Sequence[Handler], metrics: GatewayMetrics) -> None:
-        self.handlers: dict[int, Handler] = {}
+    def __init__(self, handlers: Sequence[Handler[Any]], contexts: Iterable[object], metrics: GatewayMetrics) -> None:
+        """Serve these APIs. `contexts` has one of each class that a handler names.
+
+        Raises:
+            ValueError: an API is registered twice, in versions that are not declared, or without its context.
+        """
+        self.handlers: dict[int, Handler[Any]] = {}
+        #: The context of each API's handler.
+        self.contexts: dict[int, Any] = {}
+        by_class = {type(each): each for each in contexts}
         self._as_task: set[int] = set()
         self._routes: dict[tuple[int, int], Route] = {}
         self._kinds: dict[int, Kind] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._metrics = metrics
         for handler in handlers:
-            self._register(handler)
+            if handler.context not in by_class:
+                raise ValueError(f"{handler.api_key.name}: there is no {handler.context.__name__}")
+            self._register(handler, by_class[handler.context])
 
-    def _register(self, handler: Handler) -> None:
+    def _register(self, handler: Handler[Any], context: object) -> None:
         key = int(handler.api_key)
         if key in self.handlers:
             raise ValueError(f"{handler.api_key.name} is registered twice")
@@ -56,6 +70,7 @@ class Dispatcher:
         if handler.min_version < api.min_version or handler.max_version > api.max_version:
             raise ValueError(f"{api.name}: versions {handler.min_version}-{handler.max_version} are not all declared")
         self.handlers[key] = handler
+        self.contexts[key] = context
         if handler.runs_as_task:
             self._as_task.add(key)
         self._metrics.api(api.name)  # shown as 0 until a request arrives
@@ -90,11 +105,6 @@ class Dispatcher:
             counts=self._metrics.api(api.name),
         )
         return route
-
-    @property
-    def api_ranges(self) -> tuple[tuple[int, int, int], ...]:
-        """(API key, lowest, highest version) of everything served, by key."""
-        return tuple((key, each.min_version, each.max_version) for key, each in sorted(self.handlers.items()))
 
     def kind(self, start: int) -> Kind:
         """Return how a request shares its connection, by its first four bytes: API key and version."""
@@ -147,49 +157,51 @@ class Dispatcher:
             raise _refusal("unsupported_version", "", header)
         return lowest, handler.unsupported
 
-    def serve(self, call: Call, request: Any, services: Services) -> object:
+    def serve(self, call: Call, request: Any) -> object:
         """Have the handler serve the request, now or later. Returns the object for its pattern to learn from."""
         key = call.route.api_key
-        handler = self.handlers[key]
+        handler, context = self.handlers[key], self.contexts[key]
         if key in self._as_task:
-            task = self._start(call, handler.serve(call, request, services), services)
+            task = self._start(call, handler.serve(call, request, context))
             if not handler.is_farewell(request):  # mutant: waiting-join-of-gone-client
                 call.abandon = partial(_cancel, task)
             return None
         try:
-            kept: object = handler.serve(call, request, services)
+            kept: object = handler.serve(call, request, context)
         except Exception as error:
             call.failed(error)
             return None
         return kept
 
-    def refuse(self, call: Call, request: Any, error: int, services: Services) -> None:
+    def refuse(self, call: Call, request: Any, error: int) -> None:
         """Answer a request with an error, in the shape of its API."""
         try:
-            refused = self.handlers[call.route.api_key].refuse(call, request, error, services)
+            key = call.route.api_key
+            refused = self.handlers[key].refuse(call, request, error, self.contexts[key])
             if iscoroutine(refused):
-                self._start(call, refused, services)
+                self._start(call, refused)
             elif refused is not None:
                 call.answer(refused, error)
         except Exception as failure:
             call.failed(failure)
 
-    def complete(self, call: Call, verdict: Verdict, services: Services, response: Any, error: int) -> tuple[Any, int]:
+    def complete(self, call: Call, verdict: Verdict, response: Any, error: int) -> tuple[Any, int]:
         """Add the rows of the denied entries to an answer; return it and its first error code."""
-        handler = self.handlers[call.route.api_key]
+        key = call.route.api_key
+        handler, context = self.handlers[key], self.contexts[key]
         rows = handler.rows
         if rows is None:
             return response, error
         found = list(getattr(response, rows.answered))
         for denied, code in verdict.denied:
-            refused = handler.refuse(call, denied, code, services)
+            refused = handler.refuse(call, denied, code, context)
             found += getattr(refused, rows.answered)
             error = error or code
         setattr(response, rows.answered, tuple(found))
         return response, error
 
-    def _start(self, call: Call, work: Coroutine[Any, Any, tuple[Any, int]], services: Services) -> asyncio.Task[None]:
-        task = services.loop.create_task(self._run(call, work), name=call.route.api_name)
+    def _start(self, call: Call, work: Coroutine[Any, Any, tuple[Any, int]]) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(self._run(call, work), name=call.route.api_name)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task

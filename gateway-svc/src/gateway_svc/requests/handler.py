@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import KW_ONLY, dataclass
 from enum import Enum
 from inspect import iscoroutinefunction
-from typing import Any, Final
+from typing import Any, Final, Generic, TypeVar
 
 from protocol_lib.api import ApiKey
 
@@ -15,7 +15,6 @@ from gateway_svc.requests.call import Call
 from gateway_svc.requests.patterns import MakePattern
 from gateway_svc.requests.resources import Operation, Resource, ResourceType, cluster, group
 from gateway_svc.requests.rights import Rows
-from gateway_svc.requests.services import Services
 
 #: Bytes of requests other than Produce, which take some forty times as much when decoded. This is several times a
 #: request for ten thousand partitions with names of the greatest length.
@@ -47,40 +46,42 @@ ONE_STEP_ELEMENTS_MAX: Final = 10_000
 #: The same for clients from before Kafka 0.11: 10,000 partitions in a few topics.
 OLD_ELEMENTS_MAX: Final = 10_200
 
+#: The context of a handler: the parts of the gateway that it uses.
+C = TypeVar("C")
 #: A function that returns the resources a request uses.
-Resources = Callable[[Call, Any, Services], Iterable[Resource]]
+Resources = Callable[[Call, Any, C], Iterable[Resource]]
 #: A function that returns the answer to a request with an error code: a response, or a coroutine of (response, code).
 #: None if it has ended the call itself.
-Refuse = Callable[[Call, Any, int, Services], Any]
+Refuse = Callable[[Call, Any, int, C], Any]
 
 
-def NOTHING(call: Call, request: Any, services: Services) -> Iterable[Resource]:  # noqa: ARG001, N802
+def NOTHING(call: Call, request: Any, context: object) -> Iterable[Resource]:  # noqa: ARG001, N802
     """Return no resources: every client may send the request."""
     return ()
 
 
-def of_group(operation: Operation) -> Resources:
+def of_group(operation: Operation) -> Resources[object]:
     """Return a `resources` for requests about one group, their `group_id`."""
 
-    def resources(_call: Call, request: Any, _services: Services) -> Iterable[Resource]:
+    def resources(_call: Call, request: Any, _context: object) -> Iterable[Resource]:
         return (group(operation, request.group_id),)
 
     return resources
 
 
-def of_cluster(operation: Operation) -> Resources:
+def of_cluster(operation: Operation) -> Resources[object]:
     """Return a `resources` for requests about the cluster."""
 
-    def resources(_call: Call, _request: Any, _services: Services) -> Iterable[Resource]:
+    def resources(_call: Call, _request: Any, _context: object) -> Iterable[Resource]:
         return (cluster(operation),)
 
     return resources
 
 
-def with_error(response: Callable[..., Any], **fields: Any) -> Refuse:
+def with_error(response: Callable[..., Any], **fields: Any) -> Refuse[object]:
     """Return a `refuse` with this response: the error code, and these fields."""
 
-    def refuse(_call: Call, _request: Any, error: int, _services: Services) -> Any:
+    def refuse(_call: Call, _request: Any, error: int, _context: object) -> Any:
         return response(error_code=error, **fields)
 
     return refuse
@@ -91,31 +92,33 @@ def _never(_request: Any) -> bool:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Handler:
+class Handler(Generic[C]):
     """One API, in a range of versions.
 
-    `serve(call, request, services)` is one of two kinds:
+    `serve(call, request, context)` is one of two kinds:
 
         function     answers by `call.answer`, now or from a callback; may return an object for its pattern to learn
         coroutine    runs as a task; returns the response and its first error code, or 0
 
-    `refuse(call, request, error, services)` returns the answer to a request, or to some rows of one, that is refused:
+    `refuse(call, request, error, context)` returns the answer to a request, or to some rows of one, that is refused:
     a response, or a coroutine like that of `serve`.
     """
 
     api_key: ApiKey
     min_version: int
     max_version: int
-    serve: Callable[[Call, Any, Services], Any]
+    serve: Callable[[Call, Any, C], Any]
     _: KW_ONLY
-    resources: Resources
-    refuse: Refuse
+    #: The class of the context, one of `requests.contexts`.
+    context: type[C]
+    resources: Resources[C]
+    refuse: Refuse[C]
     #: Types of resources that are judged one by one, by `rows` or by `serve` itself (`Call.rights`). A request needs
     #: its resources of every other type as a whole.
     one_by_one: frozenset[ResourceType] = frozenset()
     rows: Rows | None = None
     kind: Kind = Kind.CONTROL
-    pattern: MakePattern | None = None
+    pattern: MakePattern[C] | None = None
     #: Whether answers may take minutes, so that an orderly stop does not wait for them.
     may_park: bool = False
     #: Versions below this one are served alone (Kind.CONTROL), as their order could be lost otherwise.

@@ -22,9 +22,7 @@ from gateway_svc.clients.pipeline import Pipeline
 from gateway_svc.clients.plain_wire import PlainWire
 from gateway_svc.clients.resources import Requests
 from gateway_svc.clients.wire import MakeWire
-from gateway_svc.requests.dispatch import Dispatcher
-from gateway_svc.requests.path import RequestPath
-from gateway_svc.requests.services import Services
+from gateway_svc.requests.path import PathContext, RequestPath
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +30,7 @@ class Arrival:
     """A connection whose wire is ready, and the parts that serve it."""
 
     client: Connection
-    services: Services
-    dispatcher: Dispatcher
+    context: PathContext
     pipeline: Pipeline
     #: The buffer of all reads.
     shared: bytearray
@@ -44,7 +41,7 @@ class Arrival:
         A login that returned other Requests before has the connection use it (`Connection.serve`).
         """
         self.client.log_in(principal)
-        return RequestPath(self.client, self.services, self.dispatcher, self.pipeline, self.shared)
+        return RequestPath(self.client, self.context, self.pipeline, self.shared)
 
 
 #: A function that returns the first Requests of a connection: its RequestPath, or those of a login that asks.

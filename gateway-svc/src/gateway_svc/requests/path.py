@@ -13,6 +13,7 @@ would be wrong here: storage may still read a buffer when the next client's reco
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from functools import partial
 from struct import Struct
 from typing import Any, Final
@@ -22,14 +23,27 @@ from protocol_lib.errors import ErrorCode
 from gateway_svc.clients.frame_reader import SMALL_FRAME_BYTES
 from gateway_svc.clients.pipeline import Kind, Pipeline
 from gateway_svc.errors import StorageUnavailable
+from gateway_svc.request_memory import RequestMemory
+from gateway_svc.requests.admission import Admission
 from gateway_svc.requests.call import Call, Client
 from gateway_svc.requests.dispatch import Dispatcher
 from gateway_svc.requests.handler import Handler, WhenClientLeft
 from gateway_svc.requests.patterns import Patterns, Store
 from gateway_svc.requests.rights import Verdict
-from gateway_svc.requests.services import Services
+from gateway_svc.requests.topic_names import TopicNames
 
 _api_and_version_of: Final = Struct(">i").unpack_from
+
+
+@dataclass(frozen=True, slots=True)
+class PathContext:
+    """The parts of a gateway that the paths and logins of its connections use."""
+
+    dispatcher: Dispatcher
+    admission: Admission
+    #: Memory of requests that are received in part or in service.
+    memory: RequestMemory
+    names: TopicNames
 
 
 class RequestPath:
@@ -42,9 +56,9 @@ class RequestPath:
         "_client_has_left",
         "_dispatcher",
         "_memory",
+        "_names",
         "_patterns",
         "_pipeline",
-        "_services",
         "_share",
         "_shared",
     )
@@ -54,19 +68,17 @@ class RequestPath:
     deadline_s: Final = math.inf
     is_login: Final = False
 
-    def __init__(
-        self, client: Client, services: Services, dispatcher: Dispatcher, pipeline: Pipeline, shared: bytearray
-    ) -> None:
+    def __init__(self, client: Client, context: PathContext, pipeline: Pipeline, shared: bytearray) -> None:
         """Start without patterns. `shared` is overwritten after each call of `start_requests`."""
         self._client = client
-        self._services = services
-        self._admission = services.admission
-        self._memory = services.requests
+        self._admission = context.admission
+        self._memory = context.memory
+        self._names = context.names
         self._share = client.share
-        self._dispatcher = dispatcher
+        self._dispatcher = context.dispatcher
         self._pipeline = pipeline
         self._shared = shared
-        self._patterns = Patterns(client, services, pipeline, shared)
+        self._patterns = Patterns(client, context.admission, pipeline, shared)
         self._by_api_and_version = self._patterns.by_api_and_version
         #: Whether requests that waited were found to have lost their client.
         self._client_has_left = False
@@ -128,33 +140,34 @@ class RequestPath:
 
     def _judge(self, call: Call, request: Any, frame: bytes | memoryview, *, final: bool) -> None:
         """Judge a decoded request and serve it; `final`: storage has been asked for the names of its topics."""
-        handler = self._dispatcher.handlers[call.route.api_key]
+        dispatcher, key = self._dispatcher, call.route.api_key
+        handler, context = dispatcher.handlers[key], dispatcher.contexts[key]
         if self._must_drop(handler, request):  # mutant: join-of-gone-client
-            self._dispatcher.refuse(call, request, ErrorCode.NETWORK_EXCEPTION, self._services)
+            dispatcher.refuse(call, request, ErrorCode.NETWORK_EXCEPTION)
             return
-        resources = partial(handler.resources, call, request, self._services)
+        resources = partial(handler.resources, call, request, context)
         verdict = self._admission.judge(call.subject, self._client.host, request, handler, resources, final=final)
         if not isinstance(verdict, Verdict):
             unnamed = verdict
             again = partial(self._judge_again, call, request, frame, bool(unnamed))
             self._pipeline.block()  # mutant: name-wait-keeps-order
             if unnamed:
-                self._services.names.resolve(unnamed, call.correlation_id, again)
+                self._names.resolve(unnamed, call.correlation_id, again)
             else:
                 self._admission.when_current(again)
             return
         error = self._admission.admit(call)
         if error:
-            self._dispatcher.refuse(call, request, error, self._services)
+            dispatcher.refuse(call, request, error)
             return
         if verdict.denied:  # mutant: denied-rows-answered
-            call.subject.complete = partial(self._dispatcher.complete, call, verdict, self._services)
-        kept = self._dispatcher.serve(call, verdict.request, self._services)
+            call.subject.complete = partial(dispatcher.complete, call, verdict)
+        kept = dispatcher.serve(call, verdict.request)
         # mutant: no-pattern-of-half-denied
         if handler.pattern is not None and not self._client_has_left and not verdict.denied:
-            self._patterns.learn(handler.pattern, call, request, frame, kept)
+            self._patterns.learn(handler.pattern, context, call, request, frame, kept)
 
-    def _must_drop(self, handler: Handler, request: Any) -> bool:
+    def _must_drop(self, handler: Handler[Any], request: Any) -> bool:
         """Return whether a request must be dropped, because its client has closed the connection."""
         if handler.when_client_left is WhenClientLeft.SERVE or handler.is_farewell(request):
             return False

@@ -8,12 +8,11 @@ After that the next request is decoded, judged and learned again.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from gateway_svc.clients.pipeline import Pipeline
-from gateway_svc.requests.call import Call, Client
+from gateway_svc.requests.call import Call, Client, Ring
 from gateway_svc.requests.rights import Rights
-from gateway_svc.requests.services import Services
 
 Store = bytes | bytearray
 
@@ -49,25 +48,30 @@ class Pattern(Protocol):
         ...
 
 
-#: A function that makes a connection's pattern. `shared` is the buffer of all reads; other stores hold one request.
-MakePattern = Callable[[Client, Services, Pipeline, bytearray], Pattern]
+#: The context of the handler.
+C = TypeVar("C")
+#: A function that makes a connection's pattern. Its last argument is the buffer of all reads; other stores hold one
+#: request.
+MakePattern = Callable[[Client, Ring, C, Pipeline, bytearray], Pattern]
 
 
 class Patterns:
     """The patterns of one connection, at most one for each API. Owned by its RequestPath."""
 
-    __slots__ = ("_client", "_keys", "_pipeline", "_services", "_shared", "by_api_and_version")
+    __slots__ = ("_client", "_keys", "_pipeline", "_ring", "_shared", "by_api_and_version")
 
-    def __init__(self, client: Client, services: Services, pipeline: Pipeline, shared: bytearray) -> None:
+    def __init__(self, client: Client, ring: Ring, pipeline: Pipeline, shared: bytearray) -> None:
         self._client = client
-        self._services = services
+        self._ring = ring
         self._pipeline = pipeline
         self._shared = shared
         #: The patterns by API key << 16 | version.
         self.by_api_and_version: dict[int, Pattern] = {}
         self._keys: dict[int, int] = {}
 
-    def learn(self, make: MakePattern, call: Call, request: Any, frame: bytes | memoryview, kept: object) -> None:
+    def learn(
+        self, make: MakePattern[C], context: C, call: Call, request: Any, frame: bytes | memoryview, kept: object
+    ) -> None:
         """Have the API's pattern learn from a decoded request. A pattern of another version is forgotten."""
         route = call.route
         start = route.api_key << 16 | route.version
@@ -76,7 +80,8 @@ class Patterns:
             earlier = self._keys.get(route.api_key)
             if earlier is not None:
                 self.by_api_and_version.pop(earlier).forget()
-            pattern = self.by_api_and_version[start] = make(self._client, self._services, self._pipeline, self._shared)
+            pattern = make(self._client, self._ring, context, self._pipeline, self._shared)
+            self.by_api_and_version[start] = pattern
             self._keys[route.api_key] = start
         pattern.learn(call, request, frame, kept)
 

@@ -24,7 +24,7 @@ MISSES_MAX: Final = 1000
 
 
 class TopicNames:
-    """Names by id. The gateway's Services own it; only the event loop uses it."""
+    """Names by id. The gateway owns it; only the event loop uses it."""
 
     def __init__(self, topics: Topics) -> None:
         self._topics = topics

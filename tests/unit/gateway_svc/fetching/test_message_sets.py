@@ -10,7 +10,7 @@ from typing import cast
 import pytest
 from broker_contract.data import ReadPartition, ReadRequest, ReadResponse, ReadResult, TopicIdPartition
 from gateway_svc.fetching.conversions import Conversions
-from gateway_svc.fetching.message_sets import MessageSetRead
+from gateway_svc.fetching.message_sets import MessageSetReads
 from gateway_svc.fetching.shown_answers import ShownAnswers
 from gateway_svc.fetching.value_reads import ValueReads
 from gateway_svc.memory_budget import MemoryBudget
@@ -61,9 +61,8 @@ async def test_a_result_that_others_share_stays_as_it_is(records: bytes, error_c
     loop = asyncio.get_running_loop()
     conversions, records_of = Conversions(loop), cast(Records, storage)
     reads = ValueReads(records_of, MemoryBudget(1 << 30), loop)
-    MessageSetRead(Call(), records_of, reads, conversions, ShownAnswers(loop), Client(), 1, found.set_result).start(
-        READ
-    )
+    means = MessageSetReads(records_of, reads, conversions, ShownAnswers(loop))
+    means.start(Call(), Client(), 1, READ, found.set_result)
     (result,) = (await found).partitions
     conversions.close()
     assert result.error_code == error_code

@@ -94,7 +94,7 @@ def test_a_repeated_heartbeat_is_answered_like_the_first_one(version: int) -> No
     assert groups.repeats[0].repeated == 2
     assert rig.recognised("Heartbeat") == 2
     assert rig.finished("Heartbeat") == {(version, "NONE"): 3}
-    counts = rig.services.metrics.api("Heartbeat")
+    counts = rig.parts.metrics.api("Heartbeat")
     assert counts.received_bytes == 3 * (len(beat(1, version)) - 4)
     assert counts.answered_bytes == sum(len(only) - 4 for (only,) in answers)
 

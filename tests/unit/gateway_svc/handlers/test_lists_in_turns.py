@@ -21,13 +21,13 @@ TURNS = COUNT // 500
 
 
 def answering(answer: Any) -> Any:
-    """Return services whose storage has this answer to all of them."""
+    """Return a context whose storage has this answer to all of its calls."""
 
     async def listed(_request: Any) -> Any:
         return answer
 
     calls = SimpleNamespace(list_groups=listed, list_transactions=listed, describe_producers=listed)
-    return SimpleNamespace(storage=SimpleNamespace(groups=calls, transactions=calls, logs=calls))
+    return SimpleNamespace(groups=calls, transactions=calls, logs=calls)
 
 
 async def turns_of(handling: Any) -> tuple[Any, int]:
@@ -44,19 +44,19 @@ async def test_transactional_ids_are_listed_in_turns() -> None:
         transactions_pb2.ListTransactionsResponse.Listed(transactional_id=f"t{number}", producer_id=number)
         for number in range(COUNT)
     ]
-    services = answering(transactions_pb2.ListTransactionsResponse(transactions=rows))
+    context = answering(transactions_pb2.ListTransactionsResponse(transactions=rows))
     request = ListTransactionsRequest(state_filters=(), producer_id_filters=())
     call: Any = SimpleNamespace(correlation_id=1, size=100, rights=TOTAL)
-    response, turns = await turns_of(list_transactions.handle(call, request, services))
+    response, turns = await turns_of(list_transactions.handle(call, request, context))
     assert [each.transactional_id for each in response.transaction_states] == [f"t{n}" for n in range(COUNT)]
     assert turns >= TURNS
 
 
 async def test_groups_are_listed_in_turns() -> None:
     rows = [groups_pb2.ListGroupsResponse.Group(group_id=f"g{number}") for number in range(COUNT)]
-    services = answering(groups_pb2.ListGroupsResponse(groups=rows))
+    context = answering(groups_pb2.ListGroupsResponse(groups=rows))
     call: Any = SimpleNamespace(correlation_id=1, size=100, rights=TOTAL)
-    response, turns = await turns_of(list_groups.handle(call, ListGroupsRequest(), services))
+    response, turns = await turns_of(list_groups.handle(call, ListGroupsRequest(), context))
     assert [each.group_id for each in response.groups] == [f"g{number}" for number in range(COUNT)]
     assert turns >= TURNS
 
@@ -64,10 +64,10 @@ async def test_groups_are_listed_in_turns() -> None:
 async def test_producers_are_described_in_turns() -> None:
     producers = [logs_pb2.DescribeProducersResponse.Producer(id=number) for number in range(COUNT)]
     partition = logs_pb2.DescribeProducersResponse.Partition(producers=producers)
-    services = answering(logs_pb2.DescribeProducersResponse(partitions=[partition]))
+    context = answering(logs_pb2.DescribeProducersResponse(partitions=[partition]))
     request = DescribeProducersRequest(topics=(TopicRequest(name="t", partition_indexes=(0,)),))
     call: Any = SimpleNamespace(correlation_id=1, size=100, rights=TOTAL)
-    response, turns = await turns_of(describe_producers.handle(call, request, services))
+    response, turns = await turns_of(describe_producers.handle(call, request, context))
     states = response.topics[0].partitions[0].active_producers
     assert [each.producer_id for each in states] == list(range(COUNT))
     assert turns >= TURNS
@@ -75,8 +75,8 @@ async def test_producers_are_described_in_turns() -> None:
 
 async def test_long_names_count_for_the_memory_of_a_list() -> None:
     rows = [transactions_pb2.ListTransactionsResponse.Listed(transactional_id="x" * 30_000) for _ in range(2000)]
-    services = answering(transactions_pb2.ListTransactionsResponse(transactions=rows))
+    context = answering(transactions_pb2.ListTransactionsResponse(transactions=rows))
     request = ListTransactionsRequest(state_filters=(), producer_id_filters=())
     call: Any = SimpleNamespace(correlation_id=1, size=100, rights=TOTAL)
     with pytest.raises(AnswerTooLarge):
-        await list_transactions.handle(call, request, services)
+        await list_transactions.handle(call, request, context)

@@ -72,16 +72,18 @@ class Learned:
         self.pipeline = Pipeline()
         self._patterns: dict[int, Pattern] = {}
         self._rig = rig = Rig(records=Records())
-        self.templates = rig.services.topic_templates
+        self.templates = rig.parts.topic_templates
         self.templates.limit = heads_bytes
         for frame in frames:
-            call, request = rig.dispatcher.open(rig.client, rig.services.admission, frame[4:])
+            call, request = rig.dispatcher.open(rig.client, rig.parts.admission, frame[4:])
             handler = rig.dispatcher.handlers[0]
-            rig.services.admission.judge(call.subject, rig.client.host, request, handler, list)
+            rig.parts.admission.judge(call.subject, rig.client.host, request, handler, list)
             assert handler.pattern is not None
             (start,) = struct.unpack_from(">i", frame, 4)
             if start not in self._patterns:
-                self._patterns[start] = handler.pattern(rig.client, rig.services, self.pipeline, bytearray())
+                self._patterns[start] = handler.pattern(
+                    rig.client, rig.parts.admission, rig.parts.produce_context, self.pipeline, bytearray()
+                )
             fate = AcceptedRecords()
             self._patterns[start].learn(call, request, frame[4:], fate)
             fate.accept()
@@ -229,10 +231,10 @@ def test_a_head_is_learned_when_storage_has_accepted_its_records(error: int) -> 
     frame = framed(requests(), 9, 1)
     rig.receive(frame)
     rig.receive(frame)
-    assert (rig.recognised("Produce"), rig.services.topic_templates.used) == (0, 0)
+    assert (rig.recognised("Produce"), rig.parts.topic_templates.used) == (0, 0)
     for answer in late[:]:
         answer()
-    assert rig.services.topic_templates.used == (0 if error else TEMPLATE_MEMORY)
+    assert rig.parts.topic_templates.used == (0 if error else TEMPLATE_MEMORY)
     rig.receive(frame)
     late[2]()
     assert rig.recognised("Produce") == (0 if error else 1)
@@ -240,20 +242,22 @@ def test_a_head_is_learned_when_storage_has_accepted_its_records(error: int) -> 
     rig.pipeline.close()
     rig.path.close()
     late[3]()  # after the client is gone
-    assert rig.services.topic_templates.used == 0
+    assert rig.parts.topic_templates.used == 0
 
 
 def answered(version: int, places: list[tuple[str, int]], records: Records) -> tuple[Rig, list[Any]]:
     """Return the connection, and the answers to a run of requests, each with its correlation id, from 40 on."""
-    rig = Rig(records=Records())
+    outcomes, records.outcomes = records.outcomes, None
+    rig = Rig(records=records)
     for topic in dict.fromkeys(topic for topic, _ in places):
         rig.receive(framed(requests(topic, 0), version, 1))
-    api = rig.services.metrics.api("Produce")
+    api = rig.parts.metrics.api("Produce")
     api.answers.clear()
     api.recognised = 0
-    rig.services.metrics.topics.clear()
+    rig.parts.metrics.topics.clear()
     rig.client.answers.clear()
-    rig.services.storage.records = records  # type: ignore[misc]
+    records.outcomes = outcomes
+    records.appended.clear()
     sent = [
         framed(requests(topic, partition, records), version, 40 + n)
         for n, ((topic, partition), records) in enumerate(zip(places, BATCHES, strict=True))
@@ -298,7 +302,7 @@ def test_answers_are_those_that_encoding_gives(version: int, places: list[tuple[
     assert append.batches == BATCHES
     assert rig.finished("Produce") == {(version, "NONE"): 4}
     for name in {name for name, _ in named}:
-        counts = rig.services.metrics.topics[name or "_other"]
+        counts = rig.parts.metrics.topics[name or "_other"]
         sizes = [len(batch) for batch, (other, _) in zip(BATCHES, named, strict=True) if other == name]
         assert (counts.produces, counts.records_in, counts.bytes_in) == (len(sizes), 3 * len(sizes), sum(sizes))
 
@@ -306,7 +310,7 @@ def test_answers_are_those_that_encoding_gives(version: int, places: list[tuple[
 @pytest.mark.parametrize("places", [ONE, SEVERAL])
 def test_bytes_of_a_run_are_counted(places: list[tuple[str, int]]) -> None:
     rig, answers = answered(7, places, Records())
-    api = rig.services.metrics.api("Produce")
+    api = rig.parts.metrics.api("Produce")
     topics = dict.fromkeys(topic for topic, _ in places)
     learned_from = sum(len(framed(requests(topic, 0), 7, 1)) - 4 for topic in topics)
     sent = sum(
@@ -328,7 +332,7 @@ def test_one_refused_batch_of_a_run_is_the_error_of_its_request() -> None:
         (2, 0, 6),
     ]
     assert rows[1].error_message == "no"
-    metrics = rig.services.metrics
+    metrics = rig.parts.metrics
     assert metrics.refused == {"CORRUPT_MESSAGE": 1}
     assert rig.finished("Produce") == {(9, "NONE"): 3, (9, "CORRUPT_MESSAGE"): 1}
     assert (metrics.topics["t"].produces, metrics.topics["u"].produces) == (2, 1)

@@ -19,7 +19,7 @@ from protocol_lib.records.batch import build_batch
 from protocol_lib.records.record import Record
 from service_chassis import logs
 
-from tests.unit.gateway_svc.rig import FakeClient, FakePolicy, Rig, framed, services
+from tests.unit.gateway_svc.rig import FakeClient, FakePolicy, Rig, framed, parts
 
 BATCH = build_batch([Record(0, 1000, None, b"v")])
 
@@ -39,12 +39,12 @@ def produce(correlation_id: int) -> bytes:
 
 def subject() -> Subject:
     rig = Rig()
-    call, _ = rig.dispatcher.open(rig.client, rig.services.admission, produce(1)[4:])
+    call, _ = rig.dispatcher.open(rig.client, rig.parts.admission, produce(1)[4:])
     return call.subject
 
 
 def test_without_a_policy_resources_are_never_computed() -> None:
-    admission, judged = services().admission, subject()
+    admission, judged = parts().admission, subject()
 
     def resources() -> list[Resource]:
         raise AssertionError("nobody wants them")
@@ -57,7 +57,7 @@ def test_without_a_policy_resources_are_never_computed() -> None:
 
 def test_a_policy_is_asked_once_the_names_are_known() -> None:
     policy = FakePolicy()
-    admission, judged = services(policy).admission, subject()
+    admission, judged = parts(policy).admission, subject()
     known = Resource(ResourceType.TOPIC, "orders", Operation.WRITE)
     unnamed = Resource(ResourceType.TOPIC, None, Operation.WRITE, b"i" * 16)
     rows = (
@@ -76,7 +76,7 @@ def test_a_policy_is_asked_once_the_names_are_known() -> None:
 
 def test_rights_end_with_the_rules_and_with_names() -> None:
     policy = FakePolicy()
-    made = services(policy)
+    made = parts(policy)
     rights_of = partial(made.admission.rights_of, FakeClient.principal, FakeClient.host)
     first = rights_of()
     assert (first.is_current, rights_of() is first) == (True, True)
@@ -90,13 +90,13 @@ def test_rights_end_with_the_rules_and_with_names() -> None:
 
 def test_rights_end_when_those_of_too_many_clients_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gateway_svc.requests.admission._CLIENTS_MAX", 2)
-    admission = services(FakePolicy()).admission
+    admission = parts(FakePolicy()).admission
     first, second, third = (admission.rights_of(f"User:{name}", "1.2.3.4") for name in "abc")
     assert [first.is_current, second.is_current, third.is_current] == [False, False, True]
 
 
 def test_without_a_policy_rights_never_end() -> None:
-    made = services()
+    made = parts()
     made.names._misses[b"i" * 16] = None
     made.names.learn(b"i" * 16, "orders")
     assert (made.admission.rights_of("User:a", "1.2.3.4"), TOTAL.is_current) == (TOTAL, True)

@@ -117,7 +117,7 @@ def test_a_decoded_request_is_judged_admitted_served_and_finished() -> None:
     assert policy.asked == [("READ", "GROUP", "g")]
     assert (policy.charged, groups.asked) == ([1], 1)
     assert rig.finished("Heartbeat") == {(4, "NONE"): 1}
-    assert rig.services.requests.used == len(beat()) - 4  # the connection gives it back
+    assert rig.parts.requests.used == len(beat()) - 4  # the connection gives it back
 
 
 def test_a_denied_request_does_not_reach_storage() -> None:
@@ -226,14 +226,14 @@ async def test_a_topic_called_by_id_is_judged_by_its_name() -> None:
     assert policy.asked == [("WRITE", "TOPIC", "orders")]
     assert produced(rig.receive(produce(3, version=13, topic_id=TOPIC_ID)), 13) == [(3, 0, 17)]
     assert (topics.asked, rig.recognised("Produce")) == ([[TOPIC_ID]], 2)
-    assert rig.services.metrics.topics["orders"].produces == 3
+    assert rig.parts.metrics.topics["orders"].produces == 3
 
 
 async def test_no_request_overtakes_one_that_waits_for_names() -> None:
     policy, records, topics = FakePolicy(), Records(), Topics()
     topics.answers.set()
     rig = Rig(policy, records=records, topics=topics)
-    rig.services.names.learn(TOPIC_ID, "orders")
+    rig.parts.names.learn(TOPIC_ID, "orders")
     rig.receive(produce(1, version=13, topic_id=TOPIC_ID))
     unknown = produce(2, version=13, topic_id=b"u" * 16)
     assert rig.receive(unknown, produce(3, version=13, topic_id=TOPIC_ID), beat(4)) == []
