@@ -29,9 +29,9 @@ from protocol_lib.records.header import ATTRIBUTES_AT, MAGIC, MAGIC_AT, TRANSACT
 
 from gateway_svc.clients.pipeline import Kind
 from gateway_svc.handlers.produce_answer import refuse
-from gateway_svc.handlers.produce_append import RequestAppend
+from gateway_svc.handlers.produce_append import AcceptedRecords, RequestAppend
 from gateway_svc.handlers.produce_message_sets import serve_message_sets
-from gateway_svc.handlers.produce_pattern import AcceptedRecords, ProducePattern
+from gateway_svc.handlers.produce_pattern import ProducePattern
 from gateway_svc.requests.call import Call
 from gateway_svc.requests.contexts import ProduceContext
 from gateway_svc.requests.handler import STEP_ELEMENTS_MAX, Handler, WhenClientLeft

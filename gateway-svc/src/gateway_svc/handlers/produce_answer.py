@@ -7,7 +7,7 @@ Before version 4 clients do not know KAFKA_STORAGE_ERROR and receive NOT_LEADER_
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from struct import Struct
 
 from broker_contract.data import AppendedPartition, AppendOutcome, Buffer, TopicIdPartition
@@ -17,11 +17,11 @@ from protocol_lib.messages.produce import (
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
-    TopicProduceData,
     TopicProduceResponse,
 )
 from protocol_lib.records.header import HEADER_SIZE, RECORDS_COUNT_AT
 
+from gateway_svc.clients.slices import Part
 from gateway_svc.requests.call import Call
 from gateway_svc.requests.contexts import ProduceContext
 from gateway_svc.requests.error_codes import error_name, first_error
@@ -36,24 +36,56 @@ _STORAGE_ERROR_VERSION = 4
 _record_count = Struct(">i").unpack_from
 
 
-def conclude(
-    call: Call,
-    context: ProduceContext,
-    partitions: Sequence[TopicIdPartition],
-    batches: Sequence[Buffer],
-    appended: Sequence[AppendOutcome],
-) -> int:
-    """Count the batches that were appended, log a refusal, and return the first error code or 0."""
-    metrics = context.metrics
-    for partition, batch, outcome in zip(partitions, batches, appended, strict=True):
-        if not outcome.error_code:
-            count_appended(context, partition.topic, partition.topic_id, (batch,))
-        elif partition.topic in metrics.topics:
-            metrics.topics[partition.topic].failed_produces += 1
-    error = first_error(appended)
-    if error and error not in _NOT_REFUSALS:
-        _log_refusal(call, context, partitions, appended)
-    return error
+class Conclusion:
+    """The outcomes of one request's batches, which it counts and logs, and the answer made of them."""
+
+    __slots__ = ("_call", "_context", "_rows", "error")
+
+    def __init__(self, call: Call, context: ProduceContext) -> None:
+        self._call = call
+        self._context = context
+        #: The rows of each piece, by the index of its first partition.
+        self._rows: dict[int, list[PartitionProduceResponse]] = {}
+        #: An error code, or 0 if all batches were appended.
+        self.error = 0
+
+    def add(
+        self,
+        begin: int,
+        partitions: Sequence[TopicIdPartition],
+        batches: Sequence[Buffer],
+        appended: Sequence[AppendOutcome],
+    ) -> None:
+        """Conclude a piece of the request, which begins with its partition number `begin`."""
+        call, context, metrics = self._call, self._context, self._context.metrics
+        for partition, batch, outcome in zip(partitions, batches, appended, strict=True):
+            if not outcome.error_code:
+                count_appended(context, partition.topic, partition.topic_id, (batch,))
+            elif partition.topic in metrics.topics:
+                metrics.topics[partition.topic].failed_produces += 1
+        error = first_error(appended)
+        if error and error not in _NOT_REFUSALS:
+            _log_refusal(call, context, partitions, appended)
+        self.error = error or self.error
+        self._rows[begin] = [
+            row_of(partition.partition, outcome, call.version)
+            for partition, outcome in zip(partitions, appended, strict=True)
+        ]
+
+    def parts(self, request: ProduceRequest) -> Sequence[Part] | None:
+        """Finish the request, of which all pieces were added; return its answer for `Call.send`."""
+        if not request.acks:
+            return self._call.unanswered(self.error)
+        rows = iter([row for begin in sorted(self._rows) for row in self._rows[begin]])
+        responses = tuple(
+            TopicProduceResponse(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partition_responses=tuple(itertools.islice(rows, len(topic.partition_data))),
+            )
+            for topic in request.topic_data
+        )
+        return self._call.encoded(ProduceResponse(responses=responses), self.error)
 
 
 def count_appended(context: ProduceContext, topic: str, topic_id: bytes, batches: Sequence[Buffer]) -> None:
@@ -64,21 +96,22 @@ def count_appended(context: ProduceContext, topic: str, topic_id: bytes, batches
     counts.records_in += sum([_record_count(each, RECORDS_COUNT_AT)[0] for each in batches if len(each) >= HEADER_SIZE])
 
 
-def response_of(
-    topic_data: Sequence[TopicProduceData], appended: Iterable[AppendOutcome], version: int
-) -> ProduceResponse:
-    """Return the answer with these outcomes, in the order of the request's partitions."""
-    outcomes = iter(appended)
-    return ProduceResponse(responses=tuple([_topic(topic, outcomes, version) for topic in topic_data]))
-
-
 def refuse(call: Call, request: ProduceRequest, error: int, _context: object) -> ProduceResponse | None:
     """Return every partition with the error; with acks=0 close the connection."""
     if not request.acks:
         call.close(error)
         return None
-    refused = itertools.repeat(AppendedPartition(error))
-    return response_of(request.topic_data, refused, call.version)
+    refused = AppendedPartition(error)
+    return ProduceResponse(
+        responses=tuple(
+            TopicProduceResponse(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partition_responses=tuple([row_of(data.index, refused, call.version) for data in topic.partition_data]),
+            )
+            for topic in request.topic_data
+        )
+    )
 
 
 def row_of(index: int, outcome: AppendOutcome, version: int) -> PartitionProduceResponse:
@@ -99,11 +132,6 @@ def row_of(index: int, outcome: AppendOutcome, version: int) -> PartitionProduce
         if response.error_code == ErrorCode.KAFKA_STORAGE_ERROR and version < _STORAGE_ERROR_VERSION:
             response.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
     return response
-
-
-def _topic(topic: TopicProduceData, outcomes: Iterator[AppendOutcome], version: int) -> TopicProduceResponse:
-    responses = [row_of(data.index, next(outcomes), version) for data in topic.partition_data]
-    return TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=tuple(responses))
 
 
 def _log_refusal(

@@ -7,28 +7,45 @@ their way, so that the batches of one partition keep their order.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from itertools import islice
 from typing import Final
 
 from broker_contract.data import Append, AppendedPartition, AppendOutcome, AppendResponse, Buffer, TopicIdPartition
 from protocol_lib.errors import ErrorCode
-from protocol_lib.messages.produce import (
-    PartitionProduceResponse,
-    ProduceRequest,
-    ProduceResponse,
-    TopicProduceResponse,
-)
+from protocol_lib.messages.produce import ProduceRequest
 from service_chassis.steps import Steps
 
-from gateway_svc.handlers.produce_answer import conclude, row_of
-from gateway_svc.handlers.produce_pattern import AcceptedRecords
+from gateway_svc.handlers.produce_answer import Conclusion
 from gateway_svc.requests.call import Call
 from gateway_svc.requests.contexts import ProduceContext
 from gateway_svc.requests.turns import PIECE
 
 _NO_RECORDS: Final = ErrorCode.INVALID_RECORD
+
+
+class AcceptedRecords:
+    """The news for a pattern that storage has accepted a decoded request, so that it can learn it.
+
+    So a client cannot fill memory with the heads of topics that do not exist.
+    """
+
+    __slots__ = ("is_accepted", "learn")
+
+    def __init__(self) -> None:
+        self.is_accepted = False
+        self.learn: Callable[[], None] | None = None
+
+    def accept(self) -> None:
+        self.is_accepted = True
+        if self.learn is not None:
+            self.learn()
+
+    def when_accepted(self, learn: Callable[[], None]) -> None:
+        """Call `learn` once the records are accepted, maybe at once."""
+        self.learn = learn
+        if self.is_accepted:  # mutant: learn-accepted-only
+            learn()
 
 
 class RequestAppend:
@@ -38,13 +55,12 @@ class RequestAppend:
         "_accepted_records",
         "_batches",
         "_call",
+        "_conclusion",
         "_context",
-        "_error",
         "_known",
         "_missing",
         "_partitions",
         "_request",
-        "_rows",
     )
 
     def __init__(
@@ -70,10 +86,9 @@ class RequestAppend:
         self._batches = batches
         self._known = known
         self._accepted_records = accepted_records
-        #: The rows of each piece, by the index of its first partition, and the number of those that are missing.
-        self._rows: dict[int, list[PartitionProduceResponse]] = {}
+        self._conclusion = Conclusion(call, context)
+        #: The number of outcomes that are missing.
         self._missing = len(partitions)
-        self._error = 0
 
     def start(self) -> None:
         """Append everything now or, if it is long, in later turns."""
@@ -127,32 +142,12 @@ class RequestAppend:
         self._answer()
 
     def _conclude(self, begin: int, appended: Sequence[AppendOutcome]) -> None:
-        """Count and log the outcomes of a piece, and make its rows."""
-        call, end = self._call, begin + len(appended)
-        partitions, batches = self._partitions[begin:end], self._batches[begin:end]
-        self._error = conclude(call, self._context, partitions, batches, appended) or self._error
-        self._rows[begin] = [
-            row_of(partition.partition, outcome, call.version)
-            for partition, outcome in zip(partitions, appended, strict=True)
-        ]
+        """Conclude a piece."""
+        end = begin + len(appended)
+        self._conclusion.add(begin, self._partitions[begin:end], self._batches[begin:end], appended)
         self._missing -= len(appended)
 
     def _answer(self) -> None:
-        call, request = self._call, self._request
-        if request.acks:
-            rows = iter([row for begin in sorted(self._rows) for row in self._rows[begin]])
-            responses = tuple(
-                TopicProduceResponse(
-                    name=topic.name,
-                    topic_id=topic.topic_id,
-                    partition_responses=tuple(islice(rows, len(topic.partition_data))),
-                )
-                for topic in request.topic_data
-            )
-            call.answer(ProduceResponse(responses=responses), self._error)
-        elif self._error:
-            call.close(self._error)
-        else:
-            call.answer_nothing()
-        if not self._error:
+        self._call.send(self._conclusion.parts(self._request))
+        if not self._conclusion.error:
             self._accepted_records.accept()

@@ -148,8 +148,6 @@ class Call(Pending):
 
     def answer(self, response: Any, error: int = 0) -> None:
         """Encode the response and send it in its turn. `error`: its first error code."""
-        if self.subject.complete is not None:
-            response, error = self.subject.complete(response, error)
         self.client.answered(self, self.encoded(response, error))
 
     async def answer_long(self, response: Any, error: int = 0) -> None:
@@ -198,6 +196,8 @@ class Call(Pending):
 
     def encoded(self, response: Any, error: int) -> list[Part]:
         """Return the answer's bytes and finish the request."""
+        if self.subject.complete is not None:
+            response, error = self.subject.complete(response, error)
         parts, size = self._encode(response)
         throttle_ms = self.throttle(size)
         if throttle_ms and self.route.has_throttle:
@@ -226,14 +226,24 @@ class Call(Pending):
             parts = [_FRAME_HEAD.pack(size, self.correlation_id) + tail + body]
         return parts, size
 
-    def answer_nothing(self) -> None:
-        """Finish a request that has no answer (acks=0). If some of its entries are denied, close, as for an error."""
+    def unanswered(self, error: int) -> Sequence[Part] | None:
+        """Finish a request that has no answer (acks=0), and return its parts for `send`.
+
+        An error closes the connection in its place, also one of entries that are denied.
+        """
         if self.subject.complete is not None:
-            self.close(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-            return
-        self.throttle(0)
-        self.finish(0, 0)
-        self.client.answered(self, ())
+            error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        if not error:
+            self.throttle(0)
+        self.finish(error, 0)
+        return None if error else ()
+
+    def send(self, parts: Sequence[Part] | None) -> None:
+        """Send the answer of a finished request in its turn; None closes the connection in its place."""
+        if parts is None:
+            self.client.abort()
+        else:
+            self.client.answered(self, parts)
 
     def finish(self, error: int, size: int) -> None:
         """Count and log the request, once. `size`: bytes of its answer without its length."""

@@ -19,7 +19,10 @@ from broker_contract.data import (
 )
 from gateway_svc.clients.pipeline import IN_FLIGHT_MAX, Pipeline
 from gateway_svc.errors import RequestRefused
-from gateway_svc.handlers.produce_pattern import TEMPLATE_MEMORY, TEMPLATES_MAX, AcceptedRecords, CallRun, TopicTemplate
+from gateway_svc.handlers.produce_append import AcceptedRecords
+from gateway_svc.handlers.produce_pattern import TEMPLATE_MEMORY, TEMPLATES_MAX
+from gateway_svc.handlers.produce_run import CallRun
+from gateway_svc.handlers.produce_template import TopicTemplate
 from gateway_svc.requests.patterns import Pattern
 from hypothesis import given
 from hypothesis import strategies as st
