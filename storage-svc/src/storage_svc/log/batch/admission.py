@@ -139,11 +139,12 @@ def admit(
             size = len(view)
     elif count * RECORD_SIZE_MIN > size - HEADER_SIZE and (overcount := _overcount(header, rules)) is not None:
         return overcount
-    if size > rules.segment_bytes:
-        return Refusal(
-            ErrorCode.RECORD_LIST_TOO_LARGE, f"batch of {size} bytes, segment.bytes is {rules.segment_bytes}"
-        )
-    return view, header
+    return (view, header) if size <= rules.segment_bytes else _too_large_for_segment(size, rules)
+
+
+def _too_large_for_segment(size: int, rules: Rules) -> Refusal:
+    detail = f"batch of {size} bytes, segment.bytes is {rules.segment_bytes}"
+    return Refusal(ErrorCode.RECORD_LIST_TOO_LARGE, detail)
 
 
 def _overcount(header: RawHeader, rules: Rules) -> Refusal | None:

@@ -170,21 +170,8 @@ def open_logs(
         files.unlink(marker)  # mutant: clean-marker-removed
         files.sync_path(root)
     unsynced_kept = system_run.is_same_run(files, root)
-    recovery_points = stored.read(checkpoints.RECOVERY_POINT)
-    log_starts = stored.read(checkpoints.LOG_START)
-    high_watermarks = stored.read(checkpoints.HIGH_WATERMARK)
     cleaned = stored.read(checkpoints.CLEANED)
-    known = {
-        key: Known(
-            clean=clean,
-            unsynced_kept=unsynced_kept,
-            recovery_point=recovery_points.get(key, 0),
-            log_start_offset=log_starts.get(key, 0),
-            high_watermark=high_watermarks.get(key, 0),
-            cleaned_to=cleaned.get(key, 0),
-        )
-        for key in (*recovery_points, *log_starts, *high_watermarks, *cleaned)
-    }
+    known = _known(stored, cleaned, clean=clean, unsynced_kept=unsynced_kept)
     candidates: list[_Candidate] = []
     for name, is_folder, _ in files.entries(root):
         if not is_folder:
@@ -210,6 +197,26 @@ def open_logs(
         sum(recovery.damaged_places for recovery in recoveries),
         [path for recovery in recoveries for path in recovery.strays],
     )
+
+
+def _known(
+    stored: CheckpointStore, cleaned: Mapping[TopicPartition, int], *, clean: bool, unsynced_kept: bool
+) -> dict[TopicPartition, Known]:
+    """Return the facts that the checkpoints have of each log."""
+    recovery_points = stored.read(checkpoints.RECOVERY_POINT)
+    log_starts = stored.read(checkpoints.LOG_START)
+    high_watermarks = stored.read(checkpoints.HIGH_WATERMARK)
+    return {
+        key: Known(
+            clean=clean,
+            unsynced_kept=unsynced_kept,
+            recovery_point=recovery_points.get(key, 0),
+            log_start_offset=log_starts.get(key, 0),
+            high_watermark=high_watermarks.get(key, 0),
+            cleaned_to=cleaned.get(key, 0),
+        )
+        for key in (*recovery_points, *log_starts, *high_watermarks, *cleaned)
+    }
 
 
 def _remove_deleted(files: Files, folder: str) -> None:
