@@ -52,7 +52,7 @@ class FakeClient:
         self.answers: list[bytes] = []
         self.refused: list[RequestRefused] = []
         self.muted_ms: list[int] = []
-        self.is_aborted = False
+        self.is_aborted = self.is_ending = False
         self.has_left = False
         #: Starts the requests that the rig holds.
         self.start_held: Callable[[], None] = lambda: None
@@ -81,6 +81,9 @@ class FakeClient:
 
     def abort(self) -> None:
         self.is_aborted = True
+
+    def close_when_answered(self) -> None:
+        self.is_ending = True
 
     def peer_is_open(self) -> bool:
         return not self.has_left

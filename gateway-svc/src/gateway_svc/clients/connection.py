@@ -373,6 +373,7 @@ class Connection:
     def close_when_answered(self) -> None:
         """Start no more requests, and close once those in service are answered. Called before the last answer."""
         self._is_ending = True
+        self._pipeline.block()  # mutant: nothing-starts-after-close
         self.finish()
 
     @property

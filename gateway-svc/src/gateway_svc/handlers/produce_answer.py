@@ -98,16 +98,21 @@ def count_appended(context: ProduceContext, topic: str, topic_id: bytes, batches
 
 def refuse(call: Call, request: ProduceRequest, error: int, _context: object) -> ProduceResponse | None:
     """Return every partition with the error; with acks=0 close the connection."""
-    if not request.acks:
-        call.close(error)
-        return None
-    refused = AppendedPartition(error)
+    if request.acks:
+        return refused(call, request, error)
+    call.send(call.unanswered(error))
+    return None
+
+
+def refused(call: Call, request: ProduceRequest, error: int) -> ProduceResponse:
+    """Return the answer with the error for every partition."""
+    outcome = AppendedPartition(error)
     return ProduceResponse(
         responses=tuple(
             TopicProduceResponse(
                 name=topic.name,
                 topic_id=topic.topic_id,
-                partition_responses=tuple([row_of(data.index, refused, call.version) for data in topic.partition_data]),
+                partition_responses=tuple([row_of(data.index, outcome, call.version) for data in topic.partition_data]),
             )
             for topic in request.topic_data
         )

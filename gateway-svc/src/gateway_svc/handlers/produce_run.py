@@ -14,7 +14,7 @@ from broker_contract.data import Append, AppendOutcome, AppendResponse, TopicIdP
 from protocol_lib.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 
 from gateway_svc.clients.slices import Part
-from gateway_svc.handlers.produce_answer import Conclusion, count_appended, refuse
+from gateway_svc.handlers.produce_answer import Conclusion, count_appended, refused
 from gateway_svc.handlers.produce_template import TopicTemplate
 from gateway_svc.requests.call import Call, Client, Ring
 from gateway_svc.requests.contexts import ProduceContext
@@ -132,11 +132,10 @@ class CallRun(Call):
 
     def refuse_all(self, error: int) -> None:
         """Answer each request with the error; with acks=0 close the connection."""
-        answers = list[Sequence[Part] | None]()
-        for call, request in self._requests():
-            response = refuse(call, request, error, self._context)
-            answers.append(None if response is None else call.encoded(response, error))
-        self._send_all(answers)
+        if self.template.acks:
+            self._send_all([call.encoded(refused(call, request, error), error) for call, request in self._requests()])
+        else:
+            self._send_all([call.unanswered(error) for call in self._calls()])
 
     def _send_all(self, answers: Sequence[Sequence[Part] | None]) -> None:
         """Send the answers of requests that are finished, or close the connection if one has None."""

@@ -34,7 +34,8 @@ _CLIENTS_MAX: Final = 10_000
 class Policy(Protocol):
     """Access rules and quotas."""
 
-    #: Whether `may` can return False. If not, the resources of requests are never computed.
+    #: Whether `may` can return False. If not, the resources of requests are never computed. A change is reported like
+    #: one of the rules.
     decides_access: bool
 
     @property
@@ -108,13 +109,15 @@ class Admission:
     def rights_of(self, principal: str, host: str) -> Rights:
         """Return what a client may do now."""
         policy = self._policy
-        if policy is None or not policy.decides_access:
+        if policy is None:
             return TOTAL
         rights = self._rights.get((principal, host))
         if rights is None:
             if len(self._rights) >= _CLIENTS_MAX:
                 self._changed()
-            rights = self._rights[principal, host] = Rights(partial(policy.may, principal, host))
+            # Those of a policy that does not decide yet end as others do, when it begins to.
+            decide = partial(policy.may, principal, host) if policy.decides_access else None
+            rights = self._rights[principal, host] = Rights(decide)  # mutant: rights-kept-to-end
         return rights
 
     def judge(

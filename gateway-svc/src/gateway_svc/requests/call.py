@@ -239,22 +239,19 @@ class Call(Pending):
         return None if error else ()
 
     def send(self, parts: Sequence[Part] | None) -> None:
-        """Send the answer of a finished request in its turn; None closes the connection in its place."""
+        """Send the answer of a finished request in its turn; None closes the connection in its place.
+
+        Requests before it are answered first, as in Kafka. None after it starts.
+        """
         if parts is None:
-            self.client.abort()
-        else:
-            self.client.answered(self, parts)
+            self.client.close_when_answered()  # mutant: answered-before-close
+        self.client.answered(self, parts or ())
 
     def finish(self, error: int, size: int) -> None:
         """Count and log the request, once. `size`: bytes of its answer without its length."""
         if not self.finished:
             self.finished = True
             self.ring.finish(self, error, size)
-
-    def close(self, error: int) -> None:
-        """Close the connection in place of an answer, where the client expects none (acks=0)."""
-        self.finish(error, 0)
-        self.client.abort()
 
     def lose(self) -> None:
         """End the work on the request if possible, and finish it. Other requests are finished by their answers."""

@@ -88,6 +88,22 @@ def test_rights_end_with_the_rules_and_with_names() -> None:
     assert (second.is_current, rights_of().is_current) == (False, True)
 
 
+def test_total_rights_end_when_the_policy_begins_to_decide() -> None:
+    """What a pattern learned before is judged again, too."""
+    policy, records = FakePolicy(), Records()
+    policy.decides_access = False
+    rig = Rig(policy, records=records)
+    for number in range(2):
+        rig.receive(produce(number))
+    assert (rig.recognised("Produce"), policy.asked) == (1, [])
+    policy.decides_access = True
+    policy.denies = lambda name: name == "orders"
+    policy.changed()
+    rig.receive(produce(2))
+    assert policy.asked == [("WRITE", "TOPIC", "orders")]
+    assert rig.finished("Produce") == {(7, "NONE"): 2, (7, "TOPIC_AUTHORIZATION_FAILED"): 1}
+
+
 def test_rights_end_when_those_of_too_many_clients_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gateway_svc.requests.admission._CLIENTS_MAX", 2)
     admission = parts(FakePolicy()).admission

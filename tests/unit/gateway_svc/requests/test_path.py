@@ -159,7 +159,7 @@ def test_a_run_over_its_quota_is_refused_request_by_request(acks: int) -> None:
     policy.charges = ErrorCode.THROTTLING_QUOTA_EXCEEDED
     answers = rig.receive(*[produce(number, acks=acks) for number in (2, 3)])
     assert produced(answers) == ([(2, 89, 17), (3, 89, 17)] if acks else [])
-    assert rig.client.is_aborted == (not acks)
+    assert rig.client.is_ending == (not acks)
     assert (len(records.appended), policy.charged) == (1, [1, 2])
     assert rig.finished("Produce") == {(7, "NONE"): 1, (7, "THROTTLING_QUOTA_EXCEEDED"): 2}
 
