@@ -42,6 +42,9 @@ class CallRun(Call):
 
     __slots__ = ("_context", "batches", "correlation_ids", "partitions", "template", "templates")
 
+    #: One for each request, in order.
+    correlation_ids: Sequence[int]
+
     def __init__(
         self,
         client: Client,
