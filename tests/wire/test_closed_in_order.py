@@ -35,7 +35,7 @@ async def test_requests_before_it_are_answered(start_broker: StartBroker, fault:
     policy.set(False)
     wire = await broker.connect()
     for offset in range(2 * is_learned):
-        assert await produce(wire, "a", batch(b"x"), acks=-1) == (0, offset)
+        assert await produce(wire, "a", batch(b"x"), acks=-1) == (0, 3 * offset)
         wire.send(0, 7, produce_request("a", batch(b"x"), acks=0))
         wire.sent.clear()
         assert await produce(wire, "a", batch(b"x"), acks=-1) == (0, 3 * offset + 2)
