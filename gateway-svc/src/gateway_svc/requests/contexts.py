@@ -36,12 +36,12 @@ from gateway_svc.storage.protocols import (
 
 @dataclass(frozen=True, slots=True)
 class NoContext:
-    """For requests that are answered from themselves."""
+    """The context of requests that are answered from themselves."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProduceContext:
-    """For appends."""
+    """The context of appends."""
 
     records: Records
     topics: Topics
@@ -56,7 +56,7 @@ class ProduceContext:
 
 @dataclass(frozen=True, slots=True)
 class FetchContext:
-    """For reads, and for the ways of their records: in files, over lanes, by value, as message sets."""
+    """The context of reads: the ways of records in files, over lanes, by value, and as message sets."""
 
     records: Records
     #: None when this gateway does not see storage's files.
@@ -75,7 +75,7 @@ class FetchContext:
 
 @dataclass(frozen=True, slots=True)
 class LogContext:
-    """For questions about partition logs, and for the deletion of records."""
+    """The context of questions about partition logs, and of the deletion of records."""
 
     offsets: Offsets
     logs: Logs
@@ -85,7 +85,7 @@ class LogContext:
 
 @dataclass(frozen=True, slots=True)
 class TopicContext:
-    """For topics and configs."""
+    """The context of topics and configs."""
 
     topics: Topics
     names: TopicNames
@@ -95,7 +95,7 @@ class TopicContext:
 
 @dataclass(frozen=True, slots=True)
 class GroupContext:
-    """For groups and their offsets."""
+    """The context of groups and their offsets."""
 
     groups: Groups
     topics: Topics
@@ -105,7 +105,7 @@ class GroupContext:
 
 @dataclass(frozen=True, slots=True)
 class TransactionContext:
-    """For producer ids and transactions."""
+    """The context of producer ids and transactions."""
 
     transactions: Transactions
     producers: Producers
@@ -114,7 +114,7 @@ class TransactionContext:
 
 @dataclass(frozen=True, slots=True)
 class AccessContext:
-    """For access rules."""
+    """The context of access rules."""
 
     access: Access
     #: Whether the gateway obeys the rules. Without an authorizer they are not administered either, as in Kafka.
@@ -123,7 +123,7 @@ class AccessContext:
 
 @dataclass(frozen=True, slots=True)
 class ClusterContext:
-    """For the brokers, and for what they serve."""
+    """The context of the brokers and their APIs."""
 
     cluster: ClusterCalls
     membership: GatewayLease
