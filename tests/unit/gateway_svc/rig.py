@@ -177,7 +177,7 @@ def parts(
             loop=loop,
         ),
         contexts.LogContext(NOT_NEEDED, NOT_NEEDED, topics, NOT_NEEDED),
-        contexts.TopicContext(topics, names, NOT_NEEDED, loop),
+        contexts.TopicContext(topics, names, NOT_NEEDED),
         contexts.GroupContext(cast(Any, groups), topics, names, loop),
         contexts.TransactionContext(NOT_NEEDED, NOT_NEEDED, topics),
         contexts.AccessContext(NOT_NEEDED, has_authorizer=False),

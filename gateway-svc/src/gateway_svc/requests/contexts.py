@@ -90,7 +90,6 @@ class TopicContext:
     topics: Topics
     names: TopicNames
     membership: GatewayLease
-    loop: asyncio.AbstractEventLoop
 
 
 @dataclass(frozen=True, slots=True)
