@@ -35,6 +35,7 @@ from admin_api.routers import (
     produce,
     record_streams,
     records,
+    scrub,
     service,
     session,
     topic_configs,
@@ -97,7 +98,7 @@ def create_app(settings: AdminSettings, storage: Storage, clients: KafkaClients)
     # Order matters where a path with "-" and one with a parameter both match: the first added wins.
     for noun in (
         *(clusters, acls, broker_configs, brokers, topic_configs, topics, partitions, produce),
-        *(consumer_groups, lags, group_offsets, group_summaries, insight, health, records, record_streams),
+        *(consumer_groups, lags, group_offsets, group_summaries, insight, scrub, health, records, record_streams),
         *(transactions, documented_configs, session, service, console),
     ):
         noun.add_operations(app)

@@ -6,7 +6,7 @@
     {consumergroup,topic,partition}: kafka_consumergroup_current_offset, kafka_consumergroup_lag
     {consumergroup,topic}: kafka_consumergroup_current_offset_sum, kafka_consumergroup_lag_sum
     {consumergroup}: kafka_consumergroup_members
-    ours, {consumergroup,topic,partition}: millrace_consumergroup_lag_seconds (lag_times.py)
+    ours, {consumergroup,topic,partition}: millrace_consumergroup_lag_seconds, as storage estimates it
 
 A partition without a commit has no lag series. The text is made at most once in CACHE_S, outside the event loop. A
 scrape waits PATIENCE_S for it at most, and then gets the text from before: scrapers give up after 10 s. Series are
@@ -29,7 +29,6 @@ from prometheus_client.registry import Collector, CollectorRegistry
 from service_chassis import logs
 
 from admin_api import errors, groups
-from admin_api.lag_times import LagTimes
 from admin_api.storage import EARLIEST, LATEST, Storage, StorageCalls
 from admin_api.view import BrokerAddress, brokers_of
 
@@ -68,7 +67,6 @@ class Exporter:
     ) -> None:
         self._storage = storage
         self._listener_name = listener_name
-        self._lag_times = LagTimes()
         self._text = _rendered(None)
         self._making: asyncio.Task[None] | None = None
         self._cache_s = cache_s
@@ -96,7 +94,6 @@ class Exporter:
     async def _made(self, calls: StorageCalls) -> bytes:
         try:
             snapshot = await take_snapshot(calls, self._listener_name)
-            snapshot.lag_seconds = self._lag_times.lags(snapshot.committed, snapshot.offsets, time.monotonic())
         except errors.ApiError as error:
             log.warning("no exporter metrics", correlation_id=calls.correlation_id, reason=error.message)
             snapshot = None
@@ -104,7 +101,7 @@ class Exporter:
 
 
 async def take_snapshot(storage: StorageCalls, listener_name: str) -> Snapshot:
-    """Ask storage for all values: in four calls for any number of topics, and two for GROUPS_BATCH groups."""
+    """Ask storage for all values: in four calls for any number of topics, and three for GROUPS_BATCH groups."""
     cluster = await storage.cluster()
     snapshot = Snapshot(brokers=brokers_of(cluster.gateways, listener_name))
     topics = await storage.topics()
@@ -126,14 +123,19 @@ async def take_snapshot(storage: StorageCalls, listener_name: str) -> Snapshot:
 
 
 async def _add_commits(snapshot: Snapshot, storage: StorageCalls, group_ids: list[str]) -> None:
-    for group in await storage.committed_offsets(group_ids):
+    committed = await storage.committed_offsets(group_ids)
+    for group, ages in zip(committed, await storage.lag_times(group_ids), strict=True):
         for offset in group.offsets:
             if offset.offset < 0 or offset.error_code != 0:
                 continue
             if len(snapshot.committed) == COMMITS_MAX:
                 snapshot.truncated = True
                 return
-            snapshot.committed[group.group_id, offset.topic, offset.partition] = offset.offset
+            key = group.group_id, offset.topic, offset.partition
+            snapshot.committed[key] = offset.offset
+            age = ages.get(key[1:])
+            if age is not None:
+                snapshot.lag_seconds[key] = age
 
 
 def collect(snapshot: Snapshot) -> Iterator[Metric]:

@@ -1,8 +1,8 @@
 """The last 15 minutes of topics, groups and the volume, as storage has sampled them: a ring, read from storage.
 
 Storage takes a sample each 15 s and keeps them, so that every admin-api has the same ones, also after a restart. A
-series has one number of 8 bytes for each sample, and there are at most SERIES_MAX: 2,000 topics with four series each
-and 2,000 groups take 5 MB.
+series has one number of 8 bytes for each sample, and there are at most SERIES_MAX: 2,000 topics with five series each
+and 2,000 groups with two take 7 MB.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from admin_api.storage import Storage
 SAMPLE_S = 15.0
 LOOK_S = 5.0
 SAMPLES = 60
-SERIES_MAX = 10_000
+SERIES_MAX = 14_000
 #: Seconds over which a rate is the mean.
 RATE_S = 60.0
 #: Bytes of the rows of a sample, decompressed.
@@ -33,6 +33,8 @@ ROWS_BYTES_MAX = 16 * 1024 * 1024
 _FILL_S = 60.0
 #: No sample.
 _NONE = -1
+#: Kinds whose values are times: the lag of all groups is that of the last one.
+_TIMES = ("lag_ms",)
 
 log = logs.get(__name__)
 
@@ -91,8 +93,10 @@ class Samples:
             self._set("records", topic.name, place, topic.records)
             self._set("bytes", topic.name, place, topic.bytes)
             self._set("appended_bytes", topic.name, place, topic.appended_bytes)
+            self._set("sent_bytes", topic.name, place, topic.sent_bytes)
         for group in rows.groups:
             self._set("lag", group.group_id, place, group.lag)
+            self._set("lag_ms", group.group_id, place, group.lag_ms)
         for key in [key for key, values in self._series.items() if max(values) == _NONE]:
             del self._series[key]
 
@@ -122,14 +126,24 @@ class Samples:
         known = [] if values is None else [values[place] for place in self._places() if values[place] != _NONE]
         return known[0] if known else None
 
+    def newest(self, kind: str, name: str) -> int | None:
+        """Return a series' value in the newest sample; None without one."""
+        values = self._series.get((kind, name))
+        found = _NONE if values is None else values[self._next - 1]
+        return None if found == _NONE else found
+
     def range(self, kind: str, name: str | None) -> Iterator[tuple[float, float | None]]:
-        """Yield the time and the value of each sample, the oldest first: one series, or the sum of a kind's."""
+        """Yield the time and the value of each sample, the oldest first.
+
+        It is the value of one series, or of all of the kind together: the longest time, or the sum of anything else.
+        """
+        joined = max if kind in _TIMES else sum
         chosen = [
             values for (other, series), values in self._series.items() if other == kind and name in (None, series)
         ]
         for place in self._places():
             known = [values[place] for values in chosen if values[place] != _NONE]
-            yield self._times[place], sum(known) if known else None
+            yield self._times[place], joined(known) if known else None
 
     def rates(self, of: str, topic: str | None) -> Iterator[tuple[float, float | None]]:
         """Yield the growth per second of a kind of series between each sample and the one before."""

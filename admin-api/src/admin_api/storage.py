@@ -368,6 +368,21 @@ class StorageCalls:
         )
         return await self._answer(self._storage.administration.DescribeSamples(request, timeout=self._timeout_s))
 
+    async def lag_times(self, group_ids: Sequence[str]) -> list[dict[tuple[str, int], float]]:
+        """Return the lag in seconds by topic and partition for each group, in the order asked."""
+        if not group_ids:
+            return []
+        request = administration_pb2.DescribeLagTimesRequest(correlation_id=self.correlation_id, group_ids=group_ids)
+        answer = await self._answer(self._storage.administration.DescribeLagTimes(request, timeout=self._timeout_s))
+        return [
+            {(each.topic, each.partition): each.lag_ms / 1000 for each in group.partitions} for group in answer.groups
+        ]
+
+    async def scrub(self, limit: int) -> administration_pb2.DescribeScrubResponse:
+        """Return the state of the scrub and the first files of damaged bytes."""
+        request = administration_pb2.DescribeScrubRequest(correlation_id=self.correlation_id, limit=limit)
+        return await self._answer(self._storage.administration.DescribeScrub(request, timeout=self._timeout_s))
+
     async def segments(
         self, topic: str, after: tuple[str, int, int] | None, limit: int
     ) -> administration_pb2.DescribeSegmentsResponse:

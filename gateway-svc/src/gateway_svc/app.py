@@ -88,6 +88,7 @@ class Gateway:
             registered(settings),
             AlteredConfigs(settings, entrance, with_storage=storage.is_local).apply,
             self._deleted_series.note,
+            counts,
         )
         self._dispatcher = Dispatcher(HANDLERS, parts.contexts(self._membership, api_ranges(HANDLERS)), counts)
         self._path_context = PathContext(self._dispatcher, parts.admission, parts.requests, parts.names)

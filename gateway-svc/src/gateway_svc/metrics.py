@@ -13,7 +13,7 @@ import itertools
 import time
 from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from service_chassis.histogram import Buckets, add_buckets
@@ -68,6 +68,7 @@ class TopicCounts:
         "fetches",
         "produces",
         "records_in",
+        "reported_out",
         "seen",
         "seen_at",
     )
@@ -76,6 +77,8 @@ class TopicCounts:
         self.records_in = 0
         self.bytes_in = 0
         self.bytes_out = 0
+        #: The part of them that storage was sent.
+        self.reported_out = 0
         self.produces = 0
         self.fetches = 0
         self.failed_produces = 0
@@ -139,6 +142,22 @@ class GatewayMetrics:
                 name = OTHER_TOPICS
             counts = self.topics.setdefault(name, TopicCounts())
         return counts
+
+    def take_sent(self) -> dict[str, int]:
+        """Return the bytes sent to consumers by topic since the last call, without those of other topics."""
+        taken = {}
+        for name, counts in self.topics.items():
+            if counts.bytes_out != counts.reported_out and name != OTHER_TOPICS:
+                taken[name] = counts.bytes_out - counts.reported_out
+                counts.reported_out = counts.bytes_out
+        return taken
+
+    def give_back_sent(self, taken: Mapping[str, int]) -> None:
+        """Return them again at a later call: they did not arrive."""
+        for name, size in taken.items():
+            counts = self.topics.get(name)
+            if counts is not None:
+                counts.reported_out -= size
 
     def _forget_one(self) -> bool:
         """Forget a topic without traffic for TOPIC_IDLE_S; return whether one was found.

@@ -155,7 +155,9 @@ class Storage:
             self._live_brokers,
         )
         self.groups = GroupsService(self.coordinator)
-        self.administration = AdministrationService(self.groups, logs, Samples(logs, self.coordinator))
+        self.administration = AdministrationService(
+            self.groups, logs, Samples(logs, self.coordinator), self.maintenance.scrubber
+        )
         self.transactions = TransactionsService(
             self.transaction_coordinator,
             self.markers,
@@ -164,7 +166,11 @@ class Storage:
             logs.clock,
         )
         self.cluster = ClusterService(
-            logs.cluster_id, self.leases, broker.register, lambda: self.topic_registry.deletions
+            logs.cluster_id,
+            self.leases,
+            broker.register,
+            lambda: self.topic_registry.deletions,
+            self.administration.samples.add_sent,
         )
         self._access_rules = AccessRules(catalog, contents.acls, contents.quotas, time.monotonic)
         self.access = AccessService(self._access_rules)

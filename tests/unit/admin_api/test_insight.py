@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ from admin_api.app import create_app
 from admin_api.kafka_clients import KafkaClients
 from admin_api.routers import health
 from admin_api.routers import insight as insight_router
+from admin_api.routers import scrub as scrub_router
 from admin_api.rules import RULES
 from admin_api.samples import SAMPLES, Sample, Samples
 from admin_api.settings import AdminSettings
@@ -44,7 +46,7 @@ class Insight:
         self.now = 1_700_000_000.0
         samples._clock = lambda: self.now
         # Samples are taken on request alone, and by nobody before.
-        self.taken = TakenSamples(core.logs, core.coordinator, lambda: int(self.now * 1000))
+        self.taken = TakenSamples(core.logs, core.coordinator, lambda: int(self.now * 1000), lambda: self.now)
         loop.run(core.administration.samples.stop())
         core.administration.samples = self.taken
 
@@ -140,8 +142,8 @@ def test_groups_with_their_lags(stack: Stack, insight: Insight) -> None:
     answer = insight.get("/api/v1/consumer-groups", q="FOLLOW ", sort="lag")
     common = {"state": "EMPTY", "type": "CLASSIC", "members_count": 0}
     assert answer["data"] == [
-        {"consumer_group_id": "follow a/ü", "topics_count": 2, "lag": 11, "lag_before": 9} | common,
-        {"consumer_group_id": "follow b", "topics_count": 1, "lag": 3, "lag_before": 1} | common,
+        {"consumer_group_id": "follow a/ü", "topics_count": 2, "lag": 11, "lag_before": 9, "lag_seconds": 0.0} | common,
+        {"consumer_group_id": "follow b", "topics_count": 1, "lag": 3, "lag_before": 1, "lag_seconds": 0.0} | common,
     ]
     of_topic = insight.get("/api/v1/consumer-groups", topic="followed-too")["data"]
     assert [(row["consumer_group_id"], row["lag"]) for row in of_topic] == [("follow a/ü", 0)]
@@ -227,6 +229,81 @@ def test_ranges_of_metrics(stack: Stack, insight: Insight) -> None:
     for query in ({"metric": "lag", "topic": "ranged"}, {"metric": "bytes", "group": "rangers"}):
         answer = insight.http.get("/api/v1/metrics/range", params=query)
         assert (answer.status_code, answer.json()["error_code"]) == (400, 400)
+
+
+def test_lag_in_time(stack: Stack, insight: Insight) -> None:
+    stack.create_topic("aged", 2)
+    stack.append("aged", 0, 10)
+    stack.commit("agers", {("aged", 0): 10, ("aged", 1): 0})
+    insight.sample()
+    insight.now += 15
+    stack.append("aged", 0, 10)
+    insight.sample()
+    insight.now += 15
+    stack.commit("agers", {("aged", 0): 15})
+    offsets = insight.get("/api/v1/consumer-groups/agers/offsets")["data"]
+    # The record of offset 15 became readable in the middle between two samples.
+    assert [(row["partition_id"], row["lag"], row["lag_seconds"]) for row in offsets] == [(0, 5, 22.5), (1, 0, 0.0)]
+    (summary,) = insight.get("/api/v1/consumer-groups", q="agers")["data"]
+    assert summary["lag_seconds"] == 15.0, "of the last sample"
+    insight.sample()
+    points = insight.get("/api/v1/metrics/range", metric="lag_seconds", group="agers")["points"]
+    assert [point["value"] for point in points] == [0.0, 15.0, 22.5]
+    of_all = insight.get("/api/v1/metrics/range", metric="lag_seconds")["points"]
+    assert of_all[-1]["value"] >= 22.5
+    answer = insight.http.get("/api/v1/metrics/range", params={"metric": "lag_seconds", "topic": "aged"})
+    assert answer.status_code == 400
+
+
+def test_the_lag_of_all_groups_in_time_is_the_longest() -> None:
+    samples = Samples(Storage.__new__(Storage))
+    group = administration_pb2.SampleRows.Group
+    rows = administration_pb2.SampleRows(groups=[group(group_id="a", lag_ms=5), group(group_id="b", lag_ms=7)])
+    samples.add(Sample(at_ms=1000, usable_bytes=-1), rows)
+    assert list(samples.range("lag_ms", None)) == [(1.0, 7)]
+    assert (samples.newest("lag_ms", "a"), samples.newest("lag_ms", "c")) == (5, None)
+
+
+def test_bytes_that_gateways_sent(stack: Stack, insight: Insight) -> None:
+    stack.create_topic("sent")
+    for size in (0, 300, 0):
+        insight.taken.add_sent({"sent": size, "absent": 1000})
+        insight.sample()
+        insight.now += 15
+    for query in ({}, {"topic": "sent"}):
+        points = insight.get("/api/v1/metrics/range", metric="bytes_out_per_s", **query)["points"]
+        assert [point["value"] for point in points] == [20.0, 0.0]
+
+
+def test_the_scrub_and_its_quarantine(stack: Stack, insight: Insight, monkeypatch: pytest.MonkeyPatch) -> None:
+    stack.create_topic("scrubbed", 2)
+    scrubber = stack.core.maintenance.scrubber
+    monkeypatch.setattr(scrubber, "last_ms", 0)
+    monkeypatch.setattr(scrubber, "next_ms", 1_700_000_000_000)
+    nothing = {
+        "last_at": None,
+        "next_at": 1_700_000_000_000,
+        "damaged_segments": 0,
+        "unreadable_batches": 0,
+        "quarantine": [],
+        "is_truncated": False,
+    }
+    assert insight.get("/api/v1/storage/scrub") == nothing
+    folder = Path(stack.core.logs.logs["scrubbed", 1].folder) / "quarantine"
+    folder.mkdir()
+    for name, size in (("b", 3), ("a", 7), ("c.tmp", 1)):
+        (folder / name).write_bytes(b"x" * size)
+        os.utime(folder / name, ns=(0, 5_000_000))
+    rows = [
+        {"topic_name": "scrubbed", "partition_id": 1, "path": f"{folder}/{name}", "bytes": size, "modified_at": 5}
+        for name, size in (("a", 7), ("b", 3))
+    ]
+    monkeypatch.setattr(scrubber, "last_ms", 77)
+    assert insight.get("/api/v1/storage/scrub") == {**nothing, "last_at": 77, "quarantine": rows}
+    monkeypatch.setattr(scrub_router, "FILES_MAX", 1)
+    assert insight.get("/api/v1/storage/scrub") == {
+        **nothing, "last_at": 77, "quarantine": rows[:1], "is_truncated": True,
+    }  # fmt: skip
 
 
 def _add(samples: Samples, at: float, **end_offsets: int) -> None:

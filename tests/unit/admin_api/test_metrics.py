@@ -82,6 +82,7 @@ def test_the_exporters_set(stack: Stack) -> None:
         stack.join("exported-group", "c", b"")
         stack.commit("exported-simple", {("exported", 0): 7})
         client = stack.loop.run(_connected(stack))
+        stack.loop.run(stack.core.administration.samples.take())
         snapshot = stack.loop.run(take_snapshot(client.calls(1), ""))
         stack.loop.run(client.close())
     finally:
@@ -111,6 +112,9 @@ def test_the_exporters_set(stack: Stack) -> None:
     assert _value(shown, "kafka_consumergroup_lag", **commit, partition="1") is None
     assert _value(shown, "kafka_consumergroup_current_offset_sum", **commit) == 7
     assert _value(shown, "kafka_consumergroup_lag_sum", **commit) == 3
+    age_s = _value(shown, "millrace_consumergroup_lag_seconds", **commit, partition="0")
+    assert age_s is not None
+    assert 0 <= age_s < 60
     assert _value(shown, "kafka_consumergroup_members", consumergroup="exported-simple") == 0
     assert _value(shown, "kafka_consumergroup_members", consumergroup="exported-group") == 1
 

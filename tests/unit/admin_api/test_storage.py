@@ -55,7 +55,9 @@ async def test_silence_is_worth_one_warning_and_none_while_storage_starts(
 
 
 #: The calls of the service that only admin-api makes: it sends none again, also one that storage died over.
-SENT_AGAIN = {"AlterOffsets": False, "DescribeSamples": False, "DescribeSegments": False}
+SENT_AGAIN = dict.fromkeys(
+    ("AlterOffsets", "DescribeLagTimes", "DescribeSamples", "DescribeScrub", "DescribeSegments"), False
+)
 
 
 @pytest.mark.parametrize("name", SENT_AGAIN)
@@ -78,6 +80,8 @@ async def test_a_call_that_storage_died_over_is_not_sent_again(tmp_path: Path, n
     offset = administration_pb2.AlterOffsetsRequest.Offset(topic="t")
     sent: dict[str, Callable[[], Awaitable[Any]]] = {
         "AlterOffsets": lambda: calls.alter_offsets("g", [offset]),
+        "DescribeLagTimes": lambda: calls.lag_times(["g"]),
+        "DescribeScrub": lambda: calls.scrub(1),
         "DescribeSamples": lambda: calls.samples(0, 0),
         "DescribeSegments": lambda: calls.segments("", None, 1),
     }

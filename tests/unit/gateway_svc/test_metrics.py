@@ -72,6 +72,19 @@ def test_topics_without_traffic_make_room_for_new_ones() -> None:
     assert sum(name.startswith("topic-") for name in metrics.topics) == TOPICS_MAX - 51
 
 
+def test_bytes_sent_are_taken_once_and_again_after_they_did_not_arrive() -> None:
+    metrics = GatewayMetrics()
+    metrics.topic("a").bytes_out += 10
+    metrics.topic("b").produces += 1
+    metrics.topic(OTHER_TOPICS).bytes_out += 5
+    assert metrics.take_sent() == {"a": 10}
+    metrics.topic("a").bytes_out += 1
+    assert metrics.take_sent() == {"a": 1}
+    assert metrics.take_sent() == {}
+    metrics.give_back_sent({"a": 1, "forgotten": 1})
+    assert metrics.take_sent() == {"a": 1}
+
+
 def test_recognised_requests() -> None:
     metrics = GatewayMetrics()
     metrics.api("Produce").recognised += 3

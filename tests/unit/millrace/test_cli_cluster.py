@@ -351,3 +351,12 @@ def test_the_dashboard_asks_for_metrics_that_exist(run, up):
     for _title, _unit, query in PANELS:
         for name in re.findall(r"\b(?:millrace|kafka)_\w+", query):
             assert f"\n# TYPE {re.sub('_bucket$', '', name)} " in f"\n{found}", name
+
+
+def test_the_scrub_is_shown(run):
+    found = run.json("cluster", "scrub")
+    assert (found["damaged_segments"], found["quarantine"], found["is_truncated"]) == (0, [], False)
+    lines = run("cluster", "scrub")[1]
+    assert [line.rpartition("  ")[0].strip() for line in lines] == [
+        "last at", "next at", "damaged segments", "unreadable batches", "quarantined files",
+    ]  # fmt: skip

@@ -33,6 +33,9 @@ def test_a_group_is_listed_moved_copied_and_deleted(run):
     assert run("group", "describe", "readers")[1] == described
     assert run("group", "seek", "readers", "--to", "1", "--execute") == (0, rows, "")
     assert run.json("group", "describe", "readers")["partitions"][0]["lag"] == 3
+    behind = run.json("group", "lag", "readers")
+    assert [(row["partition"], row["committed"], row["lag"]) for row in behind] == [(0, 1, 3), (1, 1, 3)]
+    assert run("group", "lag", "nobody")[2] == "millrace: Consumer group id not found.\n"
     for to, new in (
         ("start", 0),
         ("end", 4),

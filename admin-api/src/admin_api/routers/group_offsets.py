@@ -76,6 +76,7 @@ async def list_group_offsets(calls: Calls, consumer_group_id: GroupId) -> Commit
     _check_count(len(committed))
     pairs = sorted(committed)
     found = await calls.offsets([(*pair, kind) for pair in pairs for kind in (EARLIEST, LATEST)])
+    (ages,) = await calls.lag_times([consumer_group_id])
     rows = []
     for pair, earliest, latest in zip(pairs, found[::2], found[1::2], strict=True):
         each, is_known = committed[pair], not (earliest.error_code or latest.error_code)
@@ -89,6 +90,7 @@ async def list_group_offsets(calls: Calls, consumer_group_id: GroupId) -> Commit
                 log_start_offset=earliest.offset if is_known else None,
                 log_end_offset=latest.offset if is_known else None,
                 lag=max(0, latest.offset - each.offset) if is_known else None,
+                lag_seconds=ages.get(pair),
             )
         )
     return CommittedOffsets(consumer_group_id=consumer_group_id, data=rows)

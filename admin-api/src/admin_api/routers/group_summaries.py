@@ -64,8 +64,13 @@ async def list_group_summaries(
             topics_count=topics[group_id],
             lag=lags.get(group_id),
             lag_before=samples.oldest("lag", group_id),
+            lag_seconds=_seconds(samples.newest("lag_ms", group_id)),
         )
         for group_id in page.rows
         if group_id in described  # else it has just gone
     ]
     return GroupSummaryList(data=rows, next=next_url(request, page.next_query))
+
+
+def _seconds(ms: int | None) -> float | None:
+    return None if ms is None else ms / 1000

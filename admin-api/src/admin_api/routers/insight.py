@@ -46,7 +46,12 @@ _KEYS: Mapping[TopicSort, Callable[[TopicState, Samples], Key]] = {
     "max_lag": lambda topic, _: (-(topic.max_lag or 0), topic.name),
 }
 #: Rates, and the series whose growth they are.
-_COUNTERS: Mapping[MetricName, str] = {"records_in_per_s": "end_offsets", "bytes_in_per_s": "appended_bytes"}
+_COUNTERS: Mapping[MetricName, str] = {
+    "records_in_per_s": "end_offsets",
+    "bytes_in_per_s": "appended_bytes",
+    "bytes_out_per_s": "sent_bytes",
+}
+_LAGS = ("lag", "lag_seconds")
 assert set(_KEYS) == set(get_args(TopicSort))
 
 
@@ -119,18 +124,25 @@ async def get_metric_range(
     request: Request,
     calls: Calls,
     metric: Annotated[
-        MetricName, Query(description="lag is of groups, disk_used_bytes of the volume, the others of topics.")
+        MetricName,
+        Query(description="lag and lag_seconds are of groups, disk_used_bytes of the volume, the others of topics."),
     ],
     topic: _OfTopic = None,
-    group: Annotated[str | None, Query(max_length=1000, description="Only this group; for lag.")] = None,
+    group: Annotated[str | None, Query(max_length=1000, description="Only this group; for its lag.")] = None,
 ) -> MetricRange:
-    """Return the last 15 minutes of a metric: of one topic or group, or the sum of all."""
-    if (group is not None and metric != "lag") or (topic is not None and metric in ("lag", "disk_used_bytes")):
-        raise errors.of_status(400, "query: lag is of groups, disk_used_bytes of the volume, the others of topics")
+    """Return the last 15 minutes of a metric: of one topic or group, or of all: the sum, of lag_seconds the longest."""
+    if (group is not None and metric not in _LAGS) or (topic is not None and metric in (*_LAGS, "disk_used_bytes")):
+        raise errors.of_status(
+            400, "query: lag and lag_seconds are of groups, disk_used_bytes of the volume, the others of topics"
+        )
     samples: Samples = request.app.state.samples
     counter = _COUNTERS.get(metric)
-    found = samples.rates(counter, topic) if counter is not None else samples.range(metric, topic or group)
-    points = list(found)
+    if counter is not None:
+        points = list(samples.rates(counter, topic))
+    elif metric == "lag_seconds":
+        points = [(at, None if ms is None else ms / 1000) for at, ms in samples.range("lag_ms", group)]
+    else:
+        points = list(samples.range(metric, topic or group))
     if all(value is None for _, value in points):  # else it existed a while ago
         if topic is not None:
             await calls.topic(topic)

@@ -20,7 +20,16 @@ _RESTORED_MAX = 500
 
 TopicSort = Literal["name", "partitions", "records", "bytes", "records_in_per_s", "consumer_groups", "max_lag"]
 GroupSort = Literal["name", "lag"]
-MetricName = Literal["records_in_per_s", "bytes_in_per_s", "records", "bytes", "lag", "disk_used_bytes"]
+MetricName = Literal[
+    "records_in_per_s",
+    "bytes_in_per_s",
+    "bytes_out_per_s",
+    "records",
+    "bytes",
+    "lag",
+    "lag_seconds",
+    "disk_used_bytes",
+]
 ResetTarget = Literal["earliest", "latest", "current", "offset", "timestamp", "shift-by", "duration"]
 
 
@@ -105,6 +114,10 @@ class GroupSummary(Answer):
     topics_count: Int32 = Field(description="Topics in which the group committed an offset.")
     lag: Int64 | None = Field(description="Sum over its partitions, or those of the topic asked for; null without any.")
     lag_before: Int64 | None = Field(description="The oldest sample of the last 15 minutes, over all topics.")
+    lag_seconds: float | None = Field(
+        description="Time since the oldest record that is not committed became readable, in any partition of any topic,"
+        " at the last sample; null without one."
+    )
 
 
 class GroupSummaryList(Answer):
@@ -121,6 +134,10 @@ class CommittedOffset(Answer):
     log_start_offset: Int64 | None = Field(description="Null while the partition is offline, or if it is gone.")
     log_end_offset: Int64 | None
     lag: Int64 | None
+    lag_seconds: float | None = Field(
+        description="Time since the oldest record that is not committed became readable, estimated from samples of each"
+        " 15 s since storage started; null if it has none."
+    )
 
 
 class CommittedOffsets(Answer):
@@ -146,6 +163,25 @@ class Segment(Answer):
 class SegmentList(Answer):
     data: list[Segment]
     next: str | None = Field(description="URL of the next page; null on the last one.")
+
+
+class QuarantinedFile(Answer):
+    topic_name: str
+    partition_id: Int32
+    path: str = Field(description="File on storage's volume: millrace storage dump-log reads it.")
+    bytes: Int64
+    modified_at: Int64 = Field(description="In ms since 1970.")
+
+
+class Scrub(Answer):
+    last_at: Int64 | None = Field(description="When all segments were last read and checked, in ms; null: never.")
+    next_at: Int64 | None = Field(description="When the next such round begins, in ms; the past while it runs.")
+    damaged_segments: Int64 = Field(description="Segments found damaged since storage started.")
+    unreadable_batches: Int64 = Field(description="Batches in logs whose records clients cannot read.")
+    quarantine: list[QuarantinedFile] = Field(
+        description="Damaged bytes that were cut out of logs, by topic and partition; the first 1,000 files."
+    )
+    is_truncated: bool = Field(description="Whether there are more files.")
 
 
 class MetricPoint(Answer):

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from broker_contract import cluster_pb2
 from service_chassis import logs
@@ -37,6 +38,18 @@ class Broker:
     port: int
 
 
+class SentBytes(Protocol):
+    """The bytes of records that this gateway has sent to clients, by topic."""
+
+    def take_sent(self) -> Mapping[str, int]:
+        """Return those since the last call."""
+        ...
+
+    def give_back_sent(self, taken: Mapping[str, int]) -> None:
+        """Return them again at a later call."""
+        ...
+
+
 class GatewayLease:
     """The gateway's lease. Its app owns it; handlers read `brokers`, `cluster_id` and `node_id`."""
 
@@ -48,11 +61,13 @@ class GatewayLease:
         configs: Sequence[cluster_pb2.GatewayConfig] = (),
         on_altered: Callable[[Mapping[str, str]], None] = lambda _: None,
         on_deletions: Callable[[int], None] = lambda _: None,
+        sent: SentBytes | None = None,
     ) -> None:
         """Prepare the lease. `on_altered` gets the altered configs of this gateway, which registers `configs`.
 
-        `on_deletions` gets the number of topics that storage has deleted, at each renewal.
+        `on_deletions` gets the number of topics that storage has deleted, at each renewal, which sends `sent`.
         """
+        self._sent = sent
         self._cluster = cluster
         self._configs = configs
         self._on_altered = on_altered
@@ -112,9 +127,13 @@ class GatewayLease:
         request = cluster_pb2.RegisterGatewayRequest(
             name=self._name, listeners=advertised, lease_ms=self._lease_ms, configs=self._configs
         )
+        if self._sent is not None:
+            request.sent_bytes.update(self._sent.take_sent())
         try:
             answer = await self._cluster.register_gateway(request)
         except StorageUnavailable as error:
+            if self._sent is not None:
+                self._sent.give_back_sent(request.sent_bytes)
             if self.registered or self.node_id < 0:
                 log.warning("lease not renewed", reason=str(error))
             self.registered = False

@@ -25,41 +25,55 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x14\x61\x64ministration.proto\x12\x0bmillrace.v1\"O\n\x16\x44\x65scribeSamplesRequest\x12\x16\n\x0e\x63orrelation_id\x18\x01 \x01(\x05\x12\x0e\n\x06run_id\x18\x02 \x01(\x03\x12\r\n\x05\x61\x66ter\x18\x03 \x01(\x03\"\xdb\x01\n\x17\x44\x65scribeSamplesResponse\x12\x0e\n\x06run_id\x18\x01 \x01(\x03\x12<\n\x07samples\x18\x02 \x03(\x0b\x32+.millrace.v1.DescribeSamplesResponse.Sample\x12\x10\n\x08has_more\x18\x03 \x01(\x08\x1a`\n\x06Sample\x12\x0e\n\x06number\x18\x01 \x01(\x03\x12\r\n\x05\x61t_ms\x18\x02 \x01(\x03\x12\x0c\n\x04rows\x18\x03 \x01(\x0c\x12\x13\n\x0btotal_bytes\x18\x04 \x01(\x03\x12\x14\n\x0cusable_bytes\x18\x05 \x01(\x03\"\xf6\x01\n\nSampleRows\x12-\n\x06topics\x18\x01 \x03(\x0b\x32\x1d.millrace.v1.SampleRows.Topic\x12-\n\x06groups\x18\x02 \x03(\x0b\x32\x1d.millrace.v1.SampleRows.Group\x1a\x62\n\x05Topic\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x13\n\x0b\x65nd_offsets\x18\x02 \x01(\x03\x12\x0f\n\x07records\x18\x03 \x01(\x03\x12\r\n\x05\x62ytes\x18\x04 \x01(\x03\x12\x16\n\x0e\x61ppended_bytes\x18\x05 \x01(\x03\x1a&\n\x05Group\x12\x10\n\x08group_id\x18\x01 \x01(\t\x12\x0b\n\x03lag\x18\x02 \x01(\x03\"\xdd\x01\n\x13\x41lterOffsetsRequest\x12\x16\n\x0e\x63orrelation_id\x18\x01 \x01(\x05\x12\x10\n\x08group_id\x18\x02 \x01(\t\x12\x38\n\x07offsets\x18\x03 \x03(\x0b\x32\'.millrace.v1.AlterOffsetsRequest.Offset\x1a\x62\n\x06Offset\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x0e\n\x06offset\x18\x03 \x01(\x03\x12\x14\n\x0cleader_epoch\x18\x04 \x01(\x05\x12\x10\n\x08metadata\x18\x05 \x01(\t\"+\n\x14\x41lterOffsetsResponse\x12\x13\n\x0b\x65rror_codes\x18\x01 \x03(\x05\"\xd9\x01\n\x17\x44\x65scribeSegmentsRequest\x12\x16\n\x0e\x63orrelation_id\x18\x01 \x01(\x05\x12\r\n\x05topic\x18\x02 \x01(\t\x12>\n\x05\x61\x66ter\x18\x03 \x01(\x0b\x32*.millrace.v1.DescribeSegmentsRequest.PlaceH\x00\x88\x01\x01\x12\r\n\x05limit\x18\x04 \x01(\x05\x1a>\n\x05Place\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x13\n\x0b\x62\x61se_offset\x18\x03 \x01(\x03\x42\x08\n\x06_after\"\xbb\x03\n\x18\x44\x65scribeSegmentsResponse\x12?\n\x08segments\x18\x01 \x03(\x0b\x32-.millrace.v1.DescribeSegmentsResponse.Segment\x12\x10\n\x08has_more\x18\x02 \x01(\x08\x1a\x8d\x02\n\x07Segment\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x13\n\x0b\x62\x61se_offset\x18\x03 \x01(\x03\x12\x0e\n\x06\x66older\x18\x04 \x01(\t\x12\x12\n\nsize_bytes\x18\x05 \x01(\x03\x12\x1a\n\x12offset_index_bytes\x18\x06 \x01(\x03\x12\x18\n\x10time_index_bytes\x18\x07 \x01(\x03\x12\x15\n\rmax_timestamp\x18\x08 \x01(\x03\x12\x11\n\tis_active\x18\t \x01(\x08\x12G\n\x0cindex_health\x18\n \x01(\x0e\x32\x31.millrace.v1.DescribeSegmentsResponse.IndexHealth\"<\n\x0bIndexHealth\x12\x06\n\x02OK\x10\x00\x12\x0b\n\x07GROWING\x10\x01\x12\x0b\n\x07MISSING\x10\x02\x12\x0b\n\x07\x44\x41MAGED\x10\x03\x32\xa4\x02\n\x0e\x41\x64ministration\x12S\n\x0c\x41lterOffsets\x12 .millrace.v1.AlterOffsetsRequest\x1a!.millrace.v1.AlterOffsetsResponse\x12_\n\x10\x44\x65scribeSegments\x12$.millrace.v1.DescribeSegmentsRequest\x1a%.millrace.v1.DescribeSegmentsResponse\x12\\\n\x0f\x44\x65scribeSamples\x12#.millrace.v1.DescribeSamplesRequest\x1a$.millrace.v1.DescribeSamplesResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x14\x61\x64ministration.proto\x12\x0bmillrace.v1\"D\n\x17\x44\x65scribeLagTimesRequest\x12\x16\n\x0e\x63orrelation_id\x18\x01 \x01(\x05\x12\x11\n\tgroup_ids\x18\x02 \x03(\t\"\xe4\x01\n\x18\x44\x65scribeLagTimesResponse\x12;\n\x06groups\x18\x01 \x03(\x0b\x32+.millrace.v1.DescribeLagTimesResponse.Group\x1aL\n\x05Group\x12\x43\n\npartitions\x18\x01 \x03(\x0b\x32/.millrace.v1.DescribeLagTimesResponse.Partition\x1a=\n\tPartition\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x0e\n\x06lag_ms\x18\x03 \x01(\x03\"=\n\x14\x44\x65scribeScrubRequest\x12\x16\n\x0e\x63orrelation_id\x18\x01 \x01(\x05\x12\r\n\x05limit\x18\x02 \x01(\x05\"\x9a\x02\n\x15\x44\x65scribeScrubResponse\x12\x0f\n\x07last_ms\x18\x01 \x01(\x03\x12\x0f\n\x07next_ms\x18\x02 \x01(\x03\x12\x18\n\x10\x64\x61maged_segments\x18\x03 \x01(\x03\x12\x1a\n\x12unreadable_batches\x18\x04 \x01(\x03\x12\x36\n\x05\x66iles\x18\x05 \x03(\x0b\x32\'.millrace.v1.DescribeScrubResponse.File\x12\x10\n\x08has_more\x18\x06 \x01(\x08\x1a_\n\x04\x46ile\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x0c\n\x04path\x18\x03 \x01(\t\x12\x12\n\nsize_bytes\x18\x04 \x01(\x03\x12\x13\n\x0bmodified_ms\x18\x05 \x01(\x03\"O\n\x16\x44\x65scribeSamplesRequest\x12\x16\n\x0e\x63orrelation_id\x18\x01 \x01(\x05\x12\x0e\n\x06run_id\x18\x02 \x01(\x03\x12\r\n\x05\x61\x66ter\x18\x03 \x01(\x03\"\xdb\x01\n\x17\x44\x65scribeSamplesResponse\x12\x0e\n\x06run_id\x18\x01 \x01(\x03\x12<\n\x07samples\x18\x02 \x03(\x0b\x32+.millrace.v1.DescribeSamplesResponse.Sample\x12\x10\n\x08has_more\x18\x03 \x01(\x08\x1a`\n\x06Sample\x12\x0e\n\x06number\x18\x01 \x01(\x03\x12\r\n\x05\x61t_ms\x18\x02 \x01(\x03\x12\x0c\n\x04rows\x18\x03 \x01(\x0c\x12\x13\n\x0btotal_bytes\x18\x04 \x01(\x03\x12\x14\n\x0cusable_bytes\x18\x05 \x01(\x03\"\x9a\x02\n\nSampleRows\x12-\n\x06topics\x18\x01 \x03(\x0b\x32\x1d.millrace.v1.SampleRows.Topic\x12-\n\x06groups\x18\x02 \x03(\x0b\x32\x1d.millrace.v1.SampleRows.Group\x1av\n\x05Topic\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x13\n\x0b\x65nd_offsets\x18\x02 \x01(\x03\x12\x0f\n\x07records\x18\x03 \x01(\x03\x12\r\n\x05\x62ytes\x18\x04 \x01(\x03\x12\x16\n\x0e\x61ppended_bytes\x18\x05 \x01(\x03\x12\x12\n\nsent_bytes\x18\x06 \x01(\x03\x1a\x36\n\x05Group\x12\x10\n\x08group_id\x18\x01 \x01(\t\x12\x0b\n\x03lag\x18\x02 \x01(\x03\x12\x0e\n\x06lag_ms\x18\x03 \x01(\x03\"\xdd\x01\n\x13\x41lterOffsetsRequest\x12\x16\n\x0e\x63orrelation_id\x18\x01 \x01(\x05\x12\x10\n\x08group_id\x18\x02 \x01(\t\x12\x38\n\x07offsets\x18\x03 \x03(\x0b\x32\'.millrace.v1.AlterOffsetsRequest.Offset\x1a\x62\n\x06Offset\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x0e\n\x06offset\x18\x03 \x01(\x03\x12\x14\n\x0cleader_epoch\x18\x04 \x01(\x05\x12\x10\n\x08metadata\x18\x05 \x01(\t\"+\n\x14\x41lterOffsetsResponse\x12\x13\n\x0b\x65rror_codes\x18\x01 \x03(\x05\"\xd9\x01\n\x17\x44\x65scribeSegmentsRequest\x12\x16\n\x0e\x63orrelation_id\x18\x01 \x01(\x05\x12\r\n\x05topic\x18\x02 \x01(\t\x12>\n\x05\x61\x66ter\x18\x03 \x01(\x0b\x32*.millrace.v1.DescribeSegmentsRequest.PlaceH\x00\x88\x01\x01\x12\r\n\x05limit\x18\x04 \x01(\x05\x1a>\n\x05Place\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x13\n\x0b\x62\x61se_offset\x18\x03 \x01(\x03\x42\x08\n\x06_after\"\xbb\x03\n\x18\x44\x65scribeSegmentsResponse\x12?\n\x08segments\x18\x01 \x03(\x0b\x32-.millrace.v1.DescribeSegmentsResponse.Segment\x12\x10\n\x08has_more\x18\x02 \x01(\x08\x1a\x8d\x02\n\x07Segment\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x13\n\x0b\x62\x61se_offset\x18\x03 \x01(\x03\x12\x0e\n\x06\x66older\x18\x04 \x01(\t\x12\x12\n\nsize_bytes\x18\x05 \x01(\x03\x12\x1a\n\x12offset_index_bytes\x18\x06 \x01(\x03\x12\x18\n\x10time_index_bytes\x18\x07 \x01(\x03\x12\x15\n\rmax_timestamp\x18\x08 \x01(\x03\x12\x11\n\tis_active\x18\t \x01(\x08\x12G\n\x0cindex_health\x18\n \x01(\x0e\x32\x31.millrace.v1.DescribeSegmentsResponse.IndexHealth\"<\n\x0bIndexHealth\x12\x06\n\x02OK\x10\x00\x12\x0b\n\x07GROWING\x10\x01\x12\x0b\n\x07MISSING\x10\x02\x12\x0b\n\x07\x44\x41MAGED\x10\x03\x32\xdd\x03\n\x0e\x41\x64ministration\x12S\n\x0c\x41lterOffsets\x12 .millrace.v1.AlterOffsetsRequest\x1a!.millrace.v1.AlterOffsetsResponse\x12_\n\x10\x44\x65scribeSegments\x12$.millrace.v1.DescribeSegmentsRequest\x1a%.millrace.v1.DescribeSegmentsResponse\x12\\\n\x0f\x44\x65scribeSamples\x12#.millrace.v1.DescribeSamplesRequest\x1a$.millrace.v1.DescribeSamplesResponse\x12_\n\x10\x44\x65scribeLagTimes\x12$.millrace.v1.DescribeLagTimesRequest\x1a%.millrace.v1.DescribeLagTimesResponse\x12V\n\rDescribeScrub\x12!.millrace.v1.DescribeScrubRequest\x1a\".millrace.v1.DescribeScrubResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'administration_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_DESCRIBESAMPLESREQUEST']._serialized_start=37
-  _globals['_DESCRIBESAMPLESREQUEST']._serialized_end=116
-  _globals['_DESCRIBESAMPLESRESPONSE']._serialized_start=119
-  _globals['_DESCRIBESAMPLESRESPONSE']._serialized_end=338
-  _globals['_DESCRIBESAMPLESRESPONSE_SAMPLE']._serialized_start=242
-  _globals['_DESCRIBESAMPLESRESPONSE_SAMPLE']._serialized_end=338
-  _globals['_SAMPLEROWS']._serialized_start=341
-  _globals['_SAMPLEROWS']._serialized_end=587
-  _globals['_SAMPLEROWS_TOPIC']._serialized_start=449
-  _globals['_SAMPLEROWS_TOPIC']._serialized_end=547
-  _globals['_SAMPLEROWS_GROUP']._serialized_start=549
-  _globals['_SAMPLEROWS_GROUP']._serialized_end=587
-  _globals['_ALTEROFFSETSREQUEST']._serialized_start=590
-  _globals['_ALTEROFFSETSREQUEST']._serialized_end=811
-  _globals['_ALTEROFFSETSREQUEST_OFFSET']._serialized_start=713
-  _globals['_ALTEROFFSETSREQUEST_OFFSET']._serialized_end=811
-  _globals['_ALTEROFFSETSRESPONSE']._serialized_start=813
-  _globals['_ALTEROFFSETSRESPONSE']._serialized_end=856
-  _globals['_DESCRIBESEGMENTSREQUEST']._serialized_start=859
-  _globals['_DESCRIBESEGMENTSREQUEST']._serialized_end=1076
-  _globals['_DESCRIBESEGMENTSREQUEST_PLACE']._serialized_start=1004
-  _globals['_DESCRIBESEGMENTSREQUEST_PLACE']._serialized_end=1066
-  _globals['_DESCRIBESEGMENTSRESPONSE']._serialized_start=1079
-  _globals['_DESCRIBESEGMENTSRESPONSE']._serialized_end=1522
-  _globals['_DESCRIBESEGMENTSRESPONSE_SEGMENT']._serialized_start=1191
-  _globals['_DESCRIBESEGMENTSRESPONSE_SEGMENT']._serialized_end=1460
-  _globals['_DESCRIBESEGMENTSRESPONSE_INDEXHEALTH']._serialized_start=1462
-  _globals['_DESCRIBESEGMENTSRESPONSE_INDEXHEALTH']._serialized_end=1522
-  _globals['_ADMINISTRATION']._serialized_start=1525
-  _globals['_ADMINISTRATION']._serialized_end=1817
+  _globals['_DESCRIBELAGTIMESREQUEST']._serialized_start=37
+  _globals['_DESCRIBELAGTIMESREQUEST']._serialized_end=105
+  _globals['_DESCRIBELAGTIMESRESPONSE']._serialized_start=108
+  _globals['_DESCRIBELAGTIMESRESPONSE']._serialized_end=336
+  _globals['_DESCRIBELAGTIMESRESPONSE_GROUP']._serialized_start=197
+  _globals['_DESCRIBELAGTIMESRESPONSE_GROUP']._serialized_end=273
+  _globals['_DESCRIBELAGTIMESRESPONSE_PARTITION']._serialized_start=275
+  _globals['_DESCRIBELAGTIMESRESPONSE_PARTITION']._serialized_end=336
+  _globals['_DESCRIBESCRUBREQUEST']._serialized_start=338
+  _globals['_DESCRIBESCRUBREQUEST']._serialized_end=399
+  _globals['_DESCRIBESCRUBRESPONSE']._serialized_start=402
+  _globals['_DESCRIBESCRUBRESPONSE']._serialized_end=684
+  _globals['_DESCRIBESCRUBRESPONSE_FILE']._serialized_start=589
+  _globals['_DESCRIBESCRUBRESPONSE_FILE']._serialized_end=684
+  _globals['_DESCRIBESAMPLESREQUEST']._serialized_start=686
+  _globals['_DESCRIBESAMPLESREQUEST']._serialized_end=765
+  _globals['_DESCRIBESAMPLESRESPONSE']._serialized_start=768
+  _globals['_DESCRIBESAMPLESRESPONSE']._serialized_end=987
+  _globals['_DESCRIBESAMPLESRESPONSE_SAMPLE']._serialized_start=891
+  _globals['_DESCRIBESAMPLESRESPONSE_SAMPLE']._serialized_end=987
+  _globals['_SAMPLEROWS']._serialized_start=990
+  _globals['_SAMPLEROWS']._serialized_end=1272
+  _globals['_SAMPLEROWS_TOPIC']._serialized_start=1098
+  _globals['_SAMPLEROWS_TOPIC']._serialized_end=1216
+  _globals['_SAMPLEROWS_GROUP']._serialized_start=1218
+  _globals['_SAMPLEROWS_GROUP']._serialized_end=1272
+  _globals['_ALTEROFFSETSREQUEST']._serialized_start=1275
+  _globals['_ALTEROFFSETSREQUEST']._serialized_end=1496
+  _globals['_ALTEROFFSETSREQUEST_OFFSET']._serialized_start=1398
+  _globals['_ALTEROFFSETSREQUEST_OFFSET']._serialized_end=1496
+  _globals['_ALTEROFFSETSRESPONSE']._serialized_start=1498
+  _globals['_ALTEROFFSETSRESPONSE']._serialized_end=1541
+  _globals['_DESCRIBESEGMENTSREQUEST']._serialized_start=1544
+  _globals['_DESCRIBESEGMENTSREQUEST']._serialized_end=1761
+  _globals['_DESCRIBESEGMENTSREQUEST_PLACE']._serialized_start=1689
+  _globals['_DESCRIBESEGMENTSREQUEST_PLACE']._serialized_end=1751
+  _globals['_DESCRIBESEGMENTSRESPONSE']._serialized_start=1764
+  _globals['_DESCRIBESEGMENTSRESPONSE']._serialized_end=2207
+  _globals['_DESCRIBESEGMENTSRESPONSE_SEGMENT']._serialized_start=1876
+  _globals['_DESCRIBESEGMENTSRESPONSE_SEGMENT']._serialized_end=2145
+  _globals['_DESCRIBESEGMENTSRESPONSE_INDEXHEALTH']._serialized_start=2147
+  _globals['_DESCRIBESEGMENTSRESPONSE_INDEXHEALTH']._serialized_end=2207
+  _globals['_ADMINISTRATION']._serialized_start=2210
+  _globals['_ADMINISTRATION']._serialized_end=2687
 # @@protoc_insertion_point(module_scope)

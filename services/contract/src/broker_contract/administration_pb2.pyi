@@ -21,6 +21,186 @@ else:
 DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
+class DescribeLagTimesRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CORRELATION_ID_FIELD_NUMBER: _builtins.int
+    GROUP_IDS_FIELD_NUMBER: _builtins.int
+    correlation_id: _builtins.int
+    @_builtins.property
+    def group_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        correlation_id: _builtins.int = ...,
+        group_ids: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["correlation_id", b"correlation_id", "group_ids", b"group_ids"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DescribeLagTimesRequest: _TypeAlias = DescribeLagTimesRequest  # noqa: Y015
+
+@_typing.final
+class DescribeLagTimesResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class Group(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        PARTITIONS_FIELD_NUMBER: _builtins.int
+        @_builtins.property
+        def partitions(self) -> _containers.RepeatedCompositeFieldContainer[Global___DescribeLagTimesResponse.Partition]: ...
+        def __init__(
+            self,
+            *,
+            partitions: _abc.Iterable[Global___DescribeLagTimesResponse.Partition] | None = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["partitions", b"partitions"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class Partition(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        TOPIC_FIELD_NUMBER: _builtins.int
+        PARTITION_FIELD_NUMBER: _builtins.int
+        LAG_MS_FIELD_NUMBER: _builtins.int
+        topic: _builtins.str
+        partition: _builtins.int
+        lag_ms: _builtins.int
+        """Time since the oldest record that is not committed became readable, in ms; 0 without one."""
+        def __init__(
+            self,
+            *,
+            topic: _builtins.str = ...,
+            partition: _builtins.int = ...,
+            lag_ms: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["lag_ms", b"lag_ms", "partition", b"partition", "topic", b"topic"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    GROUPS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def groups(self) -> _containers.RepeatedCompositeFieldContainer[Global___DescribeLagTimesResponse.Group]:
+        """In request order; empty for a group that has no offsets."""
+
+    def __init__(
+        self,
+        *,
+        groups: _abc.Iterable[Global___DescribeLagTimesResponse.Group] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["groups", b"groups"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DescribeLagTimesResponse: _TypeAlias = DescribeLagTimesResponse  # noqa: Y015
+
+@_typing.final
+class DescribeScrubRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CORRELATION_ID_FIELD_NUMBER: _builtins.int
+    LIMIT_FIELD_NUMBER: _builtins.int
+    correlation_id: _builtins.int
+    limit: _builtins.int
+    """Most files of the answer; storage allows 1,000."""
+    def __init__(
+        self,
+        *,
+        correlation_id: _builtins.int = ...,
+        limit: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["correlation_id", b"correlation_id", "limit", b"limit"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DescribeScrubRequest: _TypeAlias = DescribeScrubRequest  # noqa: Y015
+
+@_typing.final
+class DescribeScrubResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class File(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        TOPIC_FIELD_NUMBER: _builtins.int
+        PARTITION_FIELD_NUMBER: _builtins.int
+        PATH_FIELD_NUMBER: _builtins.int
+        SIZE_BYTES_FIELD_NUMBER: _builtins.int
+        MODIFIED_MS_FIELD_NUMBER: _builtins.int
+        topic: _builtins.str
+        partition: _builtins.int
+        path: _builtins.str
+        size_bytes: _builtins.int
+        modified_ms: _builtins.int
+        def __init__(
+            self,
+            *,
+            topic: _builtins.str = ...,
+            partition: _builtins.int = ...,
+            path: _builtins.str = ...,
+            size_bytes: _builtins.int = ...,
+            modified_ms: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["modified_ms", b"modified_ms", "partition", b"partition", "path", b"path", "size_bytes", b"size_bytes", "topic", b"topic"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    LAST_MS_FIELD_NUMBER: _builtins.int
+    NEXT_MS_FIELD_NUMBER: _builtins.int
+    DAMAGED_SEGMENTS_FIELD_NUMBER: _builtins.int
+    UNREADABLE_BATCHES_FIELD_NUMBER: _builtins.int
+    FILES_FIELD_NUMBER: _builtins.int
+    HAS_MORE_FIELD_NUMBER: _builtins.int
+    last_ms: _builtins.int
+    """When everything was last read and checked, in ms since 1970; 0: never."""
+    next_ms: _builtins.int
+    """When the next such round begins; it is over when last_ms changes."""
+    damaged_segments: _builtins.int
+    """Since the start."""
+    unreadable_batches: _builtins.int
+    """Batches whose records clients cannot read, as the last scrub of each log found them."""
+    has_more: _builtins.bool
+    @_builtins.property
+    def files(self) -> _containers.RepeatedCompositeFieldContainer[Global___DescribeScrubResponse.File]:
+        """Damaged bytes that were cut out of logs: the files in their quarantine folders, by path."""
+
+    def __init__(
+        self,
+        *,
+        last_ms: _builtins.int = ...,
+        next_ms: _builtins.int = ...,
+        damaged_segments: _builtins.int = ...,
+        unreadable_batches: _builtins.int = ...,
+        files: _abc.Iterable[Global___DescribeScrubResponse.File] | None = ...,
+        has_more: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["damaged_segments", b"damaged_segments", "files", b"files", "has_more", b"has_more", "last_ms", b"last_ms", "next_ms", b"next_ms", "unreadable_batches", b"unreadable_batches"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DescribeScrubResponse: _TypeAlias = DescribeScrubResponse  # noqa: Y015
+
+@_typing.final
 class DescribeSamplesRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -122,6 +302,7 @@ class SampleRows(_message.Message):
         RECORDS_FIELD_NUMBER: _builtins.int
         BYTES_FIELD_NUMBER: _builtins.int
         APPENDED_BYTES_FIELD_NUMBER: _builtins.int
+        SENT_BYTES_FIELD_NUMBER: _builtins.int
         name: _builtins.str
         end_offsets: _builtins.int
         """High watermarks, and these less the log start offsets."""
@@ -129,6 +310,8 @@ class SampleRows(_message.Message):
         bytes: _builtins.int
         appended_bytes: _builtins.int
         """Bytes of batches appended since the start."""
+        sent_bytes: _builtins.int
+        """Bytes of records that gateways sent to clients, since the start."""
         def __init__(
             self,
             *,
@@ -137,10 +320,11 @@ class SampleRows(_message.Message):
             records: _builtins.int = ...,
             bytes: _builtins.int = ...,
             appended_bytes: _builtins.int = ...,
+            sent_bytes: _builtins.int = ...,
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["appended_bytes", b"appended_bytes", "bytes", b"bytes", "end_offsets", b"end_offsets", "name", b"name", "records", b"records"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["appended_bytes", b"appended_bytes", "bytes", b"bytes", "end_offsets", b"end_offsets", "name", b"name", "records", b"records", "sent_bytes", b"sent_bytes"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -150,17 +334,21 @@ class SampleRows(_message.Message):
 
         GROUP_ID_FIELD_NUMBER: _builtins.int
         LAG_FIELD_NUMBER: _builtins.int
+        LAG_MS_FIELD_NUMBER: _builtins.int
         group_id: _builtins.str
         lag: _builtins.int
+        lag_ms: _builtins.int
+        """The largest of its partitions, as DescribeLagTimes has it."""
         def __init__(
             self,
             *,
             group_id: _builtins.str = ...,
             lag: _builtins.int = ...,
+            lag_ms: _builtins.int = ...,
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["group_id", b"group_id", "lag", b"lag"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["group_id", b"group_id", "lag", b"lag", "lag_ms", b"lag_ms"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -25,35 +25,39 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\rcluster.proto\x12\x0bmillrace.v1\"4\n\x08Listener\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04host\x18\x02 \x01(\t\x12\x0c\n\x04port\x18\x03 \x01(\x05\"\x8f\x01\n\x16RegisterGatewayRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12(\n\tlisteners\x18\x02 \x03(\x0b\x32\x15.millrace.v1.Listener\x12\x10\n\x08lease_ms\x18\x03 \x01(\x05\x12+\n\x07\x63onfigs\x18\x04 \x03(\x0b\x32\x1a.millrace.v1.GatewayConfig\"\x90\x01\n\rGatewayConfig\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x12\n\x05value\x18\x02 \x01(\tH\x00\x88\x01\x01\x12\x1a\n\rdefault_value\x18\x03 \x01(\tH\x01\x88\x01\x01\x12\x0e\n\x06is_set\x18\x04 \x01(\x08\x12\x15\n\rdocumentation\x18\x05 \x01(\tB\x08\n\x06_valueB\x10\n\x0e_default_value\"\x89\x02\n\x17RegisterGatewayResponse\x12\x0f\n\x07node_id\x18\x01 \x01(\x05\x12\x12\n\ncluster_id\x18\x02 \x01(\t\x12&\n\x08gateways\x18\x03 \x03(\x0b\x32\x14.millrace.v1.Gateway\x12Q\n\x0f\x61ltered_configs\x18\x04 \x03(\x0b\x32\x38.millrace.v1.RegisterGatewayResponse.AlteredConfigsEntry\x12\x17\n\x0ftopic_deletions\x18\x05 \x01(\x03\x1a\x35\n\x13\x41lteredConfigsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"$\n\x14RemoveGatewayRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"\x17\n\x15RemoveGatewayResponse\"0\n\x16\x44\x65scribeClusterRequest\x12\x16\n\x0e\x63orrelation_id\x18\x01 \x01(\x05\"U\n\x17\x44\x65scribeClusterResponse\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12&\n\x08gateways\x18\x02 \x03(\x0b\x32\x14.millrace.v1.Gateway\"R\n\x07Gateway\x12\x0f\n\x07node_id\x18\x01 \x01(\x05\x12\x0c\n\x04name\x18\x02 \x01(\t\x12(\n\tlisteners\x18\x03 \x03(\x0b\x32\x15.millrace.v1.Listener2\x9d\x02\n\x07\x43luster\x12\\\n\x0fRegisterGateway\x12#.millrace.v1.RegisterGatewayRequest\x1a$.millrace.v1.RegisterGatewayResponse\x12V\n\rRemoveGateway\x12!.millrace.v1.RemoveGatewayRequest\x1a\".millrace.v1.RemoveGatewayResponse\x12\\\n\x0f\x44\x65scribeCluster\x12#.millrace.v1.DescribeClusterRequest\x1a$.millrace.v1.DescribeClusterResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\rcluster.proto\x12\x0bmillrace.v1\"4\n\x08Listener\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04host\x18\x02 \x01(\t\x12\x0c\n\x04port\x18\x03 \x01(\x05\"\x89\x02\n\x16RegisterGatewayRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12(\n\tlisteners\x18\x02 \x03(\x0b\x32\x15.millrace.v1.Listener\x12\x10\n\x08lease_ms\x18\x03 \x01(\x05\x12+\n\x07\x63onfigs\x18\x04 \x03(\x0b\x32\x1a.millrace.v1.GatewayConfig\x12\x46\n\nsent_bytes\x18\x05 \x03(\x0b\x32\x32.millrace.v1.RegisterGatewayRequest.SentBytesEntry\x1a\x30\n\x0eSentBytesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x03:\x02\x38\x01\"\x90\x01\n\rGatewayConfig\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x12\n\x05value\x18\x02 \x01(\tH\x00\x88\x01\x01\x12\x1a\n\rdefault_value\x18\x03 \x01(\tH\x01\x88\x01\x01\x12\x0e\n\x06is_set\x18\x04 \x01(\x08\x12\x15\n\rdocumentation\x18\x05 \x01(\tB\x08\n\x06_valueB\x10\n\x0e_default_value\"\x89\x02\n\x17RegisterGatewayResponse\x12\x0f\n\x07node_id\x18\x01 \x01(\x05\x12\x12\n\ncluster_id\x18\x02 \x01(\t\x12&\n\x08gateways\x18\x03 \x03(\x0b\x32\x14.millrace.v1.Gateway\x12Q\n\x0f\x61ltered_configs\x18\x04 \x03(\x0b\x32\x38.millrace.v1.RegisterGatewayResponse.AlteredConfigsEntry\x12\x17\n\x0ftopic_deletions\x18\x05 \x01(\x03\x1a\x35\n\x13\x41lteredConfigsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"$\n\x14RemoveGatewayRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"\x17\n\x15RemoveGatewayResponse\"0\n\x16\x44\x65scribeClusterRequest\x12\x16\n\x0e\x63orrelation_id\x18\x01 \x01(\x05\"U\n\x17\x44\x65scribeClusterResponse\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12&\n\x08gateways\x18\x02 \x03(\x0b\x32\x14.millrace.v1.Gateway\"R\n\x07Gateway\x12\x0f\n\x07node_id\x18\x01 \x01(\x05\x12\x0c\n\x04name\x18\x02 \x01(\t\x12(\n\tlisteners\x18\x03 \x03(\x0b\x32\x15.millrace.v1.Listener2\x9d\x02\n\x07\x43luster\x12\\\n\x0fRegisterGateway\x12#.millrace.v1.RegisterGatewayRequest\x1a$.millrace.v1.RegisterGatewayResponse\x12V\n\rRemoveGateway\x12!.millrace.v1.RemoveGatewayRequest\x1a\".millrace.v1.RemoveGatewayResponse\x12\\\n\x0f\x44\x65scribeCluster\x12#.millrace.v1.DescribeClusterRequest\x1a$.millrace.v1.DescribeClusterResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'cluster_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
+  _globals['_REGISTERGATEWAYREQUEST_SENTBYTESENTRY']._loaded_options = None
+  _globals['_REGISTERGATEWAYREQUEST_SENTBYTESENTRY']._serialized_options = b'8\001'
   _globals['_REGISTERGATEWAYRESPONSE_ALTEREDCONFIGSENTRY']._loaded_options = None
   _globals['_REGISTERGATEWAYRESPONSE_ALTEREDCONFIGSENTRY']._serialized_options = b'8\001'
   _globals['_LISTENER']._serialized_start=30
   _globals['_LISTENER']._serialized_end=82
   _globals['_REGISTERGATEWAYREQUEST']._serialized_start=85
-  _globals['_REGISTERGATEWAYREQUEST']._serialized_end=228
-  _globals['_GATEWAYCONFIG']._serialized_start=231
-  _globals['_GATEWAYCONFIG']._serialized_end=375
-  _globals['_REGISTERGATEWAYRESPONSE']._serialized_start=378
-  _globals['_REGISTERGATEWAYRESPONSE']._serialized_end=643
-  _globals['_REGISTERGATEWAYRESPONSE_ALTEREDCONFIGSENTRY']._serialized_start=590
-  _globals['_REGISTERGATEWAYRESPONSE_ALTEREDCONFIGSENTRY']._serialized_end=643
-  _globals['_REMOVEGATEWAYREQUEST']._serialized_start=645
-  _globals['_REMOVEGATEWAYREQUEST']._serialized_end=681
-  _globals['_REMOVEGATEWAYRESPONSE']._serialized_start=683
-  _globals['_REMOVEGATEWAYRESPONSE']._serialized_end=706
-  _globals['_DESCRIBECLUSTERREQUEST']._serialized_start=708
-  _globals['_DESCRIBECLUSTERREQUEST']._serialized_end=756
-  _globals['_DESCRIBECLUSTERRESPONSE']._serialized_start=758
-  _globals['_DESCRIBECLUSTERRESPONSE']._serialized_end=843
-  _globals['_GATEWAY']._serialized_start=845
-  _globals['_GATEWAY']._serialized_end=927
-  _globals['_CLUSTER']._serialized_start=930
-  _globals['_CLUSTER']._serialized_end=1215
+  _globals['_REGISTERGATEWAYREQUEST']._serialized_end=350
+  _globals['_REGISTERGATEWAYREQUEST_SENTBYTESENTRY']._serialized_start=302
+  _globals['_REGISTERGATEWAYREQUEST_SENTBYTESENTRY']._serialized_end=350
+  _globals['_GATEWAYCONFIG']._serialized_start=353
+  _globals['_GATEWAYCONFIG']._serialized_end=497
+  _globals['_REGISTERGATEWAYRESPONSE']._serialized_start=500
+  _globals['_REGISTERGATEWAYRESPONSE']._serialized_end=765
+  _globals['_REGISTERGATEWAYRESPONSE_ALTEREDCONFIGSENTRY']._serialized_start=712
+  _globals['_REGISTERGATEWAYRESPONSE_ALTEREDCONFIGSENTRY']._serialized_end=765
+  _globals['_REMOVEGATEWAYREQUEST']._serialized_start=767
+  _globals['_REMOVEGATEWAYREQUEST']._serialized_end=803
+  _globals['_REMOVEGATEWAYRESPONSE']._serialized_start=805
+  _globals['_REMOVEGATEWAYRESPONSE']._serialized_end=828
+  _globals['_DESCRIBECLUSTERREQUEST']._serialized_start=830
+  _globals['_DESCRIBECLUSTERREQUEST']._serialized_end=878
+  _globals['_DESCRIBECLUSTERRESPONSE']._serialized_start=880
+  _globals['_DESCRIBECLUSTERRESPONSE']._serialized_end=965
+  _globals['_GATEWAY']._serialized_start=967
+  _globals['_GATEWAY']._serialized_end=1049
+  _globals['_CLUSTER']._serialized_start=1052
+  _globals['_CLUSTER']._serialized_end=1337
 # @@protoc_insertion_point(module_scope)

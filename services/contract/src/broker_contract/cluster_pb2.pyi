@@ -48,10 +48,31 @@ Global___Listener: _TypeAlias = Listener  # noqa: Y015
 class RegisterGatewayRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
+    @_typing.final
+    class SentBytesEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.int
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     NAME_FIELD_NUMBER: _builtins.int
     LISTENERS_FIELD_NUMBER: _builtins.int
     LEASE_MS_FIELD_NUMBER: _builtins.int
     CONFIGS_FIELD_NUMBER: _builtins.int
+    SENT_BYTES_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     lease_ms: _builtins.int
     @_builtins.property
@@ -62,6 +83,10 @@ class RegisterGatewayRequest(_message.Message):
     def configs(self) -> _containers.RepeatedCompositeFieldContainer[Global___GatewayConfig]:
         """The broker configs that this gateway obeys, as its settings say."""
 
+    @_builtins.property
+    def sent_bytes(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
+        """Topic -> bytes of records sent to clients since the renewal before."""
+
     def __init__(
         self,
         *,
@@ -69,10 +94,11 @@ class RegisterGatewayRequest(_message.Message):
         listeners: _abc.Iterable[Global___Listener] | None = ...,
         lease_ms: _builtins.int = ...,
         configs: _abc.Iterable[Global___GatewayConfig] | None = ...,
+        sent_bytes: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["configs", b"configs", "lease_ms", b"lease_ms", "listeners", b"listeners", "name", b"name"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["configs", b"configs", "lease_ms", b"lease_ms", "listeners", b"listeners", "name", b"name", "sent_bytes", b"sent_bytes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

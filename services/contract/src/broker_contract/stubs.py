@@ -76,6 +76,12 @@ class AdministrationStub:
         self.DescribeSamples: Unary[administration_pb2.DescribeSamplesRequest, administration_pb2.DescribeSamplesResponse] = channel.unary(
             "/millrace.v1.Administration/DescribeSamples", administration_pb2.DescribeSamplesRequest.SerializeToString, administration_pb2.DescribeSamplesResponse.FromString
         )
+        self.DescribeLagTimes: Unary[administration_pb2.DescribeLagTimesRequest, administration_pb2.DescribeLagTimesResponse] = channel.unary(
+            "/millrace.v1.Administration/DescribeLagTimes", administration_pb2.DescribeLagTimesRequest.SerializeToString, administration_pb2.DescribeLagTimesResponse.FromString
+        )
+        self.DescribeScrub: Unary[administration_pb2.DescribeScrubRequest, administration_pb2.DescribeScrubResponse] = channel.unary(
+            "/millrace.v1.Administration/DescribeScrub", administration_pb2.DescribeScrubRequest.SerializeToString, administration_pb2.DescribeScrubResponse.FromString
+        )
 
 
 class ClusterStub:

@@ -1,5 +1,5 @@
-"""The Administration service: offsets of groups without members, and the segments of logs with the state of their
-indexes.
+"""The Administration service: offsets of groups without members, samples, the segments of logs with the state of their
+indexes, and the files of damaged bytes.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ import asyncio
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from struct import Struct
 from typing import Final
 
@@ -17,6 +18,8 @@ from broker_contract import groups_pb2
 from storage_svc.log.disk.threads import Threads
 from storage_svc.log.folder.data_folder import DataFolder
 from storage_svc.log.partition.partition_log import PartitionLog
+from storage_svc.log.recovery.quarantine import kept_files
+from storage_svc.log.scrub.scrubber import Scrubber
 from storage_svc.log.segment.offset_index import ENTRY as OFFSET_ENTRY
 from storage_svc.log.segment.time_index import ENTRY as TIME_ENTRY
 from storage_svc.log.segment_names import INDEX_SUFFIX, TIME_INDEX_SUFFIX, file_stem
@@ -25,6 +28,8 @@ from storage_svc.rpc.samples import Samples
 
 #: Segments of one answer: about 200 KB.
 SEGMENTS_MAX: Final = 1_000
+#: Files of one answer about the scrub.
+FILES_MAX: Final = 1_000
 #: Segments that are read before other work gets a turn.
 _STEP: Final = 2_000
 
@@ -44,8 +49,9 @@ class _Found:
 
 
 class AdministrationService:
-    def __init__(self, groups: GroupsService, directory: DataFolder, samples: Samples) -> None:
+    def __init__(self, groups: GroupsService, directory: DataFolder, samples: Samples, scrubber: Scrubber) -> None:
         self._groups = groups
+        self._scrubber = scrubber
         self.samples = samples
         self._directory = directory
         self._threads = Threads("segments", 1)
@@ -66,6 +72,24 @@ class AdministrationService:
 
     async def describe_samples(self, request: pb.DescribeSamplesRequest) -> pb.DescribeSamplesResponse:
         return self.samples.after(request.run_id, request.after)
+
+    async def describe_lag_times(self, request: pb.DescribeLagTimesRequest) -> pb.DescribeLagTimesResponse:
+        return await self.samples.lag_times(request.group_ids)
+
+    async def describe_scrub(self, request: pb.DescribeScrubRequest) -> pb.DescribeScrubResponse:
+        """Return the state of the scrub and the first files of damaged bytes. A thread reads the folders."""
+        limit = min(max(request.limit, 1), FILES_MAX)
+        logs = [(*key, each.folder) for key, each in sorted(self._directory.logs.items())]
+        files = await self._threads.run(_kept, logs, limit + 1)
+        totals = self._scrubber.totals
+        return pb.DescribeScrubResponse(
+            last_ms=self._scrubber.last_ms,
+            next_ms=self._scrubber.next_ms,
+            damaged_segments=totals.segments_damaged,
+            unreadable_batches=totals.unreadable_batches,
+            files=files[:limit],
+            has_more=len(files) > limit,
+        )
 
     async def describe_segments(self, request: pb.DescribeSegmentsRequest) -> pb.DescribeSegmentsResponse:
         """Return one page of segments. A thread reads the status of files."""
@@ -108,6 +132,18 @@ def _offset(wanted: pb.AlterOffsetsRequest.Offset) -> groups_pb2.CommitOffsetsRe
         leader_epoch=wanted.leader_epoch,
         metadata=wanted.metadata,
     )
+
+
+def _kept(logs: list[tuple[str, int, str]], limit: int) -> list[pb.DescribeScrubResponse.File]:
+    """Return the first files in the quarantines of logs: topic, partition, folder."""
+    files = (
+        pb.DescribeScrubResponse.File(
+            topic=topic, partition=partition, path=each.path, size_bytes=each.size, modified_ms=each.modified_ms
+        )
+        for topic, partition, folder in logs
+        for each in kept_files(folder)
+    )
+    return list(islice(files, limit))
 
 
 def _described(found: list[_Found]) -> list[_Segment]:

@@ -21,12 +21,14 @@ class ClusterService:
         leases: Leases,
         register_configs: Callable[[int, Mapping[str, StaticValue]], Mapping[str, str]],
         topic_deletions: Callable[[], int],
+        add_sent: Callable[[Mapping[str, int]], None],
         clock_ms: Callable[[], int] = lambda: time.monotonic_ns() // 1_000_000,
     ) -> None:
         self._cluster_id = cluster_id
         self._leases = leases
         self._register_configs = register_configs
         self._topic_deletions = topic_deletions
+        self._add_sent = add_sent
         self._clock_ms = clock_ms
 
     async def register_gateway(self, request: pb.RegisterGatewayRequest) -> pb.RegisterGatewayResponse:
@@ -38,6 +40,7 @@ class ClusterService:
         """
         listeners = tuple(LeasedListener(each.name, each.host, each.port) for each in request.listeners)
         gateway = await self._leases.register(request.name, listeners, request.lease_ms, self._clock_ms())
+        self._add_sent(request.sent_bytes)
         altered = self._register_configs(gateway.node_id, {each.name: _static(each) for each in request.configs})
         return pb.RegisterGatewayResponse(
             node_id=gateway.node_id,

@@ -1,8 +1,9 @@
 """The last 15 minutes of every topic and group: one sample each SAMPLE_S, for each admin-api to read.
 
-A sample has the sums of each topic's partitions, the lag of each consumer group, and the bytes of the volume. It is
-kept as admin-api receives it: rows in protobuf, compressed. 2,000 topics and 2,000 groups take 40 KB a sample. Rows
-after ROWS_MAX topics or groups are left out.
+A sample has the sums of each topic's partitions, the lag of each consumer group in records and in time (lag_times.py),
+and the bytes of the volume. It is kept as admin-api receives it: rows in protobuf, compressed. 2,000 topics and 2,000
+groups take 50 KB a sample. Rows after ROWS_MAX topics or groups are left out. Gateways report the bytes that they sent
+to clients with each renewal of their leases.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ import contextlib
 import os
 import time
 import zlib
-from collections import deque
-from collections.abc import Callable
+from collections import Counter, deque
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from broker_contract import administration_pb2 as pb
@@ -23,6 +24,8 @@ from service_chassis.steps import TaskSteps
 from storage_svc.coordinator.group_coordinator import GroupCoordinator
 from storage_svc.log.disk.threads import Threads
 from storage_svc.log.folder.data_folder import DataFolder
+from storage_svc.rpc.lag_times import LagTimes
+from storage_svc.topic_partition import TopicPartition
 
 SAMPLE_S: Final = 15.0
 SAMPLES: Final = 60
@@ -45,11 +48,19 @@ class Samples:
     """The samples of one storage. The event loop owns it."""
 
     def __init__(
-        self, directory: DataFolder, coordinator: GroupCoordinator, clock_ms: Callable[[], int] = _now_ms
+        self,
+        directory: DataFolder,
+        coordinator: GroupCoordinator,
+        clock_ms: Callable[[], int] = _now_ms,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._directory = directory
         self._coordinator = coordinator
         self._clock_ms = clock_ms
+        self._monotonic = monotonic
+        self._lag_times = LagTimes()
+        #: Bytes that gateways sent to clients, of topics that exist, or did at the last sample.
+        self._sent: Counter[str] = Counter()
         self._threads = Threads("samples", 1)
         self._kept: deque[pb.DescribeSamplesResponse.Sample] = deque(maxlen=SAMPLES)
         self._number = 0
@@ -75,6 +86,30 @@ class Samples:
         return pb.DescribeSamplesResponse(
             run_id=self._run_id, samples=found[:_ANSWERED_MAX], has_more=len(found) > _ANSWERED_MAX
         )
+
+    def add_sent(self, sent: Mapping[str, int]) -> None:
+        """Count bytes that a gateway has sent to clients, by topic."""
+        self._sent.update(sent)
+
+    async def lag_times(self, group_ids: Sequence[str]) -> pb.DescribeLagTimesResponse:
+        """Return the lag of groups in time, in each partition where they have committed an offset."""
+        answer = pb.DescribeLagTimesResponse()
+        steps = TaskSteps(_STEP)
+        for group_id in group_ids:
+            group = answer.groups.add()
+            error, found = self._coordinator.offsets.fetch(group_id, None)
+            for (topic, partition), offset in [] if error else found:
+                await steps.count()
+                age_s = None if offset is None else self._age_s((topic, partition), offset.offset)
+                if age_s is not None:
+                    group.partitions.add(topic=topic, partition=partition, lag_ms=int(age_s * 1000))
+        return answer
+
+    def _age_s(self, key: TopicPartition, offset: int) -> float | None:
+        log = self._directory.logs.get(key)
+        if log is None or log.withheld:
+            return None
+        return self._lag_times.age_s(key, max(offset, log.log_start_offset), log.high_watermark, self._monotonic())
 
     async def take(self) -> None:
         """Take one sample. A volume that does not answer has none of its bytes in it."""
@@ -107,12 +142,16 @@ class Samples:
             topic.records += end - each.log_start_offset
             topic.bytes += each.segments.size_bytes
             topic.appended_bytes += each.appended_bytes
+        self._sent = Counter({name: self._sent[name] for name in topics if name in self._sent})
+        for name, sent_bytes in self._sent.items():
+            topics[name].sent_bytes = sent_bytes
 
     async def _add_groups(self, rows: pb.SampleRows) -> None:
         if self._coordinator.is_loading():
             return
         steps = TaskSteps(_STEP)
-        groups = self._coordinator.groups
+        groups, times = self._coordinator.groups, self._lag_times
+        times.begin()
         for group_id in list(groups):
             await steps.count()  # mutant: samples-in-turns
             hosted = groups.get(group_id)
@@ -122,14 +161,18 @@ class Samples:
             if error or not found:
                 continue
             if len(rows.groups) == ROWS_MAX:
-                return
-            lag = 0
+                break
+            lag, age_s = 0, 0.0
             for key, offset in found:
                 partition = self._directory.logs.get(key)
                 if partition is not None and not partition.withheld and offset is not None:
-                    lag += max(0, partition.high_watermark - offset.offset)
-            rows.groups.add(group_id=group_id, lag=lag)
+                    end = partition.high_watermark
+                    times.note(key, end, self._monotonic())
+                    lag += max(0, end - offset.offset)
+                    age_s = max(age_s, self._age_s(key, offset.offset) or 0.0)
+            rows.groups.add(group_id=group_id, lag=lag, lag_ms=int(age_s * 1000))
             await steps.count(len(found))
+        times.finish()
 
     async def _take_all(self) -> None:
         while True:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import zlib
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -25,7 +26,9 @@ def log(topic: str, start: int, end: int, *, withheld: bool = False) -> Any:
     )
 
 
-def sampler(logs: dict[tuple[str, int], Any], groups: dict[str, dict[tuple[str, int], int]]) -> Samples:
+def sampler(
+    logs: dict[tuple[str, int], Any], groups: dict[str, dict[tuple[str, int], int]], clock: Sequence[float] = (0.0,)
+) -> Samples:
     """Return the sampler of a storage of these logs, and of groups with these committed offsets."""
     found = {
         name: [(key, SimpleNamespace(offset=offset)) for key, offset in offsets.items()]
@@ -38,7 +41,7 @@ def sampler(logs: dict[tuple[str, int], Any], groups: dict[str, dict[tuple[str, 
         offsets=SimpleNamespace(fetch=lambda group_id, _wanted: (0, found[group_id])),
     )
     folder = SimpleNamespace(logs=logs, root="/")
-    return Samples(folder, coordinator, lambda: 5)  # type: ignore[arg-type]  # of both only what it reads
+    return Samples(folder, coordinator, lambda: 5, lambda: clock[0])  # type: ignore[arg-type]  # of both only what it reads
 
 
 def rows_of(sample: pb.DescribeSamplesResponse.Sample) -> pb.SampleRows:
@@ -63,6 +66,37 @@ async def test_a_sample_has_sums_and_lags(monkeypatch: pytest.MonkeyPatch) -> No
     groups["g2"] = {}
     await samples.take()
     assert [each.name for each in rows_of(samples.after(0, 0).samples[1]).topics] == ["a"]
+
+
+async def test_lag_has_an_age_and_records_that_were_deleted_have_none() -> None:
+    clock = [100.0]
+    logs = {("a", 0): log("a", 0, 10), ("a", 1): log("a", 0, 5), ("b", 0): log("b", 0, 9, withheld=True)}
+    groups = {"g": {("a", 0): 4, ("a", 1): 5, ("gone", 0): 1, ("b", 0): 1}, "none": {}}
+    samples = sampler(logs, groups, clock)
+    await samples.take()
+    clock[0] += 15
+    await samples.take()
+    assert list(rows_of(samples.after(0, 0).samples[1]).groups) == [
+        pb.SampleRows.Group(group_id="g", lag=6, lag_ms=15_000)
+    ]
+    partition = pb.DescribeLagTimesResponse.Partition
+    clock[0] += 1
+    found = await samples.lag_times(["g", "none"])
+    rows = [partition(topic="a", partition=0, lag_ms=16_000), partition(topic="a", partition=1)]
+    assert [list(group.partitions) for group in found.groups] == [rows, []]
+    logs["a", 0].log_start_offset = 10
+    found = await samples.lag_times(["g"])
+    assert found.groups[0].partitions[0].lag_ms == 0
+
+
+async def test_bytes_sent_are_forgotten_with_their_topic() -> None:
+    logs = {("a", 0): log("a", 0, 1)}
+    samples = sampler(logs, {})
+    for _ in range(2):
+        samples.add_sent({"a": 5, "gone": 7})
+    await samples.take()
+    assert [each.sent_bytes for each in rows_of(samples.after(0, 0).samples[0]).topics] == [10]
+    assert samples._sent == {"a": 10}
 
 
 async def test_samples_are_read_a_few_at_a_time_and_after_a_known_one() -> None:

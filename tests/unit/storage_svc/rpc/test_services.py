@@ -45,11 +45,12 @@ async def test_more_producer_ids_than_a_block(peer: Peer) -> None:
 
 async def test_gateways_register_renew_and_leave(peer: Peer) -> None:
     listener = cluster.Listener(name="EXTERNAL", host="localhost", port=9092)
-    request = cluster.RegisterGatewayRequest(name="gw", listeners=[listener], lease_ms=60_000)
+    request = cluster.RegisterGatewayRequest(name="gw", listeners=[listener], lease_ms=60_000, sent_bytes={"t": 7})
     first = await peer.cluster.RegisterGateway(request)
     again = await peer.cluster.RegisterGateway(request)
     assert (first.node_id, again.node_id) == (1, 1)
     assert len(first.cluster_id) == 22
+    assert peer.storage.administration.samples._sent == {"t": 14}
     seen = await peer.cluster.DescribeCluster(cluster.DescribeClusterRequest())
     assert seen.cluster_id == first.cluster_id
     assert list(seen.gateways) == [cluster.Gateway(node_id=1, name="gw", listeners=[listener])]

@@ -13,6 +13,7 @@ from millrace.cli.errors import FAILED, USAGE, CliError
 from millrace.cli.options import Format, Output, Rest
 from millrace.cli.output import note, show
 from millrace.cli.rest import RestClient
+from millrace.cli.times import iso
 
 cluster = typer.Typer(help="Look at the cluster.", no_args_is_help=True, rich_markup_mode=None)
 cluster.add_typer(config, name="config")
@@ -61,6 +62,37 @@ def health(
     _show(found, output)
     if not found["is_healthy"]:
         raise typer.Exit(FAILED)
+
+
+@cluster.command(epilog="Example: millrace cluster scrub -o json")
+def scrub(rest: Rest = None, output: Output = Format.TABLE) -> None:
+    """Show when all segments were last read and checked, and the files of damaged bytes that were cut out of logs.
+
+    `millrace storage dump-log` reads such a file.
+    """
+    with RestClient(rest) as client:
+        found = client.request("GET", "/api/v1/storage/scrub")
+    if output is not Format.TABLE:
+        show(found, output)
+        return
+    files = found.pop("quarantine")
+    is_truncated = found.pop("is_truncated")
+    for name in ("last_at", "next_at"):
+        found[name] = None if found[name] is None else iso(found[name])
+    show({**found, "quarantined_files": f"{len(files)} or more" if is_truncated else len(files)}, output)
+    if files:
+        print()
+        rows = [
+            {
+                "topic": each["topic_name"],
+                "partition": each["partition_id"],
+                "bytes": each["bytes"],
+                "modified": iso(each["modified_at"]),
+                "path": each["path"],
+            }
+            for each in files
+        ]
+        show(rows, output)
 
 
 def _watch(rest: str | None, output: Format, exit_when_healthy: bool) -> None:

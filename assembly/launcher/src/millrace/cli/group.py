@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from urllib.parse import quote
 
 import typer
 
@@ -50,6 +51,33 @@ def list_groups(
             raise CliError(f"group {missing[0]} does not exist")
         rows = [row for row in rows if row["group"] in wanted]
     show(rows, output, columns=("group", "state", "assignor"))
+
+
+@group.command(epilog="Example: millrace group lag billing")
+def lag(names: Names, rest: Rest = None, output: Output = Format.TABLE) -> None:
+    """Show how far groups are behind in each partition, in records and in seconds.
+
+    The seconds are the time since the oldest record that is not committed became readable. The broker estimates them
+    from samples that it takes each 15 s: such a record counts from the start of the broker at the earliest.
+    """
+    rows = []
+    with RestClient(rest) as client:
+        for name in dict.fromkeys(names):
+            found = client.request("GET", f"/api/v1/consumer-groups/{quote(name, safe='')}/offsets")
+            rows += [
+                {
+                    "group": name,
+                    "topic": each["topic_name"],
+                    "partition": each["partition_id"],
+                    "committed": each["offset"],
+                    "log_end_offset": each["log_end_offset"],
+                    "lag": each["lag"],
+                    "lag_seconds": each["lag_seconds"],
+                }
+                for each in found["data"]
+            ]
+    columns = ("group", "topic", "partition", "committed", "log_end_offset", "lag", "lag_seconds")
+    show(rows, output, columns=columns)
 
 
 @group.command(epilog="Example: millrace group describe billing")

@@ -11,6 +11,11 @@ _AGO = re.compile(r"-(\d{1,9})([smhd])", flags=re.ASCII)
 _MILLISECONDS_MAX = 1 << 62
 
 
+def iso(ms: int) -> str:
+    """Return the time of some milliseconds since 1970 as ISO 8601, to the second, in UTC."""
+    return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=ms)).isoformat(timespec="seconds")
+
+
 def milliseconds(text: str) -> int:
     """Return the milliseconds since 1970 of such a number, of an ISO 8601 time, or of -15m: a time ago (s, m, h, d).
 

@@ -97,6 +97,8 @@ class Scrubber:
         self._woken = asyncio.Event()
         self._stopping = False
         self.totals = ScrubTotals()
+        #: The times of the last round over everything and of the next one, in ms since 1970; 0: none.
+        self.last_ms = self.next_ms = 0
 
     # -- running ------------------------------------------------------------------------------------------------------
 
@@ -126,6 +128,7 @@ class Scrubber:
 
     async def _work(self) -> None:
         due = time.monotonic() + self._due_in_s()
+        self._note_next(due)
         while not self._stopping:
             self._woken.clear()
             with contextlib.suppress(TimeoutError):
@@ -139,6 +142,7 @@ class Scrubber:
                     if await self.scrub(list(self._logs.values())):
                         self._note_round()
                     due = time.monotonic() + self._settings.scrub_interval_ms / 1000
+                    self._note_next(due)
                 else:
                     await self.scrub(wanted)
             except Exception:  # a bug; it must not end scrubbing for good
@@ -152,12 +156,18 @@ class Scrubber:
         interval_ms, now_ms = self._settings.scrub_interval_ms, self._clock()
         content = self._files.read_file(self._last_scrub_path) or b""
         last_ms = int(content) if content.strip().isdigit() else 0
-        since_ms = now_ms - last_ms if 0 < last_ms <= now_ms else interval_ms
+        self.last_ms = last_ms if 0 < last_ms <= now_ms else 0
+        since_ms = now_ms - last_ms if self.last_ms else interval_ms
         return max(self._settings.scrub_delay_ms, interval_ms - since_ms) / 1000
 
+    def _note_next(self, due: float) -> None:
+        # wall clock: for people
+        self.next_ms = self._clock() + max(0, int((due - time.monotonic()) * 1000))
+
     def _note_round(self) -> None:
+        self.last_ms = self._clock()
         try:
-            content = b"%d\n" % self._clock()
+            content = b"%d\n" % self.last_ms
             self._files.replace_file(self._last_scrub_path, content, sync=False)
         except StorageFailure as error:  # the next start scrubs once more
             _log.warning("end of the scrub not noted", reason=str(error))

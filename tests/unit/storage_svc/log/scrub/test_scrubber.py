@@ -18,6 +18,7 @@ from storage_svc.log.folder.maintenance import Maintenance
 from storage_svc.log.inspection.verification import Totals, verify
 from storage_svc.log.partition.partition_log import PartitionLog
 from storage_svc.log.partition.transaction_end import end_transaction
+from storage_svc.log.recovery.quarantine import kept_files
 from storage_svc.log.scrub import job as scrub_job
 from storage_svc.log.scrub import scrubber
 from storage_svc.rpc.offsets import OffsetsService
@@ -80,6 +81,7 @@ async def test_damage_is_taken_out_while_the_log_is_used(tmp_path, fill, make_ba
     assert (log.offline, log.log_end_offset, log.high_watermark) == (None, 120, 120)
     assert read_all(log) == b"".join(batch for base, batch in stored if base != offset)
     assert quarantined(tmp_path) == [name.removesuffix("120") if offset == 118 else name]
+    assert [file.path.rpartition("/")[2] for file in kept_files(log.folder)] == quarantined(tmp_path)
     totals = maintenance.scrubber.totals
     assert (totals.rounds, totals.segments_damaged, totals.failures) == (1, 1, 0)
     assert (totals.quarantined_bytes, totals.damaged_places) == (len(stored[0][1]), 1)
