@@ -1,18 +1,22 @@
-"""Fixtures of the console's tests: Chromium, a broker with its console, and pages that fail on each fault."""
+"""Fixtures of the console's tests: Chromium, a broker with its console, and pages that fail on each fault.
+
+One Chromium and one broker serve all files. The broker has services of its own, and two admin-apis behind one address.
+"""
 
 from __future__ import annotations
 
 import os
 import shutil
-import socket
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 from console.console_pages import Served, Watched, fill
-from millrace import Broker
+from console.two_servers import Balancer, another_admin, free_port
 from support.late import Late
+from up_process import RunningUp
 
 playwright = Late("playwright.sync_api")
 
@@ -31,32 +35,44 @@ def program() -> str:
     pytest.skip("Chromium is not installed: apt-get install chromium")
 
 
-@pytest.fixture(scope="module")
-def chromium(program: str) -> Iterator[Any]:
-    """A headless browser. Its driver runs an event loop in this thread: no other runs until it ends."""
-    with playwright.sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=program, args=["--no-sandbox", "--disable-gpu"])
-        yield browser
-        browser.close()
+#: The browser and the broker: they end after the last of these tests.
+_lasting = ExitStack()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """End the browser after the last of these tests: its driver runs an event loop in this thread, and no other can."""
+    if nextitem is None or Path(__file__).parent not in nextitem.path.parents:
+        _lasting.close()
 
 
 @pytest.fixture(scope="session")
-def served(tmp_path_factory: pytest.TempPathFactory, program: str) -> Iterator[Served]:
-    with socket.create_server(("127.0.0.1", 0)) as first, socket.create_server(("127.0.0.1", 0)) as second:
-        ports = [each.getsockname()[1] for each in (first, second)]
-    folder = tmp_path_factory.mktemp("console")
-    options: dict[str, Any] = {"kafka_port": ports[0], "http_port": ports[1]}
-    with Broker(data_dir=folder, admin=True, topics="orders:3,tail:2,odd:1,empty:1", **options) as broker:
-        host, port = broker.http_address or ("", 0)
-        served = Served(broker, f"http://{host}:{port}/console/")
-        fill(served)
-        yield served
+def chromium(program: str) -> Any:
+    """A headless browser."""
+    driver = _lasting.enter_context(playwright.sync_playwright())
+    browser = driver.chromium.launch(executable_path=program, args=["--no-sandbox", "--disable-gpu"])
+    _lasting.callback(browser.close)
+    return browser
+
+
+@pytest.fixture(scope="session")
+def served(program: str) -> Served:
+    port = free_port()
+    topics = "orders:3,tail:2,odd:1,empty:1"
+    up = _lasting.enter_context(RunningUp("--processes", "--kafka-port", "0", "--http-port", "0", "--topics", topics))
+    _lasting.enter_context(another_admin(up, port))
+    servers = int(up.http.rpartition(":")[2]), port
+    balancer = Balancer(servers)
+    _lasting.callback(balancer.close)
+    served = Served(up, balancer, servers)
+    fill(served)
+    return served
 
 
 Opened = Callable[..., Any]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def opened(chromium: Any, served: Served) -> Opened:
     """Return a function that makes a page; it takes options of a browser's context."""
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from millrace import Broker
+from console.two_servers import Balancer
 from support.late import confluent
+from up_process import RunningUp
 
 HOSTILE = "<img src=x onerror=alert(1)>"
 LARGEST = 2**63 - 1
@@ -16,17 +18,26 @@ LARGEST = 2**63 - 1
 
 @dataclass
 class Served:
-    """A broker whose ports stay the same over a stop and a start."""
+    """A broker, the address of its two admin-apis, and the port of each."""
 
-    broker: Broker
-    url: str
+    up: RunningUp
+    balancer: Balancer
+    servers: tuple[int, int]
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.balancer.port}/console/"
+
+    def get(self, path: str, server: int | None = None) -> Any:
+        """Return an answer of the REST API of one of the admin-apis."""
+        address = f"http://127.0.0.1:{server or self.servers[0]}{path}"
+        with urllib.request.urlopen(address, timeout=30) as answer:
+            return json.load(answer)
 
     def produce(self, topic: str, records: list[Mapping[str, Any]]) -> None:
         """Append records and wait for them."""
         failures: list[Any] = []
-        producer = confluent.Producer(
-            {"bootstrap.servers": self.broker.bootstrap_servers, "message.max.bytes": 4_000_000}
-        )
+        producer = confluent.Producer({"bootstrap.servers": self.up.kafka, "message.max.bytes": 4_000_000})
         for each in records:
             producer.produce(topic, on_delivery=lambda error, _: error and failures.append(error), **each)
         assert producer.flush(30) == 0
@@ -34,7 +45,7 @@ class Served:
 
     def transaction(self, topic: str, transactional_id: str) -> Any:
         """Write a record in a transaction; return its producer, which has not committed it."""
-        settings = {"bootstrap.servers": self.broker.bootstrap_servers, "transactional.id": transactional_id}
+        settings = {"bootstrap.servers": self.up.kafka, "transactional.id": transactional_id}
         producer = confluent.Producer(settings)
         producer.init_transactions(30)
         producer.begin_transaction()
@@ -44,13 +55,13 @@ class Served:
 
     def commit(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
         """Commit offsets for a group without members."""
-        consumer = confluent.Consumer({"bootstrap.servers": self.broker.bootstrap_servers, "group.id": group})
+        consumer = confluent.Consumer({"bootstrap.servers": self.up.kafka, "group.id": group})
         places = [confluent.TopicPartition(topic, partition, offset) for partition, offset in offsets.items()]
         consumer.commit(offsets=places, asynchronous=False)
         consumer.close()
 
     def committed(self, group: str, topic: str, partitions: int) -> list[int]:
-        consumer = confluent.Consumer({"bootstrap.servers": self.broker.bootstrap_servers, "group.id": group})
+        consumer = confluent.Consumer({"bootstrap.servers": self.up.kafka, "group.id": group})
         places = [confluent.TopicPartition(topic, partition) for partition in range(partitions)]
         found = [each.offset for each in consumer.committed(places, timeout=20)]
         consumer.close()

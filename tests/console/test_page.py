@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 from console.console_pages import HOSTILE, Watched
+from console.two_servers import another_admin, free_port
 
 pytestmark = pytest.mark.blocks_event_loop("the browser's driver waits in this thread")
 
@@ -30,6 +32,11 @@ def summary(name: str, records: int = 0) -> dict[str, Any]:
     return {"topic_name": name, "is_internal": False, "records": records, **counts}
 
 
+def group(name: str, lag: int) -> dict[str, Any]:
+    counts = {"members_count": 0, "topics_count": 1, "lag": lag, "lag_before": 0, "lag_seconds": float(lag)}
+    return {"consumer_group_id": name, "state": "EMPTY", "type": "CLASSIC", **counts}
+
+
 def test_a_thousand_topics_are_drawn_and_searched(console: Watched):
     rows = [summary(f"topic-{number:04}", 2**63 - 1 - number) for number in range(1000)]
     answer(console, "/api/v1/topics", {"data": rows, "next": None})
@@ -43,6 +50,21 @@ def test_a_thousand_topics_are_drawn_and_searched(console: Watched):
     console.page.get_by_role("searchbox").fill("")
     console.button("Show all 1000").click()
     assert console.row("").count() == 1000
+
+
+def test_five_hundred_groups_are_drawn_and_searched(console: Watched):
+    rows = [group(f"group-{number:03} {HOSTILE}", number) for number in range(499)] + [group("a/b ü", 9)]
+    answer(console, "/api/v1/consumer-groups", {"data": rows, "next": None})
+    console.open("groups")
+    console.page.get_by_text("500 groups").wait_for()
+    console.page.get_by_role("button", name="Lag", exact=True).click()
+    assert console.row("").first.inner_text().split() == [
+        *(f"group-498 {HOSTILE}").split(), "empty", "classic", "0", "1", "498", "8", "min", "▲", "growing",
+    ]  # fmt: skip
+    console.page.get_by_role("searchbox").fill("A/B")
+    console.page.get_by_text("1 group of 500").wait_for()
+    assert console.row("").locator("a").get_attribute("href") == "#/groups/a%2Fb%20%C3%BC"
+    assert console.page.locator("main img").count() == 0
 
 
 def test_hostile_names_stay_text(console: Watched):
@@ -74,6 +96,27 @@ def test_login_asks_for_a_token_and_shows_what_a_role_may_do(console: Watched):
     assert sent == [({"token": "secret"}, "console")]
     assert console.button("Create a topic").count() == 0
     assert console.page.get_by_role("button", name="Log out").count() == 1
+
+
+def test_a_change_with_the_cookie_comes_from_the_page_alone(console: Watched, tmp_path: Path):
+    """Another page could make the browser send a request, with the cookie and without the header."""
+    tokens, port = tmp_path / "tokens", free_port()
+    tokens.write_text("ada admin secret-0123456789\n")
+    guarded = {"MILLRACE_ADMIN_AUTH": "token", "MILLRACE_ADMIN_TOKENS_FILE": str(tokens)}
+    console.expected = ["401", "403", "foreign"]
+    with another_admin(console.served.up, port, **guarded):
+        console.page.goto(f"http://127.0.0.1:{port}/console/#/topics")
+        console.page.get_by_label("Token").fill("secret-0123456789")
+        console.button("Log in").click()
+        console.row("orders").wait_for()
+        foreign = "(path) => fetch(path, {method: 'DELETE'}).then((answer) => answer.status)"
+        assert console.page.evaluate(foreign, "../v3/clusters/-/topics/orders") == 403
+        console.button("Create a topic").click()
+        console.page.get_by_label("Name", exact=True).fill("by-ada")
+        console.button("Create", within="dialog").click()
+        console.page.locator("h1", has_text="by-ada").wait_for()
+        console.page.get_by_role("button", name="Log out").click()
+        console.page.get_by_label("Token").wait_for()
 
 
 def test_read_only_hides_every_change(console: Watched):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 
 import pytest
 from console.console_pages import HOSTILE, LARGEST, Watched
@@ -206,10 +207,36 @@ def test_open_transaction_is_aborted_and_its_producer_fenced(console: Watched):
         producer.commit_transaction(20)
 
 
-def test_storage_lists_segments(console: Watched):
+def test_open_transaction_is_shown_in_its_topic(console: Watched):
+    producer = console.served.transaction("odd", "ship-2")
+    console.open("topics/odd/transactions")
+    assert console.row("ship-2").inner_text().split()[:3] == ["0", "6", "open"]
+    assert console.row("ship-2").get_by_role("button", name="Abort").count() == 0, "its coordinator will end it"
+    producer.abort_transaction(20)
+    console.page.get_by_text("No transaction is open in this topic.").wait_for()
+
+
+def test_storage_lists_segments_the_scrub_and_the_quarantine(console: Watched):
     console.open("storage")
     console.row("orders").first.wait_for()
     assert console.row("orders").count() == 3
+    console.page.get_by_text(
+        re.compile(r"Last scrub: \d{4}-.* · next: \d{4}-.* · no damage since the start")
+    ).wait_for()
+    segments = console.served.get("/api/v1/storage/segments?topic=odd")["data"]
+    folder = Path(segments[0]["folder"]) / "quarantine"
+    folder.mkdir()
+    (folder / "00000000000000000000.log-0-0-1").write_bytes(b"damaged")
+    console.row("quarantine").wait_for()
+    assert console.row("quarantine").inner_text().split()[:5] == ["odd", ":", "0", "7", "B"]
+
+
+def test_both_admin_apis_show_one_chart(console: Watched):
+    charts = [
+        console.served.get("/api/v1/metrics/range?metric=bytes", server)["points"][:1]
+        for server in console.served.servers
+    ]
+    assert charts[0] == charts[1] != []
 
 
 def test_request_is_shown_as_curl(console: Watched):

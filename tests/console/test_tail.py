@@ -1,8 +1,10 @@
-"""The live tail: records as they come, a pause, and a broker that goes away and comes back."""
+"""The live tail: records as they come, a pause, a storage that is killed, and an admin-api that goes away."""
 
 from __future__ import annotations
 
+import os
 import re
+import signal
 
 import pytest
 from console.console_pages import Watched
@@ -18,7 +20,7 @@ def shown(console: Watched) -> list[int]:
     return sorted(int(each) for each in re.findall(r"tail-(\d+)", " ".join(console.row("tail-").all_inner_texts())))
 
 
-def test_tail_shows_each_record_once_over_a_pause_and_a_kill(console: Watched):
+def test_tail_shows_each_record_once_over_a_pause_and_kills(console: Watched):
     served = console.served
     console.expected = ["ERR_", "503", "500"]
     console.open("topics/tail/records?mode=live")
@@ -35,14 +37,31 @@ def test_tail_shows_each_record_once_over_a_pause_and_a_kill(console: Watched):
     console.row("tail-0039").wait_for()
     assert shown(console) == list(range(40))
 
-    served.broker.close()
-    console.page.get_by_text("interrupted, trying again").wait_for()
-    console.page.locator(".failure", has_text="does not answer").wait_for()
-    served.broker.start()
-    served.produce("tail", values(40, 60))  # most of them before the page is back
+    (storage,) = served.up.services()["storage-svc"]
+    os.kill(served.up.pid, signal.SIGSTOP)  # it would start storage again before the page says anything
+    try:
+        os.kill(storage, signal.SIGKILL)
+        console.page.get_by_text("interrupted, trying again").wait_for()
+        console.page.locator("main .failure").first.wait_for()
+    finally:
+        os.kill(served.up.pid, signal.SIGCONT)
+    served.produce("tail", values(40, 60))
     console.page.get_by_text("60 received").wait_for()
     assert shown(console) == list(range(60))
     console.page.locator("main .failure").first.wait_for(state="detached")
+
+
+def test_tail_goes_on_at_the_other_admin_api(console: Watched):
+    served = console.served
+    console.expected = ["ERR_"]
+    console.open("topics/tail/records?mode=live&q=both-")
+    console.page.locator(".progress", has_text="live").wait_for()
+    for number, server in enumerate(served.servers):  # one of them has the page's connection
+        with served.balancer.without(server):
+            value = {"key": "k", "value": f"both- tail-{number:04}"}
+            served.produce("tail", [value])
+            console.page.get_by_text(f"{number + 1} received").wait_for()
+    assert shown(console) == [0, 1]
 
 
 def test_tail_follows_its_filter(console: Watched):

@@ -1,8 +1,8 @@
 """Break one guarantee at a time in a copy of the source, and demand that a test notices: `make mutants`.
 
-Each mutant of mutants.toml names the guarantee, a mark in the source, the change there (marks.py) and the tests that
-must fail then. All of these tests must pass on the source as it is. A mutant whose tests pass survives. One that only
-breaks the code, by a name that is not there, is not caught either.
+Each mutant of mutants.toml names the guarantee, a mark in the source, the change there (marks.py, script_marks.py) and
+the tests that must fail then. All of these tests must pass on the source as it is. A mutant whose tests pass survives.
+One that only breaks the code, by a name that is not there, is not caught either.
 
     .venv/bin/python -m tests.mutants.run [--part 2/3] [--changed BASE] [--at-most 40] [PART_OF_A_NAME…]
 
@@ -30,6 +30,7 @@ from typing import Final
 
 from tests.mutants import marks
 from tests.mutants.marks import Marked, Mutant
+from tests.mutants.script_marks import MarkedScript, find_scripts
 from tests.support.part import part
 
 TOP: Final = Path(__file__).parents[2]
@@ -39,6 +40,7 @@ TIMEOUT_S: Final = 360
 #: Seconds for the tests of all mutants together.
 ALL_TESTS_S: Final = 900
 _TESTS_FAILED: Final = 1
+Source = Marked | MarkedScript
 _LEFT_OUT: Final = shutil.ignore_patterns(
     ".git", ".venv", "build", "*_cache", "__pycache__", ".hypothesis", "node_modules"
 )
@@ -49,6 +51,11 @@ _SHARED: Final = [
     "_pytest.assertion.rewrite", "aiokafka", "cramjam", "crc32c", "fastapi", "google.protobuf", "grpc.aio",
     "hypothesis.strategies", "prometheus_client", "pydantic_settings", "pytest", "uvicorn", "uvloop",
 ]  # fmt: skip
+
+
+def marked_files() -> list[Source]:
+    """Return the files of the packages that have marks."""
+    return [*marks.find_marks(TOP), *find_scripts(TOP)]
 
 
 def copy_of_the_source(target: Path) -> Path:
@@ -96,7 +103,7 @@ def run_tests(top: Path, tests: Sequence[str], timeout_s: float = TIMEOUT_S) -> 
     return (process.exitcode or 0, output.read_text(errors="replace")) if output.exists() else (-1, "did not begin")
 
 
-def verdict(mutant: Mutant, files: Sequence[Marked], top: Path) -> str:
+def verdict(mutant: Mutant, files: Sequence[Source], top: Path) -> str:
     """Return "caught", or the fault of the mutant or its tests."""
     changed = [file for file in files if any(mark == mutant.mark for mark, _ in file.marks)]
     if sum(mark == mutant.mark for file in changed for mark, _ in file.marks) != mutant.times:
@@ -129,7 +136,7 @@ def _git(*arguments: str) -> str:
     return subprocess.run(["git", *arguments], cwd=TOP, capture_output=True, text=True, check=True).stdout
 
 
-def changed_since(base: str, mutants: Sequence[Mutant], files: Sequence[Marked]) -> list[Mutant]:
+def changed_since(base: str, mutants: Sequence[Mutant], files: Sequence[Source]) -> list[Mutant]:
     """Return the mutants whose marked file, tests or entry of the table differ from a commit."""
     paths = set(_git("diff", "--name-only", base).splitlines())
     marked = {mark for file in files if str(file.path) in paths for mark, _ in file.marks}
@@ -142,7 +149,7 @@ def changed_since(base: str, mutants: Sequence[Mutant], files: Sequence[Marked])
     return [mutant for mutant in mutants if is_changed(mutant)]
 
 
-def chosen(arguments: list[str], mutants: Sequence[Mutant], files: Sequence[Marked]) -> list[Mutant]:
+def chosen(arguments: list[str], mutants: Sequence[Mutant], files: Sequence[Source]) -> list[Mutant]:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--part", type=part)
     parser.add_argument("--changed", metavar="BASE")
@@ -159,7 +166,7 @@ def chosen(arguments: list[str], mutants: Sequence[Mutant], files: Sequence[Mark
 
 
 def main(arguments: list[str]) -> int:
-    files = marks.find_marks(TOP)
+    files = marked_files()
     mutants = chosen(arguments, marks.parse_table((TOP / TABLE).read_text()), files)
     started = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="millrace-mutants-") as folder:

@@ -103,6 +103,19 @@ test("a tail shows a record once, and keeps 500", () => {
   tail.stop();
 });
 
+test("a tail says that the broker is away until it is back", () => {
+  let state;
+  const tail = new Tail("", {}, (now) => (state = now));
+  tail.take([record(0), { name: "waiting", data: '{"error_code":50302,"message":"Nobody answers."}' }], "0:0");
+  tail.show();
+  assert.deepEqual([state.state, state.reason.message, state.reason.status], ["broken", "Nobody answers.", 503]);
+  tail.take([{ name: "resumed", data: "{}" }, record(1)], "0:1");
+  tail.show();
+  assert.deepEqual([state.state, state.reason, state.received], ["live", null, 2]);
+  assert.throws(() => tail.take([{ name: "error", data: '{"error_code":40403,"message":"gone"}' }], "0:1"), { status: 404 });
+  tail.stop();
+});
+
 test("a chart leaves gaps where there are no figures", async () => {
   const { pathOf, topOf } = await import(new URL("../parts/chart.js", at));
   const points = [[0, 0], [10, 5], [20, null], [30, 10], [40, 0]].map(([at, value]) => ({ at, value }));

@@ -35,6 +35,7 @@ export class ApiError extends Error {
  * @param {TemplateStringsArray} parts @param {...unknown} names each is escaped whole
  */
 export function at(parts, ...names) {
+  // mutant: console-names-escaped
   return parts.reduce((text, part, number) => text + encodeURIComponent(String(names[number - 1])) + part);
 }
 
@@ -65,6 +66,7 @@ export async function send(method, url, { body, signal, headers = {}, isText = f
       method,
       signal,
       body: text,
+      // mutant: console-marks-requests
       headers: { ...OWN_HEADERS, ...headers, ...(text === null ? {} : { "content-type": "application/json" }) },
     });
   } catch (error) {

@@ -28,6 +28,12 @@ export async function firstId(topic, isCommitted) {
   return rows.map((each) => `${each.partition_id}:${BigInt(isCommitted ? each.last_stable_offset : each.log_end_offset) - 1n}`).join(",");
 }
 
+/** Return the error that an event is about. @param {string} data */
+function errorOf(data) {
+  const { error_code: code, message } = parse(data);
+  return new ApiError(Math.floor(code / 100), code, message, "");
+}
+
 /** Return a record of the API with its contents. @param {any} found */
 export function recordOf(found) {
   return { ...found, id: `${found.partition}:${found.offset}`, key: content(found, "key"), value: content(found, "value") };
@@ -96,19 +102,18 @@ export class Tail {
 
   /** @param {import("./events.js").Event[]} events @param {string} lastId */
   take(events, lastId) {
+    /** @type {ApiError | null} */
+    let reason = null;
     for (const each of events) {
+      reason = null;
       if (each.name === "message") this.add(recordOf(parseRecords(each.data)));
       else if (each.name === "dropped") this.drop(parse(each.data));
-      else if (each.name === "error") {
-        const { error_code: code, message } = parse(each.data);
-        throw new ApiError(Math.floor(code / 100), code, message, "");
-      }
+      else if (each.name === "error") throw errorOf(each.data);
+      else if (each.name === "waiting") reason = errorOf(each.data); // until `resumed`, or the stream ends
     }
     this.lastId = lastId;
-    if (this.state.state !== "live") {
-      this.state.state = "live";
-      this.state.reason = null;
-    }
+    this.state.state = reason === null ? "live" : "broken";
+    this.state.reason = reason;
     if (!this.timer) this.timer = setTimeout(() => this.show(), DRAW_MS);
   }
 

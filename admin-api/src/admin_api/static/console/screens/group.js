@@ -2,7 +2,7 @@
 
 import { html, useState } from "../vendor/preact.js";
 import { alter, at, get, list } from "../core/api.js";
-import { count, plural } from "../core/format.js";
+import { count, duration, plural } from "../core/format.js";
 import { go, link, route } from "../core/router.js";
 import { may } from "../core/session.js";
 import { Chart } from "../parts/chart.js";
@@ -24,6 +24,7 @@ function Lags({ group, rows, reload }) {
     { id: "offset", label: "Committed", value: (row) => row.offset, cell: (row) => count(row.offset), isNumber: true },
     { id: "end", label: "End", value: (row) => row.log_end_offset, cell: (row) => count(row.log_end_offset), isNumber: true },
     { id: "lag", label: "Lag", value: (row) => row.lag, cell: (row) => count(row.lag), isNumber: true },
+    { id: "behind", label: "Behind by", value: (row) => row.lag_seconds, cell: (row) => duration(row.lag_seconds), isNumber: true },
     { id: "member", label: "Member", value: (row) => row.member, cell: (row) => row.member || html`<i class="quiet">none</i>` },
   ];
   return html`<${Table} caption=${`Lag of ${group}`} noun="partition" rows=${rows} columns=${columns} textOf=${(/** @type {any} */ row) => `${row.topic_name}:${row.partition_id} ${row.member}`}
@@ -64,16 +65,19 @@ const MEMBER_COLUMNS = [
 /** @param {string} group @param {AbortSignal} signal */
 async function load(group, signal) {
   const own = at`/v3/clusters/-/consumer-groups/${group}`;
-  const [found, offsets, lags, members, chart] = await Promise.all([
+  const range = (/** @type {string} */ metric) => get("/api/v1/metrics/range", { metric, group }, signal);
+  const [found, offsets, lags, members, records, seconds] = await Promise.all([
     get(own, {}, signal),
     get(at`/api/v1/consumer-groups/${group}/offsets`, {}, signal),
     list(`${own}/lags`, {}, signal),
     loadMembers(group, signal),
-    get("/api/v1/metrics/range", { metric: "lag", group }, signal),
+    range("lag"),
+    range("lag_seconds"),
   ]);
   const holders = new Map(lags.map((each) => [`${each.topic_name}:${each.partition_id}`, each.client_id || each.consumer_id]));
   const rows = offsets.data.map((/** @type {any} */ each) => ({ ...each, member: holders.get(`${each.topic_name}:${each.partition_id}`) ?? "" }));
-  return { found, rows, members, points: chart.points, lag: rows.reduce((/** @type {bigint} */ sum, /** @type {any} */ each) => sum + BigInt(each.lag ?? 0), 0n) };
+  const behind = Math.max(0, ...rows.map((/** @type {any} */ each) => each.lag_seconds ?? 0));
+  return { found, rows, members, records: records.points, seconds: seconds.points, behind, lag: rows.reduce((/** @type {bigint} */ sum, /** @type {any} */ each) => sum + BigInt(each.lag ?? 0), 0n) };
 }
 
 export function Screen() {
@@ -89,10 +93,10 @@ export function Screen() {
         ${may("write") && html`<button type="button" onClick=${() => setDialog("restore")}>Put back</button>`}
         ${may("admin") && html`<button type="button" class="danger" onClick=${() => setDialog("delete")}>Delete</button>`}
       </div>`}</div>
-    <${Shown} of=${loaded}>${(/** @type {any} */ { found, rows, members, points, lag }) => html`
+    <${Shown} of=${loaded}>${(/** @type {any} */ { found, rows, members, records, seconds, behind, lag }) => html`
       <p class="facts"><${State} state=${found.state} /> ${""}
-        ${plural(members.length, "member")} · lag ${count(lag)} ${trend(Number(lag), points.find((/** @type {any} */ each) => each.value !== null)?.value)}${found.partition_assignor && ` · ${found.partition_assignor}`}</p>
-      <${Chart} label="Lag" points=${points} shown=${count} />
+        ${plural(members.length, "member")} · lag ${count(lag)}${behind > 0 && `, behind by ${duration(behind)}`} ${trend(Number(lag), records.find((/** @type {any} */ each) => each.value !== null)?.value)}${found.partition_assignor && ` · ${found.partition_assignor}`}</p>
+      <div class="charts"><${Chart} label="Lag in records" points=${records} shown=${count} /><${Chart} label="Lag in time" points=${seconds} shown=${duration} /></div>
       <h2>Offsets</h2>
       <${Lags} group=${group} rows=${rows} reload=${loaded.reload} />
       <h2 class="below">Members</h2>

@@ -2,7 +2,7 @@
 
 import { html } from "../vendor/preact.js";
 import { list } from "../core/api.js";
-import { count } from "../core/format.js";
+import { count, duration } from "../core/format.js";
 import { link } from "../core/router.js";
 import { Shown, useLoaded } from "../parts/loading.js";
 import { Table } from "../parts/table.js";
@@ -27,6 +27,7 @@ const COLUMNS = [
   { id: "members", label: "Members", value: (row) => row.members_count, isNumber: true },
   { id: "topics", label: "Topics", value: (row) => row.topics_count, isNumber: true },
   { id: "lag", label: "Lag", value: (row) => row.lag, cell: (row) => count(row.lag), isNumber: true },
+  { id: "behind", label: "Behind by", value: (row) => row.lag_seconds, cell: (row) => duration(row.lag_seconds), isNumber: true },
   { id: "trend", label: "In 15 minutes", value: (row) => trend(row.lag, row.lag_before) },
 ];
 

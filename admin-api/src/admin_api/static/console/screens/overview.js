@@ -11,34 +11,26 @@ import { trend } from "./groups.js";
 /** Groups that are named. */
 const GROUPS_SHOWN = 5;
 
-/**
- * Return the growth of a series in units a second: from its first to its last value; null without two.
- * @param {{at: number, value: number | null}[]} points
- */
-export function growth(points) {
-  const known = points.filter((each) => each.value !== null);
-  if (known.length < 2) return null;
-  const [first, last] = [known[0], known[known.length - 1]];
-  return (Number(last.value) - Number(first.value)) / ((last.at - first.at) / 1000);
-}
+/** Return bytes a second as text. @param {number | null | undefined} bytes */
+const speed = (bytes) => (bytes === null || bytes === undefined ? "–" : `${size(bytes)} / s`);
 
 /** @param {AbortSignal} signal */
 async function load(signal) {
   const range = (/** @type {string} */ metric) => get("/api/v1/metrics/range", { metric }, signal);
-  const [health, brokers, topics, groups, records, bytes, lag] = await Promise.all([
+  const [health, brokers, topics, groups, records, bytesIn, bytesOut, lag] = await Promise.all([
     get("/api/v1/health", {}, signal),
     list("/v3/clusters/-/brokers", {}, signal),
     list("/api/v1/topics", {}, signal),
     list("/api/v1/consumer-groups", { sort: "lag" }, signal),
-    ...["records_in_per_s", "bytes", "lag"].map(range),
+    ...["records_in_per_s", "bytes_in_per_s", "bytes_out_per_s", "lag"].map(range),
   ]);
-  return { health, brokers, topics, groups, records, bytes, lag };
+  return { health, brokers, topics, groups, records, bytesIn, bytesOut, lag };
 }
 
 /** @param {{data: any}} props */
 function Figures({ data }) {
-  const { health, brokers, topics, groups, records, bytes, lag } = data;
-  const grows = growth(bytes.points);
+  const { health, brokers, topics, groups, records, bytesIn, bytesOut, lag } = data;
+  const fullIn = health.disk?.full_in_s ?? null;
   const free = Number(health.disk?.usable_bytes ?? 0);
   const used = health.disk ? 1 - free / Number(health.disk.total_bytes) : 0;
   const behind = groups.filter((/** @type {any} */ each) => each.lag > 0);
@@ -53,15 +45,17 @@ function Figures({ data }) {
       <div><dt>Topics</dt><dd><a href=${link(["topics"])}>${count(topics.length)}</a></dd></div>
       <div><dt>Records</dt><dd>${count(total("records"))}</dd></div>
       <div><dt>Records in</dt><dd>${rate(total("records_in_per_s"))} / s</dd></div>
-      <div><dt>Bytes in</dt><dd>${grows === null ? "–" : `${size(Math.max(0, grows))} / s`}</dd></div>
+      <div><dt>Bytes in</dt><dd>${speed(bytesIn.points.at(-1)?.value)}</dd></div>
+      <div><dt>Bytes out</dt><dd>${speed(bytesOut.points.at(-1)?.value)}</dd></div>
       <div><dt>Consumer groups</dt><dd><a href=${link(["groups"])}>${count(groups.length)}</a></dd></div>
       ${health.disk && html`<div><dt>Disk</dt><dd>${size(free)} free</dd>
         <dd class="small"><meter min="0" max="1" high="0.85" value=${used} aria-label="Used share of the disk"></meter> ${Math.round(used * 100)} % used,
-          ${grows !== null && grows > 0 ? ` full in ${duration(free / grows)} at this rate` : " not growing"}</dd></div>`}
+          ${fullIn === null ? " not growing" : ` full in ${duration(fullIn)} at this rate`}</dd></div>`}
     </dl>
     <div class="charts">
       <${Chart} label="Records in per second" points=${records.points} shown=${rate} />
-      <${Chart} label="Size of all topics" points=${bytes.points} shown=${size} />
+      <${Chart} label="Bytes in per second" points=${bytesIn.points} shown=${size} />
+      <${Chart} label="Bytes out per second" points=${bytesOut.points} shown=${size} />
       <${Chart} label="Lag of all groups" points=${lag.points} shown=${count} />
     </div>
     <div class="columns">

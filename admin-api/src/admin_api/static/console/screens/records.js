@@ -25,6 +25,7 @@ const MODES = [
   ["from_timestamp", "From a time"],
   ["to_timestamp", "Before a time"],
 ];
+// mutant: console-filters-sent
 const FILTERS = ["partition", "key", "q", "where", "isolation"];
 
 /** Return the parameters of the API that the route has. @param {Record<string, string[]>} query */
@@ -40,12 +41,15 @@ class Line extends Component {
 
   /** @param {any} props */
   render({ topic, record, isOpen, toggle, utc }) {
+    const look = (/** @type {any} */ part) => `mono ${part.format === null ? "null" : ""}`;
+    // mutant: console-values-are-text
+    const key = html`<span class=${look(record.key)}>${preview(record.key, 100)}</span>`;
     return html`<li>
       <button type="button" class="line" data-row aria-expanded=${isOpen} onClick=${() => toggle(record.id)}>
         <span class="mono">${time(record.timestamp, utc)}</span>
         <span class="mono">${record.partition} : ${String(record.offset)}</span>
-        <span class=${`mono ${record.key.format === null ? "null" : ""}`}>${preview(record.key, 100)}</span>
-        <span class=${`mono value ${record.value.format === null ? "null" : ""}`}>${record.value.format === null ? "null (tombstone)" : preview(record.value, 300)}</span>
+        ${key}
+        <span class=${`${look(record.value)} value`}>${record.value.format === null ? "null (tombstone)" : preview(record.value, 300)}</span>
       </button>
       ${isOpen && html`<${RecordView} topic=${topic} record=${record} />`}
     </li>`;

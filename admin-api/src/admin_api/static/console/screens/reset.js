@@ -70,6 +70,7 @@ function Previewed({ title, close, done, ask, inputs, children, isReady = true }
   const now = JSON.stringify(inputs, (_, each) => (typeof each === "bigint" ? String(each) : each));
   const rows = seen?.of === now ? seen.rows : null;
   async function act() {
+    // mutant: console-preview-first
     if (rows === null) {
       setSeen({ of: now, rows: await ask(true) });
       throw null; // stays open, with the preview

@@ -13,6 +13,7 @@ import { Configs } from "./configs.js";
 import { Groups } from "./groups.js";
 import { Produce } from "./produce.js";
 import { Records } from "./records.js";
+import { OpenTransactions } from "./transactions.js";
 
 /** @type {[string, string][]} */
 const TABS = [
@@ -20,6 +21,7 @@ const TABS = [
   ["produce", "Produce"],
   ["partitions", "Partitions"],
   ["groups", "Groups"],
+  ["transactions", "Transactions"],
   ["configs", "Configs"],
 ];
 
@@ -91,6 +93,7 @@ export function Screen() {
       ${tab === "produce" && html`<${Produce} topic=${topic} partitions=${found.partitions_count} />`}
       ${tab === "partitions" && html`<${Chart} label="Records in per second" points=${found.points} shown=${rate} /><${Partitions} topic=${topic} />`}
       ${tab === "groups" && html`<${Groups} topic=${topic} />`}
+      ${tab === "transactions" && html`<${OpenTransactions} topic=${topic} />`}
       ${tab === "configs" && html`<${Configs} path=${at`/api/v1/configs/topic/${topic}`} name=${topic} />`}`}</${Shown}>
     ${dialog === "add" && html`<${AddPartitions} topic=${topic} count=${info.partitions_count} close=${close} done=${loaded.reload} />`}
     ${dialog === "empty" && html`<${NameDialog} title="Empty the topic" action="Delete all records" name=${topic} close=${close}

@@ -1,7 +1,7 @@
-/** Transactions that are open, of the coordinator and of a topic's logs; the end of one that hangs. */
+/** Transactions that are open, as the coordinator knows them and as the logs of a topic do; the end of one that hangs. */
 
 import { html, useState } from "../vendor/preact.js";
-import { alter, at, list } from "../core/api.js";
+import { alter, at, get, list } from "../core/api.js";
 import { count, duration, time } from "../core/format.js";
 import { isUtc } from "../core/preferences.js";
 import { change, link, parameter } from "../core/router.js";
@@ -24,6 +24,39 @@ function Abort({ row, close, done }) {
   return html`<${FormDialog} title="Abort a transaction" action="Abort it" act=${act} close=${close} isDangerous>
     <p>The records that <code>${id}</code> wrote in this transaction are then never shown to consumers that read committed ones. Its producer is fenced:
       if it still runs, its next request fails. Abort only what hangs.</p></${FormDialog}>`;
+}
+
+/** @param {{topic: string, row: any, close: () => void, done: () => void}} props */
+function AbortInPartition({ topic, row, close, done }) {
+  const act = async () => {
+    await alter("POST", at`/api/v1/topics/${topic}/transactions:abort`, { partition_id: row.partition_id, start_offset: row.start_offset });
+    say(`The transaction in partition ${row.partition_id} is aborted.`);
+    done();
+  };
+  return html`<${FormDialog} title="Abort in this partition" action="Abort it" act=${act} close=${close} isDangerous>
+    <p>No coordinator knows this transaction of producer ${row.producer_id}: nothing else will end it. Consumers that read committed records stop at offset
+      ${count(row.start_offset)} of partition ${row.partition_id} until then. The records of the transaction are never shown to them.</p></${FormDialog}>`;
+}
+
+/** Transactions that are open in the logs of a topic. @param {{topic: string}} props */
+export function OpenTransactions({ topic }) {
+  const [aborted, setAborted] = useState(/** @type {any} */ (null));
+  const loaded = useLoaded((signal) => get(at`/api/v1/topics/${topic}/transactions`, {}, signal), [topic], true);
+  /** @type {import("../parts/table.js").Column[]} */
+  const columns = [
+    { id: "partition", label: "Partition", value: (row) => row.partition_id },
+    { id: "start", label: "Begins at offset", value: (row) => row.start_offset, isNumber: true,
+      cell: (row) => html`<a href=${link(["topics", topic, "records"], { mode: "from_offset", partition: row.partition_id, offset: row.start_offset })}>${count(row.start_offset)}</a>` },
+    { id: "state", label: "State", value: (row) => row.is_hanging, cell: (row) => html`<span class=${`badge ${row.is_hanging ? "bad" : "warn"}`}>${row.is_hanging ? "hangs" : "open"}</span>` },
+    { id: "id", label: "Transactional id", value: (row) => row.transactional_id, cell: (row) => row.transactional_id ?? "–" },
+    { id: "producer", label: "Producer and epoch", value: (row) => row.producer_id, cell: (row) => `${row.producer_id} : ${row.producer_epoch}`, isNumber: true },
+    { id: "last", label: "Last record", value: (row) => row.last_timestamp, cell: (row) => (row.last_timestamp === null ? "–" : time(row.last_timestamp, isUtc.value)) },
+    { id: "action", label: "Change", value: () => "", cell: (row) => may("admin") && row.is_hanging && html`<button type="button" class="danger" onClick=${() => setAborted(row)}>Abort</button>` },
+  ];
+  return html`<p class="small">Readers of committed records stop at the first of these in each partition. One that hangs has no coordinator that would end it.</p>
+    <${Shown} of=${loaded}>${(/** @type {any} */ found) => html`<${Table} caption=${`Open transactions of ${topic}`} noun="transaction" rows=${found.data} columns=${columns}
+      keyOf=${(/** @type {any} */ row) => `${row.partition_id}:${row.producer_id}`} empty="No transaction is open in this topic." />`}</${Shown}>
+    ${aborted && html`<${AbortInPartition} topic=${topic} row=${aborted} close=${() => setAborted(null)} done=${loaded.reload} />`}`;
 }
 
 export function Screen() {
