@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from gateway_svc.app import Gateway, MakeAdmission
-from gateway_svc.requests.login import PLAINTEXT, SecurityProtocol
+from gateway_svc.requests.login import SecurityProtocol
 from millrace.broker import Broker
 from millrace.direct import DirectSettings, direct_storage
 from protocol_lib.api import APIS
@@ -164,7 +164,7 @@ async def start_broker(tmp_path: Path) -> AsyncIterator[StartBroker]:
         started = 0
 
         async def start(
-            *, admission: MakeAdmission | None = None, security: SecurityProtocol = PLAINTEXT, **settings: Any
+            *, admission: MakeAdmission | None = None, security: SecurityProtocol | None = None, **settings: Any
         ) -> Running:
             nonlocal started
             started += 1
@@ -187,7 +187,10 @@ async def start_broker(tmp_path: Path) -> AsyncIterator[StartBroker]:
             core = await Storage.start(chosen)
             stop.push_async_callback(core.stop)
             gateway = await Gateway.start(
-                chosen, direct_storage(core), admission=admission, security={"EXTERNAL": security}
+                chosen,
+                direct_storage(core),
+                admission=admission,
+                security={} if security is None else {"EXTERNAL": security},
             )
             stop.push_async_callback(stopped, gateway)
             return Running(gateway, core, data_dir)

@@ -20,9 +20,9 @@ from protocol_lib.messages.api_versions import ApiVersionsRequest
 from protocol_lib.messages.metadata import MetadataRequest
 from protocol_lib.messages.sasl_authenticate import SaslAuthenticateRequest
 from protocol_lib.messages.sasl_handshake import SaslHandshakeRequest
+from support.certificates import Authority, tls_wire
 from support.late import aiokafka
 from support.plain_login import PASSWORD, USER, PlainLogin, plain_login
-from support.tls_wire import certificate
 
 from tests.wire.conftest import Running, StartBroker, Wire, batch, produce_request, until
 from tests.wire.rights.test_table import Prefixed
@@ -42,8 +42,9 @@ async def encrypted(
     request: pytest.FixtureRequest, start_broker: StartBroker, tmp_path: Path
 ) -> AsyncIterator[tuple[Running, ssl.SSLContext]]:
     """A broker whose listener is SASL_SSL, and the trust in its certificate."""
-    make_wire, made = certificate(tmp_path)
-    security, trust = SecurityProtocol(make_wire, plain_login), ssl.create_default_context(cafile=str(made))
+    authority = Authority(tmp_path / "ca")
+    security = SecurityProtocol(tls_wire(authority.files(authority.issue("server"))), plain_login)
+    trust = authority.trust()
     if request.param == "combined":
         yield await start_broker(security=security), trust
         return

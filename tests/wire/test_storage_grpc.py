@@ -24,7 +24,7 @@ from broker_contract.data import (
 from gateway_svc.app import Gateway, MakeAdmission
 from gateway_svc.clients.entrance import lanes_max
 from gateway_svc.metrics import GatewayMetrics
-from gateway_svc.requests.login import PLAINTEXT, SecurityProtocol
+from gateway_svc.requests.login import SecurityProtocol
 from gateway_svc.settings import GatewaySettings
 from gateway_svc.storage.gateway_lease import LIST_AGE_MAX_S
 from gateway_svc.storage.grpc import GrpcStorage
@@ -93,7 +93,7 @@ async def gateway_of(
     name: str,
     *,
     admission: MakeAdmission | None = None,
-    security: SecurityProtocol = PLAINTEXT,
+    security: SecurityProtocol | None = None,
     **settings: object,
 ) -> AsyncIterator[Running]:
     counts = GatewayMetrics()
@@ -104,9 +104,8 @@ async def gateway_of(
     connection = GrpcStorage.connect(storage.address, name, counts, record_lanes=record_lanes)
     gateway = None
     try:
-        gateway = await Gateway.start(
-            chosen, connection.storage, counts, admission=admission, security={"EXTERNAL": security}
-        )
+        given = {} if security is None else {"EXTERNAL": security}
+        gateway = await Gateway.start(chosen, connection.storage, counts, admission=admission, security=given)
         await until(lambda: connection.fault() is None)
         assert storage.core is not None
         yield Running(gateway, storage.core, storage.settings.data_dir)

@@ -1,7 +1,4 @@
-"""A wire that encrypts carries all that a plain one does: large fetches by bytes, back pressure, clients that leave.
-
-The gateway has no TLS yet: the wire is a double (tests/support/tls_wire.py). It stands for the one file that TLS takes.
-"""
+"""A wire that encrypts carries all that a plain one does: large fetches by bytes, back pressure, clients that leave."""
 
 from __future__ import annotations
 
@@ -17,11 +14,10 @@ import pytest
 from gateway_svc.clients.answer_writer import WRITE_BYTES
 from gateway_svc.clients.connection import Connection
 from gateway_svc.clients.read_control import Pause
-from gateway_svc.clients.wire import MakeWire
-from gateway_svc.requests.login import SecurityProtocol
+from gateway_svc.clients.tls_wire import TlsWire
 from protocol_lib.messages.api_versions import ApiVersionsRequest
+from support.certificates import Authority
 from support.late import aiokafka
-from support.tls_wire import TlsWire, certificate
 
 from tests.wire.conftest import Running, StartBroker, Wire, batch, fetch_request, produce, produce_request, until
 from tests.wire.test_storage_grpc import RemoteStorage, gateway_of
@@ -33,27 +29,33 @@ Start = Callable[..., contextlib.AbstractAsyncContextManager[Running]]
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[MakeWire, Path]:
-    return certificate(tmp_path_factory.mktemp("tls"))
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("tls"))
+
+
+@pytest.fixture(scope="module")
+def encrypted(authority: Authority) -> dict[str, str]:
+    """The settings of a listener with TLS."""
+    return authority.settings(authority.issue("server"))
 
 
 @pytest.fixture
-def trust(made: tuple[MakeWire, Path]) -> ssl.SSLContext:
-    return ssl.create_default_context(cafile=str(made[1]))
+def trust(authority: Authority) -> ssl.SSLContext:
+    return authority.trust()
 
 
 @pytest.fixture(params=["combined", "files", "lanes"])
 async def broker(
-    request: pytest.FixtureRequest, start_broker: StartBroker, tmp_path: Path, made: tuple[MakeWire, Path]
+    request: pytest.FixtureRequest, start_broker: StartBroker, tmp_path: Path, encrypted: dict[str, str]
 ) -> AsyncIterator[Running]:
     """A broker with TLS: in one process, as two services that share files, or as two with lanes."""
     if request.param == "combined":
-        yield await start_broker(security=SecurityProtocol(made[0]))
+        yield await start_broker(**encrypted)
         return
     storage = RemoteStorage(tmp_path)
     await storage.start()
     data_dir = str(storage.settings.data_dir) if request.param == "files" else ""
-    async with gateway_of(storage, "one", security=SecurityProtocol(made[0]), gateway_data_dir=data_dir) as running:
+    async with gateway_of(storage, "one", gateway_data_dir=data_dir, **encrypted) as running:
         yield running
     await storage.stop()
 
@@ -167,11 +169,11 @@ async def test_a_stock_client_writes_and_reads(broker: Running, trust: ssl.SSLCo
 
 
 async def test_no_tls_is_closed_and_silence_as_well(
-    start_broker: StartBroker, made: tuple[MakeWire, Path], monkeypatch: pytest.MonkeyPatch
+    start_broker: StartBroker, encrypted: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(TlsWire, "ready_within_s", 0.1)
-    broker = await start_broker(security=SecurityProtocol(made[0]))
+    broker = await start_broker(**encrypted)
     plain, silent = await broker.connect(), await broker.connect()
     plain.send(18, 3, ApiVersionsRequest(client_software_name="test", client_software_version="1"))
     assert [await plain.closed(), await silent.closed()] == [b"", b""]
-    assert broker.refused == {"handshake_timeout": 1}
+    assert broker.refused == {"tls_plaintext": 1, "handshake_timeout": 1}

@@ -17,6 +17,7 @@ from service_chassis.rpc_metrics import TransportMetrics
 
 from gateway_svc.app import Gateway
 from gateway_svc.clients.entrance import lanes_max
+from gateway_svc.errors import ListenerError
 from gateway_svc.metrics import GatewayMetrics
 from gateway_svc.settings import GatewaySettings
 from gateway_svc.storage.grpc import GrpcStorage
@@ -28,7 +29,7 @@ def main() -> int:
         GatewaySettings,
         _serve,
         new_event_loop=uvloop.new_event_loop,
-        example="MILLRACE_STORAGE_ADDRESS=storage:50051 MILLRACE_LISTENERS=EXTERNAL://0.0.0.0:9092 gateway-svc",
+        example="MILLRACE_STORAGE_ADDRESS=storage:50051 MILLRACE_LISTENERS=EXTERNAL://localhost:9092 gateway-svc",
     )
 
 
@@ -70,7 +71,7 @@ async def _started(start: Coroutine[Any, Any, Gateway], stop: asyncio.Event) -> 
     """Return the gateway, or None if `stop` is set before storage has come.
 
     Raises:
-        StartError: an address cannot be bound, or the data folder cannot be opened.
+        StartError: an address cannot be bound, the data folder cannot be opened, or a listener cannot be served.
     """
     starting = asyncio.create_task(start, name="gateway start")
     stopping = asyncio.create_task(stop.wait(), name="stop signal")
@@ -81,7 +82,7 @@ async def _started(start: Coroutine[Any, Any, Gateway], stop: asyncio.Event) -> 
             await asyncio.wait({starting})
             return None
         return starting.result()
-    except OSError as error:
+    except (OSError, ListenerError) as error:
         raise lifecycle.StartError(str(error)) from error
     finally:
         stopping.cancel()

@@ -30,6 +30,7 @@ from gateway_svc.clients.resources import Requests, Resources
 from gateway_svc.deleted_series import DeletedSeries
 from gateway_svc.gateway_configs import AlteredConfigs, registered
 from gateway_svc.handlers import HANDLERS
+from gateway_svc.listener_security import ListenerSecurity
 from gateway_svc.metrics import GatewayMetrics
 from gateway_svc.parts import MakeAdmission, Parts
 from gateway_svc.requests.access_policy import AccessPolicy
@@ -72,7 +73,8 @@ class Gateway:
         self.registry = registry
         self.registry.register(counts)
         self.health = health
-        self._security = security
+        self._listener_security = ListenerSecurity(settings)
+        self._security = {**self._listener_security.protocols, **security}
         #: The addresses at which clients reach the listeners, with the port that was bound.
         self.addresses: dict[str, tuple[str, int]] = {}
         self._rules = FollowedRules(storage.access, settings.name, settings.gateway_lease_ms, is_local=storage.is_local)
@@ -123,10 +125,12 @@ class Gateway:
 
         `health` and `registry` belong to a starter that serves them during this wait. `poll_us` is for one that has
         storage in its process (idle_polling). `admission` makes the ring around its requests; the default one obeys
-        storage's access rules. `security` has the protocols of listeners, by name; the others are PLAINTEXT.
+        storage's access rules. `security` has the protocols of listeners, by name; the settings have those of the
+        others.
 
         Raises:
             OSError: an address cannot be bound, or the data folder cannot be opened.
+            ListenerError: a listener cannot be served as its settings say.
         """
         gateway = cls(
             settings,
@@ -185,6 +189,7 @@ class Gateway:
         self._tasks = [
             loop.create_task(self._connections.sweep(), name="connection sweep"),
             loop.create_task(self._deleted_series.run(), name="deleted series"),
+            loop.create_task(self._listener_security.watch(), name="certificates"),
         ]
         self.health.set_ready(True)
         log.info(
@@ -235,6 +240,11 @@ class Gateway:
                 "millrace_inflight_requests",
                 "Requests whose answers have not left.",
                 lambda: self._connections.requests_in_service,
+            ),
+            (
+                "millrace_certificate_expires_timestamp_seconds",
+                "End of the validity of the listeners' certificate, in seconds since 1970; 0 without TLS.",
+                lambda: self._listener_security.expires_at,
             ),
             ("millrace_registered", "1 while this gateway's lease is renewed.", lambda: self._membership.registered),
         ]

@@ -1,6 +1,7 @@
 """Exceptions of the gateway. Kafka error codes are values, not exceptions.
 
 GatewayError
+├── ListenerError        a listener cannot be served as its settings say; the text is for the operator
 ├── RequestRefused       the client broke the protocol: one log line, one count, its connection is closed
 ├── AnswerTooLarge       the answer would take more memory than one request may
 ├── StorageUnavailable   storage did not answer in time and the request has no error code to say so
@@ -10,6 +11,10 @@ GatewayError
 
 class GatewayError(Exception):
     """Root of this package's exceptions."""
+
+
+class ListenerError(GatewayError):
+    """A listener cannot be served as its settings say."""
 
 
 class RequestRefused(GatewayError):  # noqa: N818

@@ -9,6 +9,9 @@ from broker_contract.acls import parse_super_users
 from service_chassis import address
 from service_chassis.settings import ServiceSettings, setting
 
+from gateway_svc.listener_protocols import check_listeners, parse_client_auth, parse_map
+from gateway_svc.principal_rules import PrincipalRules
+
 
 def _host_name() -> str:
     return socket.gethostname()
@@ -41,6 +44,36 @@ class GatewaySettings(ServiceSettings):
         check=_check_advertised,
         description="Address that clients of each listener receive, NAME://host:port. Empty: the listener's address. "
         "Port 0: the port that was bound.",
+    )
+    listener_security_protocol_map: str = setting(
+        "",
+        check=parse_map,
+        description="Security protocol of each listener, NAME:PROTOCOL separated by commas: PLAINTEXT, SSL, "
+        "SASL_PLAINTEXT or SASL_SSL. A listener without one has the protocol of its name, else PLAINTEXT.",
+    )
+    open_listeners: str = setting(
+        "",
+        description="Names, separated by commas, of listeners that other machines reach although clients do not say "
+        "who they are. Without it, such a listener ends the start.",
+    )
+    ssl_key_file: str = setting("", description="PEM file with the key of listeners with TLS.")
+    ssl_certificate_file: str = setting(
+        "",
+        description="PEM file with the certificate of listeners with TLS, before those that lead to its CA. It and the "
+        "other files of TLS are read again when they change.",
+    )
+    ssl_ca_file: str = setting("", description="PEM file with the CAs of clients' certificates.")
+    ssl_client_auth: str = setting(
+        "none",
+        check=parse_client_auth,
+        description="Whether clients show certificates on SSL listeners: none, requested or required. NAME:required "
+        "separated by commas: on these listeners, also with SASL_SSL.",
+    )
+    ssl_principal_mapping_rules: str = setting(
+        "DEFAULT",
+        check=PrincipalRules,
+        description="Rules that make names of the subjects of clients' certificates, as in Kafka: "
+        "RULE:pattern/replacement/[LU], DEFAULT, separated by commas.",
     )
     gateway_name: str = setting(
         "",
@@ -132,6 +165,7 @@ class GatewaySettings(ServiceSettings):
             advertised = {listener.name for listener in address.parse_listeners(self.advertised_listeners)}
             if names != advertised:
                 raise ValueError("advertised listeners and listeners must have the same names")
+        check_listeners(self.listeners, self.listener_security_protocol_map, self.ssl_client_auth, self.open_listeners)
 
     @property
     def name(self) -> str:

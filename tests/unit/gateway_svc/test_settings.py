@@ -75,5 +75,6 @@ def test_processes_may_share_a_port() -> None:
     ],
 )
 def test_what_clients_are_told(listeners: str, told: str, bound: str, expected: str) -> None:
-    settings = GatewaySettings(listeners=listeners, advertised_listeners=told)
+    names = ",".join(each.name for each in parse_listeners(listeners))
+    settings = GatewaySettings(listeners=listeners, advertised_listeners=told, open_listeners=names)
     assert advertised(settings, parse_listeners(bound)) == parse_listeners(expected)

@@ -145,11 +145,13 @@ def _listening(port):
 
 def test_rest_is_opened_only_when_it_is_named():
     loopback, wildcard = ["0" * 24 + "01000000", "0100007F"], "00000000"
-    with RunningUp(*ANY_PORTS, "--host", "0.0.0.0", "--advertised-host", "127.0.0.1") as up:
+    everyone = {"MILLRACE_OPEN_LISTENERS": "EXTERNAL"}
+    with RunningUp(*ANY_PORTS, "--host", "0.0.0.0", "--advertised-host", "127.0.0.1", environment=everyone) as up:
         host, _, port = up.http.rpartition(":")
         assert host == "localhost"
         assert set(_listening(int(port))) <= set(loopback)
         assert _listening(int(up.kafka.rpartition(":")[2])) == [wildcard]
+        assert "everyone who reaches this listener may do everything" in up.log()
     anyone = {"MILLRACE_ADMIN_AUTH": "none"}
     with RunningUp(*ANY_PORTS, "--http-host", "0.0.0.0", environment=anyone) as up:
         assert _listening(int(up.http.rpartition(":")[2])) == [wildcard]

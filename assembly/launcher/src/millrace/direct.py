@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import uvloop
 from gateway_svc.app import Gateway
+from gateway_svc.errors import ListenerError
 from gateway_svc.settings import GatewaySettings
 from gateway_svc.storage.protocols import StoragePorts
 from service_chassis import lifecycle, metrics
@@ -75,7 +76,7 @@ class DirectBroker:
         """Start storage and the gateway, which serves clients from then on. Undo it all on an error.
 
         Raises:
-            StartError: the data folder, the catalog or an address cannot be used.
+            StartError: the data folder, the catalog, an address or a listener's settings cannot be used.
         """
         async with contextlib.AsyncExitStack() as undo:
             try:
@@ -89,6 +90,8 @@ class DirectBroker:
                 gateway = await Gateway.start(own, direct_storage(core), poll_us=settings.poll_us)
             except OSError as error:
                 raise StartError(error.strerror or str(error)) from error
+            except ListenerError as error:
+                raise StartError(str(error)) from error
             undo.push_async_callback(gateway.stop)
             undo.pop_all()
         return cls(core, gateway)

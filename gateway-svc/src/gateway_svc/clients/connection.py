@@ -153,6 +153,11 @@ class Connection:
         self._frames.serve(requests, limit if requests.frame_bytes_max is None else requests.frame_bytes_max)
         self._enter_until = self._loop.time() + requests.deadline_s
 
+    @property
+    def wire_principal(self) -> str:
+        """The user that the client's certificate names."""
+        return self._wire.principal
+
     def log_in(self, principal: str) -> None:
         """Note the client's user. What handlers keep for the user before is forgotten."""
         self.principal = principal
@@ -316,6 +321,12 @@ class Connection:
             self._resources.polling.expect_more()
         if self._is_ending:
             self.finish()
+
+    def failed(self, reason: str, detail: str) -> None:
+        """Log and count why the wire closes, once."""
+        if not self._reading.closed:
+            self._log_refusal(RequestRefused(reason, detail))
+            self._reading.close()
 
     # -- for tests -------------------------------------------------------------------------------------------------
 

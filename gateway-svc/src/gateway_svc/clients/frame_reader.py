@@ -26,6 +26,8 @@ from gateway_svc.clients.resources import Requests
 from gateway_svc.errors import RequestRefused
 from gateway_svc.request_memory import SMALL_BYTES, RequestMemory, Share
 
+#: The first two bytes of a client that speaks TLS: a handshake, of version 3.
+_TLS_HANDSHAKE: Final = 0x1603
 #: Length from which on a frame has a separate buffer, less one.
 SMALL_FRAME_BYTES: Final = SMALL_BYTES
 #: API key, version and correlation id, which every request has.
@@ -197,7 +199,8 @@ class FrameReader:
         while end - position >= 4 and not reading.closed:
             (size,) = _length(store, position)
             if not _FRAME_BYTES_MIN <= size <= self._limit:
-                raise RequestRefused("frame_length", f"a length of {size}")
+                speaks_tls = size >> 16 == _TLS_HANDSHAKE
+                raise RequestRefused("frame_length", f"a length of {size}" + ": the client speaks TLS" * speaks_tls)
             begin = position + 4
             if size > end - begin:
                 break

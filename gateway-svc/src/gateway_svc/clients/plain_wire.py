@@ -18,7 +18,7 @@ from typing import Final, cast
 from service_chassis.socket_room import SocketRoom, Waiter
 
 from gateway_svc.clients.departure import has_left
-from gateway_svc.clients.wire import WireUser
+from gateway_svc.clients.wire import ANONYMOUS, WireUser
 from gateway_svc.storage.protocols import LaneAnswer
 
 _sendfile, _write = os.sendfile, os.write
@@ -28,6 +28,7 @@ class PlainWire(asyncio.BufferedProtocol):
     """A `wire.Wire` over one transport of asyncio."""
 
     ready_within_s: Final = math.inf
+    principal: Final = ANONYMOUS
     # Methods of the transport: a call less for each read and each answer. `connection_made` sets them.
     write: Callable[[bytes | memoryview], None]
     is_closing: Callable[[], bool]

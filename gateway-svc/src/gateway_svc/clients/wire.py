@@ -3,9 +3,9 @@
     socket ── Wire ┬ room, received ──────────────── FrameReader
                    └ write, Mover ────────────────── AnswerWriter
 
-`plain_wire` is the form without encryption. A wire that encrypts has no `Mover`: the system cannot move files and lanes
-to its socket. The writer then reads their bytes into memory, at most `WRITE_BYTES` at a time, and writes them like
-others. So the same budgets hold for every form.
+`plain_wire` is the form without encryption, `tls_wire` the one with it. A wire that encrypts has no `Mover`: the system
+cannot move files and lanes to its socket. The writer then reads their bytes into memory, at most `WRITE_BYTES` at a
+time, and writes them like others. So the same budgets hold for every form.
 
 A wire is the protocol of asyncio's transport, and calls its connection (`WireUser`) in this order:
 
@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Protocol
+from typing import Final, Protocol
 
 from service_chassis.socket_room import SocketRoom, Waiter
 
@@ -41,6 +41,11 @@ class Wire(Protocol):
     @property
     def peer(self) -> tuple[str, int]:
         """The client's address and port."""
+        ...
+
+    @property
+    def principal(self) -> str:
+        """The user that the client's certificate names; ANONYMOUS without one. Known once the wire is ready."""
         ...
 
     # -- reading ---------------------------------------------------------------------------------------------------
@@ -147,10 +152,17 @@ class WireUser(Protocol):
 
     def resume_writing(self) -> None: ...
 
+    def failed(self, reason: str, detail: str) -> None:
+        """Log and count why the wire closes now: the client broke the rules of its encryption."""
+        ...
+
     def lost(self) -> None:
         """Forget the wire: it is closed."""
         ...
 
+
+#: The user of clients that do not say who they are.
+ANONYMOUS: Final = "User:ANONYMOUS"
 
 #: A function that makes the wire of a connection, by the gateway's waiting room for sockets.
 MakeWire = Callable[[WireUser, SocketRoom], asyncio.BaseProtocol]

@@ -1,6 +1,6 @@
 """The begin of a connection: how its bytes travel, and who its client is.
 
-    wire ready ── Login ┬ at once ────────────── RequestPath        `open_login`: every client is ANONYMOUS
+    wire ready ── Login ┬ at once ────────────── RequestPath        `open_login`: as its certificate names it
                         └ Requests of its own ── RequestPath        it has asked the client, by requests
 
 A login that asks serves the connection's requests itself (`clients.resources.Requests`). Its frames are shorter, it has
@@ -49,8 +49,8 @@ Login = Callable[[Arrival], Requests]
 
 
 def open_login(arrival: Arrival) -> Requests:
-    """Let every client in, without asking who it is."""
-    return arrival.enter("User:ANONYMOUS")
+    """Let every client in, as the user of its certificate if it has shown one."""
+    return arrival.enter(arrival.client.wire_principal)
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,13 @@ def up(
         ),
     ] = _DEFAULTS.metrics_port,
     host: Annotated[
-        str, typer.Option("--host", metavar="HOST", help="Kafka host to listen on; 0.0.0.0 for every interface.")
+        str,
+        typer.Option(
+            "--host",
+            metavar="HOST",
+            help="Kafka host to listen on; 0.0.0.0 for every interface. Others than loopback need authentication, or"
+            " MILLRACE_OPEN_LISTENERS=EXTERNAL.",
+        ),
     ] = _DEFAULTS.host,
     http_host: Annotated[
         str,
