@@ -1,17 +1,22 @@
-"""A request without an answer (acks=0) that fails closes its connection, as in Kafka: after the answers before it.
+"""A connection closes after the answers that are due, as in Kafka: a producer without them sends its records again.
 
-A producer whose answers were lost would send their records again.
+It closes if a request without an answer (acks=0) fails, or if the client sends no more.
 """
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncIterator
 from functools import partial
+from pathlib import Path
 
 import pytest
 from gateway_svc.requests.admission import Admission
+from protocol_lib.messages.create_topics import CreateTopicsRequest
 
 from tests.wire.conftest import Running, StartBroker, Wire, batch, fetch_request, produce, produce_request, until
 from tests.wire.rights.test_table import Prefixed
+from tests.wire.test_storage_grpc import RemoteStorage, gateway_of
 
 
 async def end_of(broker: Running, topic: str, end: int) -> None:
@@ -68,3 +73,48 @@ async def test_no_request_after_it_starts(start_broker: StartBroker) -> None:
     assert await offsets(wire, 1) == [(0, 0)]
     assert await wire.closed() == b""
     await end_of(broker, "a", 1)
+
+
+@pytest.fixture(params=["combined", "separate"])
+async def broker(request: pytest.FixtureRequest, start_broker: StartBroker, tmp_path: Path) -> AsyncIterator[Running]:
+    if request.param == "combined":
+        yield await start_broker()
+        return
+    storage = RemoteStorage(tmp_path)
+    await storage.start()
+    async with gateway_of(storage, "one") as running:
+        yield running
+    await storage.stop()
+
+
+async def test_a_client_that_sends_no_more_gets_its_answers(broker: Running) -> None:
+    wire = await broker.connect()
+    for _ in range(3):
+        wire.send(0, 7, produce_request("single", batch(b"x"), acks=-1))
+    wire.send(19, 2, CreateTopicsRequest(topics=(), timeout_ms=1000))
+    wire.send(0, 7, produce_request("orders", batch(b"x"), acks=-1))
+    wire.writer.write_eof()
+    assert await offsets(wire, 3) == [(0, 0), (0, 1), (0, 2)]
+    assert (await wire.receive())[1].topics == ()
+    assert await offsets(wire, 1) == [(0, 0)]
+    assert await wire.closed() == b""
+    assert broker.gateway.memory_held == 0
+
+
+async def test_a_long_answer_is_sent_to_its_end(broker: Running) -> None:
+    wire = await broker.connect()
+    for offset in range(12):
+        assert await produce(wire, "single", batch(b"x" * 1_000_000), acks=-1) == (0, offset)
+    wire.send(1, 11, fetch_request("single", 0))
+    size = int.from_bytes(await wire.reader.readexactly(4), "big")
+    wire.writer.write_eof()
+    await asyncio.sleep(0.1)
+    assert size > 12_000_000
+    assert len(await wire.closed()) == size
+
+
+async def test_a_read_that_waits_ends_with_its_client(broker: Running) -> None:
+    wire = await broker.connect()
+    wire.send(1, 11, fetch_request("single", 0, wait_ms=60_000))
+    wire.writer.write_eof()
+    assert await asyncio.wait_for(wire.closed(), 30) == b""

@@ -105,7 +105,7 @@ async def test_a_client_that_does_not_read_costs_one_write_and_goes_on(broker: R
     assert [await fetched(wire) == records, await fetched(wire) == records] == [True, True]
     await wire.close()
     await until(lambda: broker.gateway.memory_held == 0)
-    by_lane = 0 if broker.gateway._files is not None else 2
+    by_lane = 0 if broker.gateway._parts.files is not None else 2
     assert broker.gateway.metrics.lane_reads["sent"] == by_lane
 
 

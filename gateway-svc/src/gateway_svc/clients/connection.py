@@ -187,6 +187,19 @@ class Connection:
         self._requests = None
         del self.room
 
+    def ended(self) -> bool:
+        """Return whether the client, which sends no more, may still be owed answers.
+
+        Kafka reads the end of a connection after it has answered all requests. Here work that can be ended is ended
+        with its client: most of those that send no more have left.
+        """
+        if self._reading.closed or self._frames.is_incomplete:
+            return False
+        if self._pipeline.only_abandonable() and not self._writer.busy and not self._flush_due:
+            return False
+        self.close_when_answered()  # mutant: answers-after-end
+        return True
+
     def pause_writing(self) -> None:
         self._writer.pause()
 

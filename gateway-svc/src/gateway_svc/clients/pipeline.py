@@ -145,6 +145,10 @@ class Pipeline:
         """Return whether all unanswered requests are ones that may take minutes."""
         return all(pending.may_park for pending in self.unanswered())
 
+    def only_abandonable(self) -> bool:
+        """Return whether the work on all unanswered requests ends with their client."""
+        return all(pending.may_park or pending.abandon is not None for pending in self.unanswered())
+
     def can_be_lost(self) -> bool:
         """Return whether the work on the request in service ends with its client."""
         return bool(self.order) and self.order[0].abandon is not None

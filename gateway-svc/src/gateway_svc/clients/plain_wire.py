@@ -83,6 +83,9 @@ class PlainWire(asyncio.BufferedProtocol):
     def buffer_updated(self, count: int) -> None:
         self._received(count)
 
+    def eof_received(self) -> bool:
+        return self._user.ended()
+
     def peer_is_open(self) -> bool:
         return not has_left(self._descriptor)
 
