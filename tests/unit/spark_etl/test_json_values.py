@@ -150,6 +150,7 @@ DOCUMENTS = [
     *((value, None) for value in (WHOLE, b" \n" + WHOLE + b"\t\r\n", b"{}", b'{"\\u0069": 1}', b'{"i" :1}')),
     *((value, "duplicate_field") for value in (b'{"i":1,"i":1}', b'{"\\u0069":1,"i":1}', b'{"o":{"i":1,"i":1}}')),
     (b'{"x":[{"a":1,"a":1}]}', "duplicate_field"),
+    *((value, "duplicate_field") for value in (b'{"\\ud800":1,"\\ud800":1}', b'{"x":{"\\ud800":1,"\\udc00":2}}')),
     (b'{"i":1,"I":2}', "unknown_field"),
     *((value, "object") for value in (b"[]", b"null", b"7", b'"x"')),
     *((value, "json") for value in (b"", b"  ", WHOLE + WHOLE, WHOLE + b" x", WHOLE + b"}", WHOLE[:5])),
@@ -194,6 +195,20 @@ def test_json_text_keeps_every_digit():
     rows, _, _ = judge([f'{{"a": {text}, "n": 0.1}}'.encode()], schema)
     assert rows[0]["a"] == '{"x":[1.10,0,12345678901234567890,1E+400,true,null],"\u00e9":"\u00e9?"}'
     assert rows[0]["n"] == 0.1
+
+
+def test_no_name_is_lost_where_two_become_the_same():
+    schema = {
+        "type": "object",
+        "properties": {"a": {}, "m": {"type": "object", "additionalProperties": {"type": "integer"}}},
+    }
+    twice = [b'{"\\ud800": 1, "\\udbff": 2}', b'{"?": 1, "\\ud800": 2}']
+    values = [b'{"%s": %s}' % (name, text) for name in (b"a", b"m") for text in (*twice, b'{"\\ud800": 1, "x": 2}')]
+    rows, _, rules = judge(values, schema)
+    assert rules == [*["duplicate_field"] * 2, None] * 2
+    assert rows[2]["a"] == '{"?":1,"x":2}'
+    assert rows[5]["m"] == [("?", 1), ("x", 2)]
+    assert judge([b'{"b": {"\\ud800": 1, "\\udbff": 2}}'], schema, "rescue")[2] == ["duplicate_field"]
 
 
 def test_unknown_fields_are_kept_as_they_are():

@@ -96,7 +96,7 @@ def _object_of(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(found) != len(pairs):  # mutant: duplicate-name-refused
         seen = set[str]()
         name = next(name for name, _ in pairs if name in seen or seen.add(name))  # type: ignore[func-returns-value]
-        raise DuplicateNameError(name)
+        raise DuplicateNameError(_encodable(name))
     return found
 
 
@@ -117,11 +117,15 @@ def _depth(text: str) -> int:
 
 
 def _encodable(value: Any) -> Any:
-    """Return a value whose texts can be UTF-8: half of a surrogate pair becomes `?`."""
+    """Return a value whose texts can be UTF-8: half of a surrogate pair becomes `?`.
+
+    DuplicateNameError: two names of an object are the same then.
+    """
     if isinstance(value, str):
         return value.encode("utf-8", "replace").decode()
     if isinstance(value, dict):
-        return {_encodable(name): _encodable(inner) for name, inner in value.items()}
+        # mutant: names-stay-apart
+        return _object_of([(_encodable(name), _encodable(inner)) for name, inner in value.items()])
     return [_encodable(inner) for inner in value] if isinstance(value, list) else value
 
 
