@@ -10,6 +10,7 @@ pytestmark = [pytest.mark.etl, pytest.mark.timeout(200)]
 
 from pyspark.sql import functions as F  # noqa: E402, N812
 from spark_etl.errors import ConfigError  # noqa: E402
+from spark_etl.sinks.postgres.sink import AlteredError  # noqa: E402
 from support.postgres import postgres  # noqa: E402
 from support.postgres_cases import AT, case  # noqa: E402
 
@@ -162,3 +163,71 @@ def test_a_row_of_several_that_a_record_makes_is_refused_alone(case, postgres):
     assert case.write(of_one) == 2
     assert case.stored("sku, n") == [("a", "1"), ("d", "4")]
     assert sorted((offset, rule) for offset, rule, _ in case.letters.written) == [(7, "constraint"), (7, "value")]
+
+
+def test_items_of_an_array_keep_their_spaces(case, postgres):
+    postgres.run(f"CREATE TABLE {case.table} (id int PRIMARY KEY, a varchar(3)[], b char(2)[])")
+    kinds = "id bigint, a array<string>, b array<string>"
+    rows = [
+        (1, ["abc", None, "é💡b"], ["ab"]),
+        (2, ["ab  "], None),
+        (3, None, ["a  "]),
+        (4, None, None),
+        (5, ["abcd"], []),
+    ]
+    mark = (1, ["__debezium_unavailable_value"], ["a"])
+    assert case.write(case.frame(kinds, *rows, mark), mode="upsert", keys=["id"]) == 3
+    assert case.stored() == [("1", "{abc,NULL,é💡b}", '{"a "}'), ("4", "\\N", "\\N")]
+    messages = [message.partition("hold the row: ")[2] for _, _, message in sorted(case.letters.written)]
+    long = "a: value too long for type character varying(3)[]"
+    assert messages == [long, "b: value too long for type character(2)[]", long]
+
+
+@pytest.mark.parametrize(
+    ("kind", "column", "reason"),
+    [
+        ("array<string>", "name[]", "which cuts texts"),
+        ("array<string>", '"char"[]', "which cuts texts"),
+        ("struct<n:struct<n:string>>", "outer_of_name", "which cuts texts"),
+        ("array<struct<n:struct<n:string>>>", "outer_of_name[]", "which cuts texts"),
+        ("string", "interval day", "which cuts spans: make it interval"),
+        ("struct<a:string,B:bigint>", "pair", "c is pair, which has no field B"),
+        ("array<struct<a:string,more:bigint>>", "pair[]", r"c\[\] is pair, which has no field more"),
+        ("struct<p:struct<z:bigint>>", "outer_of_pair", r"c\.p is pair, which has no field z"),
+        ("map<string,string>", "pair", "rows have a map, which may have any names"),
+    ],
+)
+def test_a_type_that_would_leave_out_a_part_is_refused_at_start(case, postgres, kind, column, reason):
+    postgres.run(
+        "DROP TYPE IF EXISTS outer_of_name, of_name, outer_of_pair, pair",
+        "DROP DOMAIN IF EXISTS short_name",
+        "CREATE DOMAIN short_name AS name",
+        "CREATE TYPE of_name AS (n short_name)",
+        "CREATE TYPE outer_of_name AS (n of_name)",
+        "CREATE TYPE pair AS (a text, b int)",
+        "CREATE TYPE outer_of_pair AS (p pair)",
+        f"CREATE TABLE {case.table} (c {column})",
+    )
+    try:
+        with pytest.raises(ConfigError, match=reason):
+            case.sink(case.frame(f"c {kind}")).check()
+    finally:
+        postgres.run(f"DROP TABLE {case.table}")
+
+
+@pytest.mark.parametrize("refused", [False, True])
+def test_a_table_that_is_altered_during_a_run_is_compared_again(case, postgres, refused):
+    postgres.run(f"CREATE TABLE {case.table} (id bigint CHECK (id < 9), x double precision, s text)")
+    rows = case.frame(
+        "id bigint, x double, s string", (1, 2.5, "a"), (2, 2.0, "abc  "), (9 if refused else 3, 3.0, "abc")
+    )
+    sink = case.sink(rows)
+    sink.check()
+    postgres.run(f"ALTER TABLE {case.table} ALTER x TYPE integer, ALTER s TYPE varchar(3)")
+    with pytest.raises(AlteredError, match=f"table {case.table} was altered during the run"):
+        sink.write(rows, case.place(0), None)
+    assert (case.stored(), case.batches()) == ([], [])
+    assert AlteredError.transient
+    sink.check()
+    assert sink.write(rows, case.place(0), None) == 3 - (not refused)
+    assert case.stored() == ([] if refused else [("3", "3", "abc")])

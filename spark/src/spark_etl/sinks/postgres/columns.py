@@ -72,6 +72,18 @@ _AS_TEXT: dict[type[DataType], tuple[str, str]] = {
 _FRACTIONS = (FloatType, DoubleType, DecimalType)
 _INTEGERS = ("smallint", "integer", "bigint")
 _CUTTING = ("name", '"char"')  # types that cut a text
+#: Whether a type has one of these inside: of an array, a composite type or a domain.
+_CUTS_INSIDE = """
+WITH RECURSIVE inside AS (SELECT to_regtype(?)::oid AS type UNION SELECT part.type FROM inside
+  JOIN pg_type ON pg_type.oid = inside.type CROSS JOIN LATERAL (
+    SELECT typbasetype AS type WHERE typtype = 'd' UNION ALL SELECT typelem WHERE typcategory = 'A' UNION ALL
+    SELECT atttypid FROM pg_attribute WHERE typtype = 'c' AND attrelid = typrelid AND attnum > 0 AND NOT attisdropped
+  ) AS part)
+SELECT 1 FROM inside WHERE type IN ('name'::regtype, '"char"'::regtype)"""
+#: The names and types of the fields of a composite type.
+_FIELDS = """
+SELECT attname, format_type(atttypid, -1) FROM pg_type JOIN pg_attribute ON attrelid = typrelid
+WHERE pg_type.oid = to_regtype(?) AND typtype = 'c' AND attnum > 0 AND NOT attisdropped"""
 _TIMES_OF_DAY = {
     "time without time zone": r"^[0-9]{1,2}:[0-9:.]+$",
     "time with time zone": r"^[0-9]{1,2}:[0-9:.]+([+-][0-9:]+|Z)?$",
@@ -83,7 +95,8 @@ WITH RECURSIVE base AS (
   WHERE attrelid = to_regclass(?) AND attnum > 0 AND NOT attisdropped
   UNION ALL SELECT attnum, typbasetype, typtypmod FROM base JOIN pg_type ON oid = type WHERE typtype = 'd')
 SELECT attname, format_type(atttypid, atttypmod), format_type(base.type, -1), format_type(base.type, modifier),
-typcategory, CASE WHEN base.type IN ('varchar'::regtype, 'bpchar'::regtype) AND modifier > 3 THEN modifier - 4 END,
+typcategory, CASE WHEN modifier > 3 AND base.type
+  IN ('varchar'::regtype, 'bpchar'::regtype, 'varchar[]'::regtype, 'bpchar[]'::regtype) THEN modifier - 4 END,
 CASE WHEN attcollation <> typcollation THEN format('%I.%I', nspname, collname) END,
 attnotnull, atthasdef, attgenerated <> '' OR attidentity = 'a'
 FROM base JOIN pg_type ON pg_type.oid = base.type AND typtype <> 'd'
@@ -101,7 +114,7 @@ class TableColumn:
     base: str  # the type under a domain, without modifiers
     sized: str  # the same with modifiers
     category: str  # typcategory of `base`
-    length: int | None  # most characters of a varchar(n) or char(n)
+    length: int | None  # most characters of a varchar(n) or char(n), or of each item of an array of them
     collation: str | None  # if it is not that of `base`
     declared_not_null: bool
     has_default: bool
@@ -169,8 +182,15 @@ class TableColumn:
 
     def check(self, connection: Connection, table: str) -> None:
         """Raise ConfigError if no value of the rows can be in the column."""
-        if self.base in _CUTTING:
+        inside = self.category in "AC" and connection.value(_CUTS_INSIDE, self.base) is not None
+        if self.base in _CUTTING or inside:  # mutant: cutting-type-refused
             raise ConfigError(f"sink {table}: the column {self.name} is {self.type}, which cuts texts: make it text")
+        if self.sized.startswith("interval "):
+            raise ConfigError(
+                f"sink {table}: the column {self.name} is {self.type}, which cuts spans: make it interval"
+            )
+        if self.nested and self.category in "AC":
+            self._check_fields(connection, table, self.base, self.kind, self.name)
         sample = sample_of(self.kind)
         if sample is None or self.base in (self.staging_type, new_type(self.kind)):
             return
@@ -187,6 +207,19 @@ class TableColumn:
             raise ConfigError(self._never(table, error)) from None
         finally:
             connection.execute("ROLLBACK TO SAVEPOINT etl_sample")
+
+    def _check_fields(self, connection: Connection, table: str, of: str, kind: DataType, place: str) -> None:
+        """Raise ConfigError if an object has fields that its composite type lacks: PostgreSQL would leave them out."""
+        if isinstance(kind, ArrayType):
+            self._check_fields(connection, table, of.removesuffix("[]"), kind.elementType, f"{place}[]")
+            return
+        fields = {str(name): str(type_) for name, type_ in connection.rows(_FIELDS, of)}
+        if isinstance(kind, MapType) and fields:
+            raise ConfigError(f"sink {table}: {place} is {of}, and rows have a map, which may have any names")
+        for field_ in kind if isinstance(kind, StructType) and fields else ():
+            if field_.name not in fields:  # mutant: fields-of-types-compared
+                raise ConfigError(f"sink {table}: {place} is {of}, which has no field {field_.name}")
+            self._check_fields(connection, table, fields[field_.name], field_.dataType, f"{place}.{field_.name}")
 
     def _never(self, table: str, error: OutputError) -> str:
         return (

@@ -60,6 +60,12 @@ class StagingError(RunError):
     transient = True
 
 
+class AlteredError(RunError):
+    """The table was altered during the run: it is compared again with the rows before the next try."""
+
+    transient = True
+
+
 @dataclass(frozen=True, slots=True)
 class _Staged:
     """A staging table: its name, its rows, and the good rows that they are of, with messages of a change stream."""
@@ -239,6 +245,7 @@ class Postgres:
             try:
                 if self._taken(connection, batch, staging.read):
                     moves.moved(connection, table, staging.name, again)
+                self._check_unaltered(connection, table)
                 connection.execute(f"DROP TABLE {staging.name}")
                 connection.commit()
                 return 0
@@ -247,12 +254,21 @@ class Postgres:
             refused: list[moves.Refused] = []
             if self._taken(connection, batch, staging.read):
                 refused = moves.moved_in_parts(connection, table, staging.name, again)
+            self._check_unaltered(connection, table)
             connection.execute(f"DROP TABLE {staging.name}")
             if refused:
                 batches.count_refused(connection, batch, self._target, len(refused))
                 self._refuse_broken(rows, refused, begun_before)
             connection.commit()
             return len(refused)
+
+    def _check_unaltered(self, connection: Connection, table: Table) -> None:
+        """Raise AlteredError if a column is not as it was compared with the rows.
+
+        Its own conversions would change values. Ask after the move, whose lock lets nobody alter the table.
+        """
+        if not table.is_as_checked(connection):  # mutant: altered-table-seen
+            raise AlteredError(f"table {self._config.table} was altered during the run")
 
     def _taken(self, connection: Connection, batch: BatchPlace, rows: int) -> bool:
         """Begin the transaction of a batch; return False if the table has the batch."""

@@ -1,6 +1,6 @@
 """The target table of a PostgreSQL sink: its columns against those of the rows, and the statements that move rows."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import or_
@@ -8,6 +8,7 @@ from operator import or_
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import (
+    ArrayType,
     BinaryType,
     DataType,
     DateType,
@@ -57,6 +58,7 @@ class Table:
     columns: tuple[TableColumn, ...]
     keys: tuple[str, ...]  # empty: append
     record_key: DataType | None  # of `_key`; None: deletions have their keys in the columns
+    found: Mapping[str, TableColumn]  # all columns, as they were compared with the rows
     order_by: tuple[str, ...] = ()
     replays: bool = False  # whether rows have `_replayed`
 
@@ -78,20 +80,26 @@ class Table:
         found = of_table(connection, name)
         if config.widen and widen(connection, config, name, found, schema):
             found = of_table(connection, name)
-        columns = []
+        columns, others = [], dict(found)
         for field in schema:
-            column = found.pop(field.name, None)
+            column = others.pop(field.name, None)
             if column is None or column.generated:
-                raise ConfigError(f"sink {config.table}: the table has no column {field.name} to write to")
+                raise ConfigError(
+                    f"sink {config.table}: the table has no column {field.name} to write to (`columns` chooses)"
+                )
             columns.append(replace(column, kind=field.dataType))
             columns[-1].check(connection, config.table)
-        for other in found.values():
+        for other in others.values():
             if other.not_null and not other.generated:
                 raise ConfigError(f"sink {config.table}: the column {other.name} is NOT NULL, and no row has it")
         keys = tuple(config.keys) if config.mode == "upsert" else ()
         if keys and ",".join(sorted(keys)) not in connection.column(_UNIQUE, name):
             raise ConfigError(f"sink {config.table}: upsert needs a unique index on exactly ({', '.join(keys)})")
-        return cls(name, tuple(columns), keys, record_key, tuple(config.order_by), replays and bool(keys))
+        return cls(name, tuple(columns), keys, record_key, found, tuple(config.order_by), replays and bool(keys))
+
+    def is_as_checked(self, connection: Connection) -> bool:
+        """Return whether the table still has the columns that were compared with the rows."""
+        return of_table(connection, self.name) == self.found
 
     @property
     def has_places(self) -> bool:
@@ -168,7 +176,8 @@ def unfit(table: Table, deletions: bool) -> Column:
             text = _without_mark(column, table, _text(column, table, deletions))
             if column.length is not None:
                 message = f"{column.name}: value too long for type {column.sized}"
-                reason = reason.when((F.char_length(text) > column.length) & ~deleted, _reason("value", message))
+                long = _is_too_long(column, table, text, column.length)
+                reason = reason.when(long & ~deleted, _reason("value", message))
             if column.reads_times:
                 message = f"{column.name} is a time of the writing: now, today, tomorrow or yesterday"
                 reason = reason.when(F.rlike(text, F.lit(_RELATIVE)) & ~deleted, _reason("value", message))
@@ -199,13 +208,23 @@ def _has_zero(column: TableColumn, text: Column) -> Column | None:
     return F.contains(text, F.lit(escape)) & F.rlike(text, F.lit(r"(^|[^\\])(\\\\)*\\u0000"))
 
 
+def _is_too_long(column: TableColumn, table: Table, text: Column, length: int) -> Column:
+    """Return whether a text, or one in an array, has more characters: PostgreSQL would cut spaces at its end."""
+    if not column.base.endswith("[]"):
+        return F.char_length(text) > length
+    if not isinstance(column.kind, ArrayType) or not isinstance(column.kind.elementType, StringType):
+        return F.lit(False)
+    items = _without_mark(column, table, F.col(column.name))
+    return F.exists(items, lambda each: F.coalesce(F.char_length(each) > length, F.lit(False)))
+
+
 def _is_long_key(column: TableColumn, table: Table) -> bool:
     """Return whether the column is a key whose values may have thousands of bytes."""
     return column.name in table.keys and (column.nested or isinstance(column.kind, StringType | BinaryType))
 
 
 def _without_mark(column: TableColumn, table: Table, text: Column) -> Column:
-    """Return a text, null for Debezium's mark of an unchanged value, which is not stored."""
+    """Return a text, or an array, null for Debezium's mark of an unchanged value, which is not stored."""
     if not table.keys or not column.may_be_unchanged([*table.keys, *table.order_by]):
         return text
     return F.when(~unchanged.marked(F.col(column.name), column.kind), text)
