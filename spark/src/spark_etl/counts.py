@@ -117,7 +117,8 @@ def of_sink(
     expired = 0 if read is None else max(good - (read - rows), 0)
     numbers = {**numbers, "out": numbers["out"] - records, "dropped": numbers["dropped"] + records}
     refused = good - expired - written  # mutant: sink-refusals-counted
-    apart = {"expired": expired} if expired else {}
+    gone = numbers.get("expired", 0) + expired
+    apart = {"expired": gone} if gone else {}
     if "exploded" in numbers:
         return {**numbers, "exploded": written, "exploded_dlq": refused, **apart}
     own = {"in": numbers["in"] - expired, "out": written, "dlq": numbers["dlq"] + refused}

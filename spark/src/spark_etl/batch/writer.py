@@ -112,12 +112,13 @@ class BatchWriter:
             raise OutputError(f"{self._checkpoint.location}: no offsets of batch {place.batch_id}")
         if self._batches.is_finished(place):
             return Written(place, None, end, time.monotonic() - began)
-        several = bool(self._outputs.tables)
-        batch = batch.persist(StorageLevel.MEMORY_AND_DISK) if several else batch  # one read for all tables
+        # one read for all tables; with `on_data_loss: continue`, for all that expires meanwhile
+        kept = bool(self._outputs.tables) or self._source.oldest is not None  # mutant: one-read-of-what-expires
+        batch = batch.persist(StorageLevel.MEMORY_AND_DISK) if kept else batch
         try:
             return self._written(batch, place, rows, end, began)
         finally:
-            if several:
+            if kept:
                 batch.unpersist()
             if self._late is not None:
                 self._late.unpersist()
@@ -133,12 +134,13 @@ class BatchWriter:
             counts = self._committed(batch, place, end)
         if counts is not None:
             self._unfinished[place] = counts
+        base = self._numbers(counts, place)
         if counts is None or counts.refused or (counts.late and LATE in self._judged.checks):
-            self._outputs.letters.write(self._refused(batch, place, counts, end), begun_before)
+            letters = self._outputs.letters.write(self._refused(batch, place, counts, end), begun_before)
+            base = self._lettered(base, letters, counts, place)
         late = self._late_letters(place) if counts is None else self._late
         if late is not None:
             self._outputs.letters.write(late, begun_before)
-        base = self._numbers(counts, place)
         rows_of = {} if self._table is None else {f"delta:{self._table.location}": base}
         misfits: dict[Check, int] = {}
         kept = replace(place, commit=self._position(place, end, self._source.check(end)))
@@ -162,6 +164,21 @@ class BatchWriter:
         if lost and not (lost > 0 and self._config.source.on_data_loss == "continue"):
             found = f"{counts.written} good rows, {sink.rows_read} for {sink.name}"
             raise AccountingError(f"batch {place.batch_id}: {found}")
+
+    def _lettered(
+        self, numbers: dict[str, int], letters: int, counts: Counts | None, place: BatchPlace
+    ) -> dict[str, int]:
+        """Return the records of a batch without the refused ones that are no letters, since they expired before.
+
+        AccountingError: some are gone in the try that refused them.
+        """
+        refused = numbers.get("dlq", 0) + (numbers.get("late", 0) if LATE in self._judged.checks else 0)
+        if counts is not None and letters < refused:  # mutant: letters-counted
+            raise AccountingError(f"batch {place.batch_id}: {refused} refused records, {letters} dead letters")
+        lost = refused - letters
+        if lost <= 0 or not numbers or self._config.source.on_data_loss != "continue":
+            return numbers
+        return {**numbers, "in": numbers["in"] - lost, "dlq": numbers["dlq"] - lost, "expired": lost}
 
     def _numbers(self, counts: Counts | None, place: BatchPlace) -> dict[str, int]:
         """Return the records of a batch by outcome; none if only an earlier run knew them, and they are gone."""
@@ -275,7 +292,8 @@ class BatchWriter:
             )
         if self._source.oldest is not None:
             start = self._checkpoint.start_offsets(place.batch_id) or {}
-            self._skipped = skipped_offsets(batch, start, end, self._source.oldest(end))
+            oldest, whole = self._source.oldest(end), self._source.taken is None
+            self._skipped = skipped_offsets(batch, start, end, oldest, whole=whole)
         return counts, self._source.check(end)
 
     def _unbalanced(self, text: str) -> EtlError:

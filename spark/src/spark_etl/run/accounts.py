@@ -42,6 +42,9 @@ class Accounts:
         """Account for a batch that every output holds."""
         self._publish(written.end, admin)
         counts, batch = written.counts, written.place.batch_id
+        for sink, numbers in written.rows.items():
+            if numbers.get("expired"):
+                self.log.warning("records expired before an output read them", batch=batch, output=sink, **numbers)
         if counts is None:
             self.log.info("batch was committed by an earlier run", batch=batch)
             return
@@ -67,9 +70,6 @@ class Accounts:
         share, allowed = sum(letters.values()) / max(counts.rows, 1), self.config.warn_refused
         if allowed is not None and share > allowed:
             self.log.warning("many records refused", batch=batch, share=round(share, 6), refused=labelled(letters))
-        for sink, numbers in written.rows.items():
-            if numbers.get("expired"):
-                self.log.warning("records expired before an output read them", batch=batch, output=sink, **numbers)
         if written.skipped:
             self.metrics.skipped(skipped.number(written.skipped))
             ranges = skipped.shown(written.skipped)

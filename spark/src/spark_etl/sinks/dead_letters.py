@@ -13,7 +13,7 @@ has them at the place that the letter names.
 from collections.abc import Mapping
 from datetime import datetime
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from spark_etl.errors import OutputError
@@ -80,9 +80,12 @@ class DeadLetters:
         places = tuple(ERROR_PREFIX + name for name in ("topic", "partition", "offset"))
         return self._writer.has_since(begun, ERROR_PREFIX + "pipeline", self._pipeline, places, spans)
 
-    def write(self, refused: DataFrame, begun_before: datetime | None) -> None:
-        """Write a letter for each refused row of a judged frame."""
-        self._writer.write(letters(refused, self._pipeline, self._writer.record_bytes_max), begun_before)
+    def write(self, refused: DataFrame, begun_before: datetime | None) -> int:
+        """Write a letter for each refused row of a judged frame; return their number, with those of an earlier try."""
+        counted = Observation()
+        rows = refused.observe(counted, F.count(F.lit(1)).alias("rows"))
+        self._writer.write(letters(rows, self._pipeline, self._writer.record_bytes_max), begun_before)
+        return int(counted.get["rows"])
 
 
 def letters(refused: DataFrame, pipeline: str, bytes_max: int) -> DataFrame:
