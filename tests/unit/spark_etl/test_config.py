@@ -117,6 +117,14 @@ def test_a_table_in_the_folder_of_another_is_refused(tmp_path, other):
     )
 
 
+@pytest.mark.parametrize("checkpoint", ["{0}/lake/orders", "file:{0}/lake/orders/state", "lake/orders/state/x"])
+def test_a_checkpoint_in_the_folder_of_a_table_is_refused(tmp_path, checkpoint):
+    found = refusal(tmp_path, {**document(), "checkpoint": checkpoint.format(tmp_path)})
+    assert found.endswith(
+        f": checkpoint: it is in the folder of a table, {tmp_path}/lake/orders, which removes other files"
+    )
+
+
 def test_the_first_table_of_all_rows_comes_first(tmp_path):
     several = document()
     several["sinks"] = [

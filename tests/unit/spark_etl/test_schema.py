@@ -103,6 +103,13 @@ def test_a_file_names_itself_in_the_error(tmp_path):
     path.write_text("{")
     with pytest.raises(ConfigError, match=r"orders\.json: not JSON"):
         RecordSchema.load(path)
+    twice = '{"type": "object", "properties": {"a": {"type": "integer"}, "b": {}, "a": {"type": "string"}}}'
+    path.write_text(twice)
+    with pytest.raises(ConfigError, match=r"orders\.json: not JSON: 'a' appears twice$"):
+        RecordSchema.load(path)
+    path.write_text('{"type": "object", "properties": {"a": {"type": "number", "minimum": NaN}}}')
+    with pytest.raises(ConfigError, match=r"orders\.json: not JSON: NaN is no number$"):
+        RecordSchema.load(path)
     path.write_text('{"type": "array"}')
     with pytest.raises(ConfigError, match=r"orders\.json: type: must be object"):
         RecordSchema.load(path)

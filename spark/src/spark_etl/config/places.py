@@ -59,17 +59,23 @@ def resolved(config: PipelineConfig, file: Path, fault: Fault) -> PipelineConfig
         else sink
         for number, sink in enumerate(config.sinks)
     ]
-    _check_apart(sinks, fault)
+    _check_apart(checkpoint, sinks, fault)
     return config.model_copy(update={"checkpoint": checkpoint, "join": joins, "sinks": sinks})
 
 
-def _check_apart(sinks: Sequence[SinkConfig], fault: Fault) -> None:
-    """Refuse a table in the folder of another one, whose compaction would remove its files."""
+def _check_apart(checkpoint: str, sinks: Sequence[SinkConfig], fault: Fault) -> None:
+    """Refuse a table or the checkpoint in the folder of another table, whose compaction would remove its files."""
     folders: list[PurePosixPath] = []
     for number, sink in enumerate(sinks):
         if isinstance(sink, DeltaSinkConfig):
-            folder = PurePosixPath(re.sub("^file:/+", "/", sink.path))
+            folder = _folder(sink.path)
+            if _folder(checkpoint).is_relative_to(folder):  # mutant: checkpoint-apart
+                raise fault(("checkpoint",), f"it is in the folder of a table, {folder}, which removes other files")
             for other in folders:
                 if folder.is_relative_to(other) or other.is_relative_to(folder):
                     raise fault(("sinks", number, "path"), f"two sinks write to the same folder, {other}")
             folders.append(folder)
+
+
+def _folder(place: str) -> PurePosixPath:
+    return PurePosixPath(re.sub("^file:/+", "/", place))

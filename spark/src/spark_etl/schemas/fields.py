@@ -104,7 +104,7 @@ def _every(field: Field) -> Iterable[Field]:
 
 
 def load_document(path: Path) -> Any:
-    """Return a JSON document. ConfigError: the file is not there, too large, or not JSON."""
+    """Return a JSON document. ConfigError: the file is not there, too large, not JSON, or has a name twice."""
     try:
         with path.open("rb") as file:
             content = file.read(SCHEMA_FILE_BYTES_MAX + 1)
@@ -113,9 +113,21 @@ def load_document(path: Path) -> Any:
     if len(content) > SCHEMA_FILE_BYTES_MAX:
         raise ConfigError(f"{path}: larger than {SCHEMA_FILE_BYTES_MAX} bytes")
     try:
-        return json.loads(content)
+        return json.loads(content, object_pairs_hook=_object_of, parse_constant=_no_number)
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"{path}: not JSON: {error}") from error
+
+
+def _object_of(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):  # mutant: schema-names-once
+        names = [name for name, _ in pairs]
+        raise ValueError(f"{next(name for name in names if names.count(name) > 1)[:128]!a} appears twice")
+    return found
+
+
+def _no_number(text: str) -> Any:
+    raise ValueError(f"{text} is no number")
 
 
 def is_column(name: Any) -> bool:
