@@ -73,7 +73,7 @@ class Gateway:
         self.registry = registry
         self.registry.register(counts)
         self.health = health
-        self._listener_security = ListenerSecurity(settings)
+        self._listener_security = ListenerSecurity(settings, storage.users, counts)
         self._security = {**self._listener_security.protocols, **security}
         #: The addresses at which clients reach the listeners, with the port that was bound.
         self.addresses: dict[str, tuple[str, int]] = {}
@@ -273,5 +273,6 @@ class Gateway:
             task.cancel()
             await asyncio.wait({task})
         await self._rules.stop()
+        self._listener_security.close()
         self._parts.close()
         self._watched.close()

@@ -24,9 +24,13 @@ from gateway_svc.clients.tls_wire import TlsEnd, TlsWire
 from gateway_svc.clients.wire import ANONYMOUS, MakeWire
 from gateway_svc.errors import ListenerError
 from gateway_svc.listener_protocols import ListenerProtocol, protocols_of
+from gateway_svc.metrics import GatewayMetrics
 from gateway_svc.principal_rules import PrincipalRules
 from gateway_svc.requests.login import Login, SecurityProtocol, open_login
+from gateway_svc.sasl.login import sasl_login
+from gateway_svc.sasl.mechanisms import Mechanisms
 from gateway_svc.settings import GatewaySettings
+from gateway_svc.storage.protocols import Users
 
 log = logs.get(__name__)
 
@@ -34,7 +38,7 @@ log = logs.get(__name__)
 class ListenerSecurity:
     """The security protocols of one gateway's listeners, and the certificates that it watches for them."""
 
-    def __init__(self, settings: GatewaySettings) -> None:
+    def __init__(self, settings: GatewaySettings, users: Users, metrics: GatewayMetrics) -> None:
         """Read the files, and log which listeners are open to everyone.
 
         Raises:
@@ -43,6 +47,7 @@ class ListenerSecurity:
         self._settings = settings
         #: The certificates by what is asked of clients.
         self._certificates: dict[PeerCertificate, Certificates] = {}
+        self._mechanisms = Mechanisms(settings, users, metrics)
         self._rules = PrincipalRules(settings.ssl_principal_mapping_rules)
         #: The security protocol of each listener by its name.
         self.protocols: Mapping[str, SecurityProtocol] = {
@@ -56,7 +61,11 @@ class ListenerSecurity:
         listener = protocol.listener
         if protocol.is_anonymous:
             log.warning("everyone who reaches this listener may do everything", listener=str(listener))
-        login = sasl_login(self._settings, listener.name) if protocol.name.has_login else open_login
+        login: Login = open_login
+        if protocol.name.has_login:
+            if not self._mechanisms.of(listener.name):
+                raise ListenerError(f"listener {listener.name}: it needs MILLRACE_SASL_ENABLED_MECHANISMS")
+            login = sasl_login(self._mechanisms)
         try:
             make_wire = self._tls_wire(protocol.client_auth) if protocol.name.is_encrypted else PlainWire
         except TlsError as error:
@@ -95,17 +104,12 @@ class ListenerSecurity:
         """Time until which the certificate in force is valid, in seconds since 1970; 0 without TLS."""
         return min((each.certificate.valid_until for each in self._certificates.values()), default=0.0)
 
+    def close(self) -> None:
+        """End the threads of logins."""
+        self._mechanisms.close()
+
     async def watch(self) -> None:
         """Follow the files of certificates, without end."""
         async with asyncio.TaskGroup() as watching:
             for each in self._certificates.values():
                 watching.create_task(each.watch(), name="certificates")
-
-
-def sasl_login(settings: GatewaySettings, listener: str) -> Login:  # noqa: ARG001
-    """Return the login of a listener with SASL.
-
-    Raises:
-        ListenerError: the settings have no mechanism for it.
-    """
-    raise ListenerError(f"listener {listener}: SASL is not served by this version")

@@ -115,6 +115,9 @@ class GatewayMetrics:
         self.apis: dict[str, ApiCounts] = {}
         self.topics: dict[str, TopicCounts] = {}
         self.refused: Counter[str] = Counter()
+        #: Logins by mechanism, and those that were refused.
+        self.logins: Counter[str] = Counter()
+        self.failed_logins: Counter[str] = Counter()
         self.connections_opened: Counter[str] = Counter()
         self.connections_rejected: Counter[str] = Counter()
         self.connections_closed: Counter[str] = Counter()
@@ -182,6 +185,8 @@ class GatewayMetrics:
 
         yield from self._collect_requests()
         yield _counter("millrace_kafka_requests_refused", "Requests refused.", "reason", self.refused)
+        yield _counter("millrace_kafka_logins", "Logins of clients by SASL.", "mechanism", self.logins)
+        yield _counter("millrace_kafka_logins_refused", "Logins that were refused.", "mechanism", self.failed_logins)
         yield _counter("millrace_kafka_connections", "Connections accepted.", "listener", self.connections_opened)
         yield _counter(
             "millrace_kafka_connections_rejected", "Connections closed at once.", "reason", self.connections_rejected

@@ -104,6 +104,7 @@ class Parts:
             contexts.GroupContext(storage.groups, storage.topics, names, loop),
             contexts.TransactionContext(storage.transactions, storage.producers, storage.topics),
             contexts.AccessContext(storage.access, has_authorizer=self._has_authorizer),
+            contexts.UserContext(storage.users),
             contexts.ClusterContext(storage.cluster, membership, names, api_ranges),
         )
 

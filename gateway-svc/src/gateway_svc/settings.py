@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import socket
-from typing import Literal
+from typing import Final, Literal
 
 from broker_contract.acls import parse_super_users
 from service_chassis import address
+from service_chassis.bearer_tokens import BearerSettings
 from service_chassis.settings import ServiceSettings, setting
 
 from gateway_svc.listener_protocols import check_listeners, parse_client_auth, parse_map
@@ -28,7 +29,29 @@ def _check_http(text: str) -> None:
         address.parse(text)
 
 
-class GatewaySettings(ServiceSettings):
+#: The SASL mechanisms that there are.
+MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
+
+
+def parse_mechanisms(text: str) -> dict[str, tuple[str, ...]]:
+    """Return `SCRAM-SHA-512,INTERNAL:PLAIN` by listener, in capitals; those of all other listeners under "".
+
+    Raises:
+        ValueError: there is no such mechanism, or it is named twice.
+    """
+    found: dict[str, tuple[str, ...]] = {}
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        listener, _, name = part.rpartition(":")
+        if name not in MECHANISMS:
+            raise ValueError(f"{part!r} is not one of {', '.join(MECHANISMS)}")
+        listener = listener.strip().upper()
+        if name in found.setdefault(listener, ()):
+            raise ValueError(f"{part!r} is named twice")
+        found[listener] += (name,)
+    return found
+
+
+class GatewaySettings(BearerSettings, ServiceSettings):
     """Listeners of a gateway, the address of storage, and the limits for clients."""
 
     storage_address: str = setting(
@@ -38,6 +61,19 @@ class GatewaySettings(ServiceSettings):
         "EXTERNAL://localhost:9092",
         check=address.parse_listeners,
         description="Kafka listeners, NAME://host:port separated by commas. localhost means 127.0.0.1 and ::1.",
+    )
+    sasl_enabled_mechanisms: str = setting(
+        "",
+        check=parse_mechanisms,
+        description="SASL mechanisms, separated by commas: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER. "
+        "LISTENER:MECHANISM is for one listener, which then has no others.",
+    )
+    connections_max_reauth_ms: int = setting(
+        0,
+        ge=0,
+        le=2**31 - 1,
+        description="Time after which a client must log in again over its connection (KIP-368). 0: never, unless its "
+        "token ends.",
     )
     advertised_listeners: str = setting(
         "",
@@ -160,6 +196,9 @@ class GatewaySettings(ServiceSettings):
 
     def check(self) -> None:
         super().check()
+        named = {name for each in parse_mechanisms(self.sasl_enabled_mechanisms).values() for name in each}
+        if "OAUTHBEARER" in named and not self.sasl_oauthbearer_jwks_endpoint_url:
+            raise ValueError("OAUTHBEARER needs MILLRACE_SASL_OAUTHBEARER_JWKS_ENDPOINT_URL")
         if self.advertised_listeners:
             names = {listener.name for listener in address.parse_listeners(self.listeners)}
             advertised = {listener.name for listener in address.parse_listeners(self.advertised_listeners)}

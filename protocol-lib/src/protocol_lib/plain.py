@@ -26,16 +26,19 @@ def encode_plain(token: PlainToken) -> bytes:
 
 
 def decode_plain(data: bytes) -> PlainToken:
-    """Read a token; raise DecodeError where Kafka's PlainSaslServer refuses it before it checks the password."""
+    """Read a token; raise DecodeError, with the words for its client, where Kafka refuses it before the password.
+
+    The authorization id is checked after the password, by the caller.
+    """
     try:
         parts = str(data, "utf-8").split("\0")
-    except UnicodeDecodeError as fault:
-        raise DecodeError("a PLAIN token that is not UTF-8") from fault
+    except UnicodeDecodeError:
+        raise DecodeError("Invalid SASL/PLAIN response: not UTF-8") from None
     if len(parts) != _PARTS:
-        raise DecodeError(f"a PLAIN token of {len(parts)} parts")
+        raise DecodeError(f"Invalid SASL/PLAIN response: expected 3 tokens, got {len(parts)}")
     authorization_id, username, password = parts
-    if not username or not password:
-        raise DecodeError("a PLAIN token without a user name or a password")
-    if authorization_id not in ("", username):
-        raise DecodeError("a PLAIN token of one user to act as another")
+    if not username:
+        raise DecodeError("Authentication failed: username not specified")
+    if not password:
+        raise DecodeError("Authentication failed: password not specified")
     return PlainToken(username, password, authorization_id)

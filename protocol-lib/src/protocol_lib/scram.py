@@ -6,11 +6,11 @@
                           c=biws,r=CLIENT+SERVER,p=PROOF  ->  .receive_final(token)
     .verify(token)    <-  v=SIGNATURE                   the token it returned
 
-The server keeps no password: it stores a `ScramCredential`. A name or password is its UTF-8, as in Kafka, which does
+The server keeps no password: it stores a `ScramCredential`. A name or password is its UTF-8, as in Kafka. Kafka does
 not prepare strings (RFC 4013) either: two sides of which one did would not agree on names outside ASCII. A name or
 password without UTF-8 (a lone surrogate) raises EncodeError at once.
 
-Stricter than Kafka: the channel binding must be the header that the first message had, and a first message with the
+Stricter than Kafka: the channel binding must be the header that the first message had. A first message with the
 reserved attribute `m` is refused. Signatures are over the text that was received, with any extensions it has.
 """
 
@@ -96,14 +96,10 @@ class ScramCredential:
             mechanism, mechanism.salted_password(password, salt, iterations), salt, iterations
         )
 
-    @classmethod
-    def decoy(cls, mechanism: ScramMechanism, username: str, secret: bytes) -> "ScramCredential":
-        """Return a credential without a known password, the same at each call, for names that are no user's.
-
-        A different answer for them would show which users exist.
-        """
-        salt = mechanism.hmac(secret, b"salt " + _utf8(username))[:_SALT_BYTES]
-        return cls(salt, ITERATIONS_MIN, secrets.token_bytes(mechanism.hash_size), mechanism.hmac(secret, salt))
+    def fits(self, mechanism: ScramMechanism, password: str) -> bool:
+        """Return whether this is the password's credential, which takes 1 to 4 ms to compute."""
+        made = self.of_password(mechanism, password, salt=self.salt, iterations=self.iterations)
+        return hmac.compare_digest(made.stored_key, self.stored_key)
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +156,7 @@ class ScramServer:
         return self._first
 
     def challenge(self, credential: ScramCredential) -> bytes:
-        """Return the server-first message for the user's credential (`ScramCredential.decoy` where there is none)."""
+        """Return the server-first message for the user's credential; for a name that is no user's, a made-up one."""
         if self._first is None:
             raise AuthenticationFailed("nobody has asked")
         if credential.iterations < ITERATIONS_MIN:

@@ -15,12 +15,14 @@ import contextlib
 import time
 from collections.abc import Iterator, Mapping
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from protocol_lib.records.walker import FORM as WALKER_FORM
 from service_chassis import logs as service_logs
 from service_chassis import metrics
 from service_chassis.health import Health
+from service_chassis.lifecycle import StartError
 
 from storage_svc.applied_settings import (
     AppliedSettings,
@@ -55,6 +57,7 @@ from storage_svc.rpc.samples import Samples
 from storage_svc.rpc.topic_plan import TopicDefaults
 from storage_svc.rpc.topics import TopicsService
 from storage_svc.rpc.transactions import TransactionsService
+from storage_svc.rpc.users import UsersService
 from storage_svc.settings import StorageSettings, parse_topics
 from storage_svc.topics.access_rules import AccessRules
 from storage_svc.topics.broker_settings import BrokerSettings
@@ -67,6 +70,8 @@ from storage_svc.topics.leases import Leases
 from storage_svc.topics.names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from storage_svc.topics.producer_ids import ProducerIds, first_unused
 from storage_svc.topics.registry import TopicRegistry
+from storage_svc.topics.users import Users
+from storage_svc.topics.users_file import UsersFileError, read_users
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
@@ -165,6 +170,8 @@ class Storage:
             lambda group_id: (OFFSETS_TOPIC, offsets_log.partition_of(group_id)),
             logs.clock,
         )
+        self._user_credentials = Users(catalog, contents.credentials, contents.users_secret)
+        self.users = UsersService(self._user_credentials)
         self.cluster = ClusterService(
             logs.cluster_id,
             self.leases,
@@ -235,6 +242,7 @@ class Storage:
                 partitions = self.settings.num_partitions if count == -1 else count
                 await self.topic_registry.create(name, partitions, {})
                 log.info("created a topic of the settings", topic=name, partitions=partitions)
+        await self._add_users()
         self.administration.samples.start()
         self.health.set_ready(True)
         log.info(
@@ -245,6 +253,16 @@ class Storage:
             partitions=self.topic_registry.partition_count(),
             record_walker=WALKER_FORM,
         )
+
+    async def _add_users(self) -> None:
+        """Add the users of the secret file that are missing."""
+        if self.settings.users_file:
+            try:
+                passwords = read_users(Path(self.settings.users_file))
+            except UsersFileError as error:
+                raise StartError(f"MILLRACE_USERS_FILE: {error}") from None
+            for name in await self._user_credentials.add(passwords):
+                log.info("created a user of the settings", user=name)
 
     async def answer_parked(self) -> None:
         """Answer parked joins, syncs and reads, end look-ups, and refuse later calls."""
@@ -261,6 +279,7 @@ class Storage:
         await self._alterations.finish()
         await self._access_rules.finish()
         await self.topic_registry.finish()
+        await self._user_credentials.finish()
         await self.maintenance.stop()
         await self.logs.close()
         await self._catalog.close()
@@ -299,6 +318,7 @@ async def serve(storage: Storage, address: str) -> StorageServer:
         storage.cluster,
         storage.administration,
         storage.transactions,
+        storage.users,
         storage.leases,
         storage.access,
     )

@@ -4,8 +4,8 @@
     the names of its folders                      the topic's name, and its partitions up to the highest number
 
 The old files stay in the data folder as `catalog.sqlite.damaged-<seconds since 1970>`, with `-wal` and `-shm`. The
-configs of topics, groups and brokers, access rules, quotas, the node ids of brokers and unfinished deletions are lost.
-A rebuilt topic keeps its records for ever (`retention.ms=-1`) until an operator sets its configs again.
+configs of topics, groups and brokers, users, access rules, quotas, the node ids of brokers and unfinished deletions are
+lost. A rebuilt topic keeps its records for ever (`retention.ms=-1`) until an operator sets its configs again.
 """
 
 from __future__ import annotations

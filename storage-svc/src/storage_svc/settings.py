@@ -80,6 +80,11 @@ class StorageSettings(ServiceSettings):
         check=parse_topics,
         description="Topics to create at start if missing: name[:partitions], comma-separated.",
     )
+    users_file: str = setting(
+        "",
+        description="Secret file of the first users, a line `NAME PASSWORD` for each. At a start, users that are "
+        "missing are created; the password of one that exists stays as it is.",
+    )
     message_max_bytes: int = setting(
         1_048_588, ge=0, le=_INT_MAX, description="Largest record batch (topic: max.message.bytes)."
     )

@@ -47,7 +47,7 @@ ITEMS = (
 def test_the_version_follows_the_messages():
     names = sorted(each.name for each in iter_modules(broker_contract.__path__) if each.name.endswith("_pb2"))
     messages = [import_module(f"broker_contract.{name}").DESCRIPTOR.serialized_pb for name in names]
-    assert len(messages) == 9
+    assert len(messages) == 10
     assert CONTRACT_VERSION.partition(".")[2] == f"{zlib.crc32(b''.join(messages)):08x}"
     assert re.fullmatch(r"\d+\.[0-9a-f]{8}", CONTRACT_VERSION)  # a word of a user agent
 

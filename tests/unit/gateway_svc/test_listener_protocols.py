@@ -9,12 +9,16 @@ import pytest
 from gateway_svc.errors import ListenerError
 from gateway_svc.listener_protocols import ProtocolName, protocols_of
 from gateway_svc.listener_security import ListenerSecurity
+from gateway_svc.metrics import GatewayMetrics
 from gateway_svc.requests.login import PLAINTEXT
 from gateway_svc.settings import GatewaySettings
 from service_chassis import logs
 from service_chassis.address import parse_listeners
 from service_chassis.settings import SettingsError
 from service_chassis.tls import PeerCertificate
+
+#: The users of a storage that nobody asks.
+NOBODY: Any = None
 
 
 def test_a_listener_has_the_protocol_of_the_map_or_of_its_name() -> None:
@@ -114,7 +118,7 @@ def test_listeners_that_are_served(given: dict[str, Any]) -> None:
 def test_an_open_listener_has_a_line_in_the_log(capsys: pytest.CaptureFixture[str]) -> None:
     settings = GatewaySettings(listeners="A://0.0.0.0:1,B://localhost:2", open_listeners="A")
     with logs.configured("test", "warning", "json"):
-        assert ListenerSecurity(settings).protocols == {"A": PLAINTEXT, "B": PLAINTEXT}
+        assert ListenerSecurity(settings, NOBODY, GatewayMetrics()).protocols == {"A": PLAINTEXT, "B": PLAINTEXT}
     line = json.loads(capsys.readouterr().err)
     assert (line["level"], line["listener"]) == ("warning", "A://0.0.0.0:1")
     assert line["event"] == "everyone who reaches this listener may do everything"
@@ -133,6 +137,21 @@ def test_an_open_listener_has_a_line_in_the_log(capsys: pytest.CaptureFixture[st
     ],
 )
 def test_a_listener_without_its_files_ends_the_start(given: dict[str, Any], refused: str) -> None:
+    settings = GatewaySettings(listener_security_protocol_map="EXTERNAL:SSL", **given)
     with pytest.raises(ListenerError) as error:
-        ListenerSecurity(GatewaySettings(listener_security_protocol_map="EXTERNAL:SSL", **given))
+        ListenerSecurity(settings, NOBODY, GatewayMetrics())
     assert str(error.value) == f"listener EXTERNAL: {refused}"
+
+
+@pytest.mark.parametrize("mechanisms", ["", "OTHER:PLAIN"])
+def test_a_listener_without_mechanisms_ends_the_start(mechanisms: str) -> None:
+    protocols = "EXTERNAL:SASL_PLAINTEXT"
+    settings = GatewaySettings(listener_security_protocol_map=protocols, sasl_enabled_mechanisms=mechanisms)
+    with pytest.raises(ListenerError, match="listener EXTERNAL: it needs MILLRACE_SASL_ENABLED_MECHANISMS"):
+        ListenerSecurity(settings, NOBODY, GatewayMetrics())
+
+
+@pytest.mark.parametrize("mechanisms", ["GSSAPI", "PLAIN,PLAIN", "plain", "EXTERNAL:", "OAUTHBEARER"])
+def test_mechanisms_that_are_refused(mechanisms: str) -> None:
+    with pytest.raises(SettingsError):
+        GatewaySettings(sasl_enabled_mechanisms=mechanisms)

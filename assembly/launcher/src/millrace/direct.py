@@ -59,6 +59,7 @@ def direct_storage(core: storage_app.Storage) -> StoragePorts:
         cluster=core.cluster,
         transactions=core.transactions,
         access=core.access,
+        users=core.users,
         is_local=True,
     )
 

@@ -2,6 +2,8 @@
 
     frame = length i32, then as many bytes; a length below 8 (no header fits) or above the limit ends the connection
 
+The token of a login may be shorter: of SaslHandshake version 0 it has no header.
+
 All connections read into one shared buffer, so an idle one holds no memory. `Requests.start_requests` copies a complete
 frame out of the buffer. A frame longer than SMALL_FRAME_BYTES has a separate buffer (`long_request`).
 
@@ -50,6 +52,7 @@ class FrameReader:
         "_due",
         "_gate",
         "_is_login",
+        "_least",
         "_limit",
         "_long",
         "_loop",
@@ -89,7 +92,7 @@ class FrameReader:
         # `serve` sets these.
         self._requests: Requests = cast(Requests, None)
         self._is_login = False
-        self._limit = 0
+        self._limit = self._least = 0
         self._reading = reading
         self._view = shared
         self._shared: bytearray = shared.obj  # type: ignore[assignment]
@@ -118,6 +121,7 @@ class FrameReader:
         self._requests = requests
         self._is_login = requests.is_login
         self._limit = limit
+        self._least = 0 if requests.is_login else _FRAME_BYTES_MIN
 
     @property
     def is_incomplete(self) -> bool:
@@ -198,7 +202,7 @@ class FrameReader:
         may_start, reading = self._gate.may_start, self._reading
         while end - position >= 4 and not reading.closed:
             (size,) = _length(store, position)
-            if not _FRAME_BYTES_MIN <= size <= self._limit:
+            if not self._least <= size <= self._limit:
                 speaks_tls = size >> 16 == _TLS_HANDSHAKE
                 raise RequestRefused("frame_length", f"a length of {size}" + ": the client speaks TLS" * speaks_tls)
             begin = position + 4

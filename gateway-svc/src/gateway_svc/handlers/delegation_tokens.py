@@ -1,7 +1,8 @@
-"""Create-, Renew-, Expire- and DescribeDelegationToken (KIP-48) of clients that have not logged in.
+"""Create-, Renew-, Expire- and DescribeDelegationToken (KIP-48), which are not enabled.
 
-DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, as Apache Kafka answers on a listener without a login. Libraries also guess a
-broker's version from the keys that it serves, and stop at the first that is missing.
+DELEGATION_TOKEN_AUTH_DISABLED, as Apache Kafka answers without a secret key. A client that has not logged in gets
+DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, as there. Libraries also guess a broker's version from the keys that it serves,
+and stop at the first that is missing.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from protocol_lib.messages.describe_delegation_token import DescribeDelegationTo
 from protocol_lib.messages.expire_delegation_token import ExpireDelegationTokenResponse
 from protocol_lib.messages.renew_delegation_token import RenewDelegationTokenResponse
 
+from gateway_svc.clients.wire import ANONYMOUS
 from gateway_svc.requests.call import Call
 from gateway_svc.requests.contexts import NoContext
 from gateway_svc.requests.handler import NOTHING, ONE_STEP_ELEMENTS_MAX, Handler, Refuse, with_error
@@ -51,7 +53,8 @@ def refuse_creation(
 
 def _handler(api_key: ApiKey, max_version: int, refuse: Refuse[NoContext]) -> Handler[NoContext]:
     def serve(call: Call, request: Any, context: NoContext) -> None:
-        call.answer(refuse(call, request, _NOT_ALLOWED, context), _NOT_ALLOWED)
+        error = _NOT_ALLOWED if call.client.principal == ANONYMOUS else ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED
+        call.answer(refuse(call, request, error, context), error)
 
     return Handler(
         api_key,

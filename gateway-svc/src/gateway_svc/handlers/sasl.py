@@ -1,12 +1,13 @@
-"""SaslHandshake and SaslAuthenticate on a listener without SASL: ILLEGAL_SASL_STATE, and the connection stays open.
+"""SaslHandshake and SaslAuthenticate of a client that has been let in.
 
-Apache Kafka answers so, too, after a login. A client whose configuration names SASL gets a reason, not a closed
-connection.
+SaslHandshake begins another login if the session has an end (KIP-368, `gateway_svc.sasl.session`). Both are answered
+ILLEGAL_SASL_STATE otherwise, on a listener without SASL, too, and the connection stays open. A client whose
+configuration names SASL gets a reason, not a closed connection.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, Protocol
 
 from protocol_lib.api import ApiKey
 from protocol_lib.errors import ErrorCode
@@ -21,7 +22,18 @@ _STATE: Final = ErrorCode.ILLEGAL_SASL_STATE
 _AFTER: Final = "SaslAuthenticate request received after successful authentication"
 
 
-def handshake(call: Call, _request: SaslHandshakeRequest, _context: object) -> None:
+class Renewable(Protocol):
+    """The session of a client, among the states of its connection."""
+
+    def renew(self, call: Call, request: SaslHandshakeRequest) -> bool:
+        """Begin another login, which answers the call; return False if it is not the time for one."""
+        ...
+
+
+def handshake(call: Call, request: SaslHandshakeRequest, _context: object) -> None:
+    session: Renewable | None = call.client.handler_states.get(ApiKey.SASL_HANDSHAKE)
+    if session is not None and session.renew(call, request):
+        return
     call.answer(SaslHandshakeResponse(error_code=_STATE, mechanisms=()), _STATE)
 
 

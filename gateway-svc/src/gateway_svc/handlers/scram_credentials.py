@@ -1,6 +1,7 @@
-"""DescribeUserScramCredentials and AlterUserScramCredentials (KIP-554). No user has credentials, and none are stored.
+"""DescribeUserScramCredentials and AlterUserScramCredentials (KIP-554), as Kafka's ScramImage and ScramControlManager.
 
-An alteration is refused for each user: no listener would ask for the password.
+Storage keeps the credentials and decides on alterations. Neither salts nor keys leave it here, and a salted password is
+forgotten once it has been sent there.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Final
 
+from broker_contract import users_pb2 as pb
 from protocol_lib.api import ApiKey
 from protocol_lib.errors import ErrorCode
 from protocol_lib.messages.alter_user_scram_credentials import (
@@ -16,36 +18,59 @@ from protocol_lib.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsResult,
 )
 from protocol_lib.messages.describe_user_scram_credentials import (
+    CredentialInfo,
     DescribeUserScramCredentialsRequest,
     DescribeUserScramCredentialsResponse,
     DescribeUserScramCredentialsResult,
 )
+from service_chassis import logs
 
 from gateway_svc.requests.call import Call
-from gateway_svc.requests.contexts import NoContext
+from gateway_svc.requests.contexts import UserContext
 from gateway_svc.requests.error_codes import first_error
 from gateway_svc.requests.handler import ONE_STEP_ELEMENTS_MAX, Handler, of_cluster, with_error
 from gateway_svc.requests.resources import Operation
 
 _SHOWN: Final = 100
-_NOT_STORED: Final = "Credentials are not stored, because no listener of this version of the broker asks for them."
+
+log = logs.get(__name__)
 
 
-def describe(call: Call, request: DescribeUserScramCredentialsRequest, _context: object) -> None:
+async def describe(
+    call: Call, request: DescribeUserScramCredentialsRequest, context: UserContext
+) -> tuple[DescribeUserScramCredentialsResponse, int]:
+    """Describe the users of a list; all of them without one, or with an empty one."""
     named = Counter(each.name for each in request.users or ())
-    rows = tuple([_unknown(user) if count == 1 else _twice(user) for user, count in named.items()])
+    answer = await context.users.describe_credentials(
+        pb.DescribeCredentialsRequest(correlation_id=call.correlation_id, all=not named, users=list(named))
+    )
+    found = {user.name: user for user in answer.users}
+    rows = tuple(
+        [_twice(name) if count > 1 else _described(name, found.get(name)) for name, count in named.items()]
+        if named
+        else [_described(name, user) for name, user in found.items()]
+    )
     response = DescribeUserScramCredentialsResponse(
         throttle_time_ms=0, error_code=ErrorCode.NONE, error_message="", results=rows
     )
-    call.answer(response, first_error(rows))
+    return response, first_error(rows)
 
 
-def _unknown(user: str) -> DescribeUserScramCredentialsResult:
+def _described(name: str, user: pb.DescribeCredentialsResponse.User | None) -> DescribeUserScramCredentialsResult:
+    if user is None:
+        return DescribeUserScramCredentialsResult(
+            user=name,
+            error_code=ErrorCode.RESOURCE_NOT_FOUND,
+            error_message=f"Attempt to describe a user credential that does not exist: {name[:_SHOWN]}",
+            credential_infos=(),
+        )
     return DescribeUserScramCredentialsResult(
-        user=user,
-        error_code=ErrorCode.RESOURCE_NOT_FOUND,
-        error_message=f"Attempt to describe a user credential that does not exist: {user[:_SHOWN]}",
-        credential_infos=(),
+        user=name,
+        error_code=ErrorCode.NONE,
+        error_message="",
+        credential_infos=tuple(
+            CredentialInfo(mechanism=each.mechanism, iterations=each.iterations) for each in user.credentials
+        ),
     )
 
 
@@ -60,19 +85,41 @@ def _twice(user: str) -> DescribeUserScramCredentialsResult:
     )
 
 
-def alter(call: Call, request: AlterUserScramCredentialsRequest, context: NoContext) -> None:
-    response = refuse_alterations(call, request, ErrorCode.INVALID_REQUEST, context, _NOT_STORED)
-    call.answer(response, first_error(response.results))
+async def alter(
+    call: Call, request: AlterUserScramCredentialsRequest, context: UserContext
+) -> tuple[AlterUserScramCredentialsResponse, int]:
+    wanted = pb.AlterCredentialsRequest(correlation_id=call.correlation_id)
+    for deletion in request.deletions:
+        wanted.deletions.add(user=deletion.name, mechanism=deletion.mechanism)
+    for each in request.upsertions:
+        wanted.upsertions.add(
+            user=each.name,
+            mechanism=each.mechanism,
+            iterations=each.iterations,
+            salt=bytes(each.salt),
+            salted_password=bytes(each.salted_password),
+        )
+    answer = await context.users.alter_credentials(wanted)
+    rows = tuple(
+        [
+            AlterUserScramCredentialsResult(
+                user=each.user, error_code=each.error_code, error_message=each.error_message or None
+            )
+            for each in answer.results
+        ]
+    )
+    changed = [each.user[:_SHOWN] for each in rows if not each.error_code]
+    if changed:
+        log.info("credentials altered", users=changed[:_SHOWN], by=call.subject.principal, peer=call.client.peer)
+    return AlterUserScramCredentialsResponse(throttle_time_ms=0, results=rows), first_error(rows)
 
 
 def refuse_alterations(
-    _call: Call, request: AlterUserScramCredentialsRequest, error: int, _context: object, message: str | None = None
+    _call: Call, request: AlterUserScramCredentialsRequest, error: int, _context: object
 ) -> AlterUserScramCredentialsResponse:
     deleted, upserted = ([each.name for each in named] for named in (request.deletions, request.upsertions))
     users = dict.fromkeys((*deleted, *upserted))
-    rows = tuple(
-        [AlterUserScramCredentialsResult(user=user, error_code=error, error_message=message) for user in users]
-    )
+    rows = tuple([AlterUserScramCredentialsResult(user=user, error_code=error, error_message=None) for user in users])
     return AlterUserScramCredentialsResponse(throttle_time_ms=0, results=rows)
 
 
@@ -82,7 +129,7 @@ HANDLERS: Final = (
         0,
         0,
         describe,
-        context=NoContext,
+        context=UserContext,
         resources=of_cluster(Operation.DESCRIBE),
         refuse=with_error(DescribeUserScramCredentialsResponse, throttle_time_ms=0, error_message=None, results=()),
         elements_max=ONE_STEP_ELEMENTS_MAX,
@@ -92,7 +139,7 @@ HANDLERS: Final = (
         0,
         0,
         alter,
-        context=NoContext,
+        context=UserContext,
         resources=of_cluster(Operation.ALTER),
         refuse=refuse_alterations,
         elements_max=ONE_STEP_ELEMENTS_MAX,

@@ -31,6 +31,7 @@ from gateway_svc.storage.protocols import (
     Records,
     Topics,
     Transactions,
+    Users,
 )
 
 
@@ -118,6 +119,13 @@ class AccessContext:
     access: Access
     #: Whether the gateway obeys the rules. Without an authorizer they are not administered either, as in Kafka.
     has_authorizer: bool
+
+
+@dataclass(frozen=True, slots=True)
+class UserContext:
+    """The context of users and their credentials."""
+
+    users: Users
 
 
 @dataclass(frozen=True, slots=True)

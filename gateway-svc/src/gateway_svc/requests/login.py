@@ -15,13 +15,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from gateway_svc.clients.connection import Connection
 from gateway_svc.clients.pipeline import Pipeline
 from gateway_svc.clients.plain_wire import PlainWire
 from gateway_svc.clients.resources import Requests
 from gateway_svc.clients.wire import MakeWire
+from gateway_svc.requests.call import Call
 from gateway_svc.requests.path import PathContext, RequestPath
 
 
@@ -34,6 +35,18 @@ class Arrival:
     pipeline: Pipeline
     #: The buffer of all reads.
     shared: bytearray
+
+    def open(self, frame: bytes) -> tuple[Call, Any]:
+        """Return the call and the request of a frame that a login serves itself; the call waits in its place.
+
+        Raises:
+            RequestRefused: the frame is no request that this gateway serves.
+        """
+        context = self.context
+        call, request = context.dispatcher.open(self.client, context.admission, frame)
+        context.memory.take(self.client.share, call.size)
+        self.pipeline.open(call)
+        return call, request
 
     def enter(self, principal: str) -> Requests:
         """Let the client in as this user; return its RequestPath.

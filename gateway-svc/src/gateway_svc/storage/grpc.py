@@ -28,6 +28,7 @@ from broker_contract import (
     producers_pb2,
     stubs,
     topics_pb2,
+    users_pb2,
 )
 from broker_contract.version import CONTRACT_VERSION
 from protocol_lib.errors import ErrorCode
@@ -47,6 +48,8 @@ from gateway_svc.storage.unary import Unary, failed, no_coordinator, not_leader,
 _SHORT_WAIT_S: Final = 1.0
 #: Seconds for a question of a follower, which storage holds back for half a second at most.
 _FOLLOW_S: Final = 2.0
+#: Seconds for a credential: less than a client waits for its login.
+_LOGIN_WAIT_S: Final = 5.0
 
 
 def _names_offsets(request: data_pb2.DeleteRecordsRequest) -> bool:
@@ -159,6 +162,24 @@ class GrpcAccess:
         self.describe_quotas = unary.once(stub.DescribeQuotas)
 
 
+class GrpcUsers:
+    """Users. Without storage there is no answer: a client that logs in comes again."""
+
+    def __init__(self, channel: stubs.Channel, unary: Unary) -> None:
+        stub = stubs.UsersStub(channel)
+        self.find_credential = unary.once(stub.FindCredential, timeout_s=_LOGIN_WAIT_S)
+        self.describe_credentials = unary.once(stub.DescribeCredentials)
+        # Another change of the user may have been made since the first call.
+        self.alter_credentials = unary.once(stub.AlterCredentials, _not_altered)
+
+
+def _not_altered(request: users_pb2.AlterCredentialsRequest) -> users_pb2.AlterCredentialsResponse:
+    users = dict.fromkeys([each.user for each in request.deletions] + [each.user for each in request.upsertions])
+    error = ErrorCode.REQUEST_TIMED_OUT
+    result = users_pb2.AlterCredentialsResponse.Result
+    return users_pb2.AlterCredentialsResponse(results=[result(user=user, error_code=error) for user in users])
+
+
 class GrpcStorage:
     """The connection to storage-svc. Handlers use `storage`; `close` must follow."""
 
@@ -191,6 +212,7 @@ class GrpcStorage:
             cluster=GrpcCluster(channel, unary),
             transactions=GrpcTransactions(channel, unary),
             access=GrpcAccess(channel, unary),
+            users=GrpcUsers(channel, unary),
         )
 
     @classmethod

@@ -21,6 +21,7 @@ from broker_contract import (
     producers_pb2,
     topics_pb2,
     transactions_pb2,
+    users_pb2,
 )
 from broker_contract.data import (
     AheadRequest,
@@ -313,6 +314,20 @@ class Transactions(Protocol):
     ) -> transactions_pb2.ListTransactionsResponse: ...
 
 
+class Users(Protocol):
+    async def find_credential(self, request: users_pb2.FindCredentialRequest) -> users_pb2.FindCredentialResponse:
+        """Return the credential of a name, or one that no password fits."""
+        ...
+
+    async def describe_credentials(
+        self, request: users_pb2.DescribeCredentialsRequest
+    ) -> users_pb2.DescribeCredentialsResponse: ...
+
+    async def alter_credentials(
+        self, request: users_pb2.AlterCredentialsRequest
+    ) -> users_pb2.AlterCredentialsResponse: ...
+
+
 @dataclass(frozen=True, slots=True)
 class StoragePorts:
     """Everything the gateway asks of storage."""
@@ -326,6 +341,7 @@ class StoragePorts:
     cluster: ClusterCalls
     transactions: Transactions
     access: Access
+    users: Users
     #: Whether storage lives in this process, and uses its files and its event loop.
     is_local: bool = False
     #: Bytes of appends on their way to a separate storage; connections wait while it is full.

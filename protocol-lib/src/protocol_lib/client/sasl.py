@@ -1,15 +1,17 @@
-"""Authentication of a client: SASL PLAIN (RFC 4616), and SCRAM-SHA-256 and SCRAM-SHA-512 (RFC 5802).
+"""Authentication of a client: SASL PLAIN (RFC 4616), SCRAM-SHA-256 and 512 (RFC 5802), OAUTHBEARER (RFC 7628).
 
-A mechanism has the name that SaslHandshake carries and starts an exchange per connection: a generator that yields the
-tokens to send and is sent the broker's; one that does not trust the broker's raises AuthenticationError.
+A mechanism has the name that SaslHandshake carries, and starts an exchange per connection. An exchange is a generator
+that yields the tokens to send and is sent the broker's. If it does not trust the broker's, it raises
+AuthenticationError.
 """
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from protocol_lib.client.errors import AuthenticationError
 from protocol_lib.errors import DecodeError
+from protocol_lib.oauthbearer import ACKNOWLEDGED, BearerMessage, encode_bearer
 from protocol_lib.plain import PlainToken, encode_plain
 from protocol_lib.scram import AuthenticationFailed, ScramClient, ScramMechanism
 
@@ -37,6 +39,23 @@ class SaslPlain:
 
     def exchange(self) -> SaslExchange:
         yield encode_plain(PlainToken(self.username, self.password))
+
+
+@dataclass(frozen=True, slots=True)
+class SaslBearer:
+    """The token travels as it is: for use with TLS. `token` is called for each connection, as tokens end."""
+
+    token: Callable[[], str] = field(repr=False)
+
+    @property
+    def name(self) -> str:
+        return "OAUTHBEARER"
+
+    def exchange(self) -> SaslExchange:
+        report = yield encode_bearer(BearerMessage(self.token()))
+        if report:  # of an error, which the broker then gives a name
+            yield ACKNOWLEDGED
+            raise AuthenticationError(f"{self.name}: the broker does not accept the token")
 
 
 @dataclass(frozen=True, slots=True)

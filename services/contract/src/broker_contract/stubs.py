@@ -16,6 +16,7 @@ from broker_contract import (
     producers_pb2,
     topics_pb2,
     transactions_pb2,
+    users_pb2,
 )
 
 RequestT = TypeVar("RequestT")
@@ -211,4 +212,17 @@ class TransactionsStub:
         )
         self.ListTransactions: Unary[transactions_pb2.ListTransactionsRequest, transactions_pb2.ListTransactionsResponse] = channel.unary(
             "/millrace.v1.Transactions/ListTransactions", transactions_pb2.ListTransactionsRequest.SerializeToString, transactions_pb2.ListTransactionsResponse.FromString
+        )
+
+
+class UsersStub:
+    def __init__(self, channel: Channel) -> None:
+        self.FindCredential: Unary[users_pb2.FindCredentialRequest, users_pb2.FindCredentialResponse] = channel.unary(
+            "/millrace.v1.Users/FindCredential", users_pb2.FindCredentialRequest.SerializeToString, users_pb2.FindCredentialResponse.FromString
+        )
+        self.DescribeCredentials: Unary[users_pb2.DescribeCredentialsRequest, users_pb2.DescribeCredentialsResponse] = channel.unary(
+            "/millrace.v1.Users/DescribeCredentials", users_pb2.DescribeCredentialsRequest.SerializeToString, users_pb2.DescribeCredentialsResponse.FromString
+        )
+        self.AlterCredentials: Unary[users_pb2.AlterCredentialsRequest, users_pb2.AlterCredentialsResponse] = channel.unary(
+            "/millrace.v1.Users/AlterCredentials", users_pb2.AlterCredentialsRequest.SerializeToString, users_pb2.AlterCredentialsResponse.FromString
         )

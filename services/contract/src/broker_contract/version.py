@@ -20,6 +20,7 @@ from broker_contract import (
     producers_pb2,
     topics_pb2,
     transactions_pb2,
+    users_pb2,
 )
 
 #: The number of the frames' layout (frames.py) and of the meaning of fields.
@@ -37,6 +38,7 @@ _MESSAGES: Final = b"".join(
         producers_pb2,
         topics_pb2,
         transactions_pb2,
+        users_pb2,
     )
 )
 

@@ -21,6 +21,7 @@ from broker_contract import (
     producers_pb2,
     topics_pb2,
     transactions_pb2,
+    users_pb2,
 )
 from broker_contract.version import CONTRACT_VERSION
 from google.protobuf.descriptor import FileDescriptor, MethodDescriptor
@@ -43,6 +44,7 @@ from storage_svc.rpc.offsets import OffsetsService
 from storage_svc.rpc.producers import ProducersService
 from storage_svc.rpc.topics import TopicsService
 from storage_svc.rpc.transactions import TransactionsService
+from storage_svc.rpc.users import UsersService
 from storage_svc.topics.leases import Leases
 
 log = service_logs.get(__name__)
@@ -60,6 +62,7 @@ _FILES: Final[Mapping[str, FileDescriptor]] = {
     "Administration": administration_pb2.DESCRIPTOR,
     "Transactions": transactions_pb2.DESCRIPTOR,
     "Access": access_pb2.DESCRIPTOR,
+    "Users": users_pb2.DESCRIPTOR,
 }
 
 
@@ -74,6 +77,7 @@ class RpcServices:
     cluster: ClusterService
     administration: AdministrationService
     transactions: TransactionsService
+    users: UsersService
     leases: Leases
     access: AccessService
 
@@ -105,6 +109,7 @@ class StorageServer:
             "Administration": services.administration,
             "Transactions": services.transactions,
             "Access": services.access,
+            "Users": services.users,
         }
         for name, each in objects.items():
             server.add(full_name(name), methods(name, each))

@@ -20,6 +20,7 @@ from typing import Any, Final, TypeVar
 
 from broker_contract.acls import Binding
 from broker_contract.quotas import Entity
+from protocol_lib.scram import ScramCredential
 
 from storage_svc.topics.catalog_file import CatalogContents, CatalogError, CatalogFile, CatalogTopic
 
@@ -90,6 +91,9 @@ class Catalog:
 
     def set_quotas(self, quotas: Mapping[Entity, Mapping[str, float]]) -> asyncio.Future[None]:
         return self._change(partial(self._file.set_quotas, quotas))
+
+    def set_credentials(self, credentials: Mapping[tuple[str, int], ScramCredential | None]) -> asyncio.Future[None]:
+        return self._change(partial(self._file.set_credentials, credentials))
 
     def allocate_producer_ids(self, count: int) -> asyncio.Future[range]:
         return self._change(partial(self._file.allocate_producer_ids, count))

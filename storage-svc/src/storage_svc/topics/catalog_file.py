@@ -6,14 +6,15 @@
     broker_configs  a broker's, altered at run time; see broker_settings for the names of brokers
     client_metrics  a subscription's to metrics of clients
     acls, quotas    access rules and client quotas (catalog_access.py)
+    credentials, secrets   users (catalog_users.py)
     deletions       ids of deleted and half-made topics whose directories may be there
     gateways        gateway name -> node id, for ever; ids start at 1
     counters        next_producer_id, next_node_id
 
 Every change is one transaction and durable when the call returns (WAL, synchronous=FULL). A damaged file is refused at
 its opening: its contents do not show the losses. Without a file, all but the settings of topics, groups, brokers and
-subscriptions, access rules, quotas, gateway ids and unfinished deletions is found again in the logs. The log folder's
-lock keeps other processes away.
+subscriptions, users, access rules, quotas, gateway ids and unfinished deletions is found again in the logs. The log
+folder's lock keeps other processes away.
 
 Each call waits for the disk: while storage serves, the thread of `catalog.Catalog` calls, and nobody else. Any thread
 may call; one transaction is over before the next begins.
@@ -31,11 +32,12 @@ from typing import Final, Self
 
 from broker_contract.acls import Binding
 from broker_contract.quotas import Entity
+from protocol_lib.scram import ScramCredential, ScramMechanism
 
-from storage_svc.topics import catalog_access
+from storage_svc.topics import catalog_access, catalog_users
 
 FILE_NAME: Final = "catalog.sqlite"
-_SCHEMA_VERSION: Final = 5
+_SCHEMA_VERSION: Final = 6
 _GROUP_CONFIGS: Final = """
 CREATE TABLE group_configs (group_id TEXT NOT NULL, name TEXT NOT NULL, value TEXT NOT NULL,
                             PRIMARY KEY (group_id, name)) WITHOUT ROWID;
@@ -48,6 +50,7 @@ _CLIENT_METRICS: Final = """
 CREATE TABLE client_metrics (subscription TEXT NOT NULL, name TEXT NOT NULL, value TEXT NOT NULL,
                              PRIMARY KEY (subscription, name)) WITHOUT ROWID;
 """
+_ACCESS, _USERS = catalog_access.TABLES, catalog_users.TABLES
 _SCHEMA: Final = f"""
 BEGIN;
 CREATE TABLE topics (name TEXT PRIMARY KEY, id BLOB NOT NULL UNIQUE, partition_count INTEGER NOT NULL) WITHOUT ROWID;
@@ -56,7 +59,8 @@ CREATE TABLE topic_configs (topic TEXT NOT NULL REFERENCES topics(name) ON DELET
 {_GROUP_CONFIGS.strip()}
 {_BROKER_CONFIGS.strip()}
 {_CLIENT_METRICS.strip()}
-{catalog_access.TABLES.strip()}
+{_ACCESS.strip()}
+{_USERS.strip()}
 CREATE TABLE deletions (id BLOB PRIMARY KEY, name TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE gateways (name TEXT PRIMARY KEY, node_id INTEGER NOT NULL UNIQUE) WITHOUT ROWID;
 CREATE TABLE counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
@@ -66,16 +70,17 @@ COMMIT;
 """
 #: The tables that a file of an older version lacks.
 _UPGRADES: Final = {
-    1: _GROUP_CONFIGS + _BROKER_CONFIGS + _CLIENT_METRICS + catalog_access.TABLES,
-    2: _BROKER_CONFIGS + _CLIENT_METRICS + catalog_access.TABLES,
-    3: _CLIENT_METRICS + catalog_access.TABLES,
-    4: catalog_access.TABLES,
+    1: _GROUP_CONFIGS + _BROKER_CONFIGS + _CLIENT_METRICS + _ACCESS + _USERS,
+    2: _BROKER_CONFIGS + _CLIENT_METRICS + _ACCESS + _USERS,
+    3: _CLIENT_METRICS + _ACCESS + _USERS,
+    4: _ACCESS + _USERS,
+    5: _USERS,
 }
 
 _WHAT_TO_DO: Final = (
     f"put a copy of it back, or move {FILE_NAME}, {FILE_NAME}-wal and {FILE_NAME}-shm away, as `millrace storage"
     " rebuild-catalog DIR` does: the topics are created again from their folders, with every record, without the"
-    " settings of topics, groups and brokers, access rules and quotas"
+    " settings of topics, groups and brokers, users, access rules and quotas"
 )
 
 
@@ -119,6 +124,10 @@ class CatalogContents:
     acls: list[Binding] = field(default_factory=list)
     #: The values set for each entity; entities without any are left out.
     quotas: Mapping[Entity, dict[str, float]] = field(default_factory=dict)
+    #: The credentials of each user, by mechanism.
+    credentials: Mapping[str, Mapping[ScramMechanism, ScramCredential]] = field(default_factory=dict, repr=False)
+    #: The secret that the made-up credentials of other names come from.
+    users_secret: bytes = field(default=b"", repr=False)
 
 
 class CatalogFile:
@@ -184,6 +193,8 @@ class CatalogFile:
                 dict(execute("SELECT name, node_id FROM gateways")),
                 catalog_access.read_acls(self._connection),
                 catalog_access.read_quotas(self._connection),
+                catalog_users.read_credentials(self._connection),
+                catalog_users.read_secret(self._connection),
             )
 
     def _configs(self, query: str) -> dict[str, dict[str, str]]:
@@ -280,6 +291,11 @@ class CatalogFile:
         """Set these values and no others for each of these entities, all or none."""
         with self._transaction() as connection:
             catalog_access.set_quotas(connection, quotas)
+
+    def set_credentials(self, credentials: Mapping[tuple[str, int], ScramCredential | None]) -> None:
+        """Set these credentials, by user and mechanism, and delete those that are None; all or none."""
+        with self._transaction() as connection:
+            catalog_users.set_credentials(connection, credentials)
 
     def remove_topics(self, names: Collection[str]) -> None:
         """Remove topics, all or none; their ids stay among the deletions until `forget_deletions`."""

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from broker_contract.acls import Binding, Operation, PatternType, Permission, ResourceType
+from protocol_lib.scram import ScramCredential, ScramMechanism
 from storage_svc.topics.catalog_file import FILE_NAME, CatalogError, CatalogFile, CatalogTopic
 
 ORDERS = CatalogTopic("orders", b"o" * 16, 3, {"retention.ms": "-1"})
@@ -105,11 +106,13 @@ def test_configs_of_brokers_survive_and_change_together(catalog: CatalogFile, re
     assert again.read().broker_configs == {"": {"b": "4"}, "*": {"c": "5"}}
 
 
-TABLES = ("group_configs", "broker_configs", "client_metrics", "acls", "quotas")
+TABLES = ("group_configs", "broker_configs", "client_metrics", "acls", "quotas", "credentials", "secrets")
 ACL = Binding(ResourceType.TOPIC, "a", PatternType.LITERAL, "User:x", "*", Operation.READ, Permission.DENY)
 
 
-@pytest.mark.parametrize(("version", "missing"), [(1, TABLES), (2, TABLES[1:]), (3, TABLES[2:]), (4, TABLES[3:])])
+@pytest.mark.parametrize(
+    ("version", "missing"), [(1, TABLES), (2, TABLES[1:]), (3, TABLES[2:]), (4, TABLES[3:]), (5, TABLES[5:])]
+)
 def test_a_catalog_from_before_other_resources_had_configs(
     catalog: CatalogFile, reopened: Reopened, version: int, missing: tuple[str, ...]
 ) -> None:
@@ -123,6 +126,8 @@ def test_a_catalog_from_before_other_resources_had_configs(
     again.set_client_metrics("s", {"c": "3"})
     again.change_acls([ACL], [])
     again.set_quotas({(("user", None),): {"request_percentage": 5.5}})
+    credential = ScramCredential(b"salt", 4096, b"stored", b"server")
+    again.set_credentials({("alice", 1): credential})
     last = reopened()
     assert last.read().topics == [ORDERS]
     assert (last.read().group_configs, last.read().broker_configs, last.read().client_metrics) == (
@@ -131,6 +136,8 @@ def test_a_catalog_from_before_other_resources_had_configs(
         {"s": {"c": "3"}},
     )
     assert (last.read().acls, last.read().quotas) == ([ACL], {(("user", None),): {"request_percentage": 5.5}})
+    assert last.read().credentials == {"alice": {ScramMechanism.SHA_256: credential}}
+    assert len(last.read().users_secret) == 32
 
 
 def test_every_change_is_synced(catalog: CatalogFile) -> None:

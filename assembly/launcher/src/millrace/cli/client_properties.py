@@ -100,6 +100,8 @@ _SYNONYMS = {
     "topic.metadata.refresh.interval.ms": "metadata.max.age.ms",
     "sasl.mechanisms": "sasl.mechanism",
 }
+#: Bytes of a file of properties.
+_FILE_BYTES_MAX = 65_536
 
 
 @dataclass(frozen=True)
@@ -134,6 +136,32 @@ def read_properties(texts: list[str], more: Mapping[str, tuple[str, _Read]] | No
         except ValueError as error:
             raise CliError(f"-X: {given}={value} is not {error}", USAGE) from error
     return found
+
+
+def read_file(path: str) -> Properties:
+    """Return the arguments for the lines NAME=VALUE of a file, which may have a password: of ClientSettings alone.
+
+    Raises:
+        CliError: the file cannot be read, or a line is not one; its text is not shown.
+    """
+    try:
+        with open(path, "rb") as file:
+            data = file.read(_FILE_BYTES_MAX + 1)
+        lines = [line.strip() for line in data.decode().splitlines()]
+    except OSError as error:
+        raise CliError(f"{path}: {error.strerror}", USAGE) from error
+    except UnicodeDecodeError:
+        raise CliError(f"{path}: it is not UTF-8", USAGE) from None
+    if len(data) > _FILE_BYTES_MAX:
+        raise CliError(f"{path}: it is longer than {_FILE_BYTES_MAX} bytes", USAGE)
+    found = []
+    for number, line in enumerate(lines, 1):
+        if line and line[0] not in "#!":
+            name, equals, value = line.partition("=")
+            if not equals:
+                raise CliError(f"{path}: line {number} is not NAME=VALUE", USAGE)
+            found.append(f"{name.strip()}={value.strip()}")
+    return read_properties(found)
 
 
 def security(given: Mapping[str, str]) -> dict[str, Any]:

@@ -29,6 +29,7 @@ COMMANDS = {
     "consume": ("millrace.cli.records", "consume", False),
     "group": ("millrace.cli.group", "group", True),
     "transaction": ("millrace.cli.transaction", "transaction", True),
+    "user": ("millrace.cli.user", "user", True),
     "cluster": ("millrace.cli.cluster", "cluster", True),
     "storage": ("millrace.cli.storage", "storage", True),
     "profile": ("millrace.cli.profile", "profile", True),

@@ -14,7 +14,7 @@ from protocol_lib.client import Admin, ClientSettings, KafkaError, TopicPartitio
 from protocol_lib.client.errors import AuthenticationError, UnknownTopicOrPartitionError
 
 from millrace.cli.addresses import without_secrets
-from millrace.cli.client_properties import Properties, read_properties, security
+from millrace.cli.client_properties import Properties, read_file, read_properties, security
 from millrace.cli.errors import USAGE, CliError
 from millrace.cli.profile import current
 
@@ -27,23 +27,29 @@ _API_TIMEOUT_MS = 30_000
 def settings(address: str | None, properties: Properties | None = None, **defaults: Any) -> ClientSettings:
     """Return the settings of a client of these bootstrap servers, by default of $MILLRACE_KAFKA's or the profile's.
 
-    Properties win over `defaults`, which are arguments of ClientSettings.
+    Properties win over those of the profile's file, and these over `defaults`, which are arguments of ClientSettings.
     """
     source = "MILLRACE_KAFKA" if address is None and "MILLRACE_KAFKA" in os.environ else "--kafka"
-    given = current().kafka if address is None else address
+    in_use = current()
+    given = in_use.kafka if address is None else address
     if given == "":
         raise CliError(f"{source}: the address is empty; is a shell variable not set?", USAGE)
     if "@" in given:  # names of users and passwords are properties
         raise CliError(f"{source}: {without_secrets(given)!r} is not host:port", USAGE)
     properties = properties or Properties()
+    kept = Properties()
+    if in_use.client_config and given == in_use.kafka:
+        kept = read_file(in_use.client_config)
     arguments = {
         "client_id": "millrace-cli",
         "connect_timeout_ms": int(CONNECT_TIMEOUT_S * 1000),
         "api_timeout_ms": _API_TIMEOUT_MS,
         **defaults,
+        **kept.client,
         **properties.client,
     }
-    secured = security(properties.security) if properties.security else {}
+    named = {**kept.security, **properties.security}
+    secured = security(named) if named else {}
     try:
         return ClientSettings(bootstrap_servers=given, **arguments, **secured)
     except ValueError as error:

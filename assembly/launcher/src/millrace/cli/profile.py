@@ -2,11 +2,13 @@
 
 They are in `millrace/profiles.json` below $XDG_CONFIG_HOME (by default ~/.config).
 
-    {"current": "prod", "profiles": {"prod": {"rest": "https://admin.example", "kafka": "k1:9092", "token_file": "/…"}}}
+    {"current": "prod", "profiles": {"prod": {"rest": "https://admin.example", "kafka": "k1:9092", "token_file": "/…",
+                                              "client_config": "/…"}}}
 
-A profile names the file of a token and never contains one, so that it can be shown. $MILLRACE_PROFILE wins over
-`current`. Without any profile the addresses are those of `millrace up`. $MILLRACE_REST and $MILLRACE_KAFKA replace
-those of the profile. Its token belongs to its own address, and is not sent to another one.
+A profile names the files of a token and of a password. It never contains one, so that it can be shown.
+$MILLRACE_PROFILE wins over `current`. Without any profile the addresses are those of `millrace up`. $MILLRACE_REST
+and $MILLRACE_KAFKA replace those of the profile. Its token and its client's properties belong to its own addresses,
+and are not sent to others. $MILLRACE_CLIENT_CONFIG names the properties for any address.
 """
 
 from __future__ import annotations
@@ -33,6 +35,8 @@ class Profile:
     kafka: str = "localhost:9092"
     #: File with a bearer token of the REST API; empty for none.
     token_file: str = ""
+    #: File of the Kafka client's properties; empty for none.
+    client_config: str = ""
 
 
 class Profiles:
@@ -94,7 +98,8 @@ def current() -> Profile:
     token_file = found.token_file
     if token_file and RestAddress.parse(rest, "MILLRACE_REST") != RestAddress.parse(found.rest, f"profile {name}"):
         token_file = ""
-    return Profile(rest, kafka, token_file)
+    own_config = found.client_config if kafka == found.kafka else ""
+    return Profile(rest, kafka, token_file, os.environ.get("MILLRACE_CLIENT_CONFIG", own_config))
 
 
 profile = typer.Typer(help="Keep the addresses of clusters by name.", no_args_is_help=True, rich_markup_mode=None)
@@ -113,10 +118,11 @@ def list_profiles(output: Output = Format.TABLE) -> None:
             "rest": each.rest,
             "kafka": each.kafka,
             "token_file": each.token_file or None,
+            "client_config": each.client_config or None,
         }
         for name, each in sorted(profiles.profiles.items())
     ]
-    show(rows, output, columns=("profile", "current", "rest", "kafka", "token_file"))
+    show(rows, output, columns=("profile", "current", "rest", "kafka", "token_file", "client_config"))
 
 
 @profile.command(epilog="Example: millrace profile create prod --rest https://admin.example --kafka k1:9092")
@@ -129,6 +135,14 @@ def create(
     token_file: Annotated[
         str, typer.Option("--token-file", metavar="PATH", help="File with a bearer token of --rest; it is not copied.")
     ] = "",
+    client_config: Annotated[
+        str,
+        typer.Option(
+            "--client-config",
+            metavar="PATH",
+            help="File of properties of Kafka clients for --kafka, as sasl.password; it is not copied.",
+        ),
+    ] = "",
     output: Output = Format.TABLE,
 ) -> None:
     """Create a profile, or replace the one of this name, and use it."""
@@ -140,7 +154,8 @@ def create(
     profiles = Profiles()
     # mutant: token-file-absolute
     token_file = os.path.abspath(token_file) if token_file else ""
-    profiles.profiles[name] = Profile(rest, kafka, token_file)
+    client_config = os.path.abspath(client_config) if client_config else ""
+    profiles.profiles[name] = Profile(rest, kafka, token_file, client_config)
     profiles.current = name
     profiles.save()
     done(f"created and in use: {name}", {"profile": name, **asdict(profiles.profiles[name])}, output)
