@@ -35,6 +35,7 @@ from gateway_svc.metrics import GatewayMetrics
 from gateway_svc.parts import MakeAdmission, Parts
 from gateway_svc.requests.access_policy import AccessPolicy
 from gateway_svc.requests.admission import Admission
+from gateway_svc.requests.client_quotas import ClientQuotas
 from gateway_svc.requests.dispatch import Dispatcher, api_ranges
 from gateway_svc.requests.login import PLAINTEXT, Arrival, SecurityProtocol
 from gateway_svc.requests.path import PathContext
@@ -78,8 +79,10 @@ class Gateway:
         #: The addresses at which clients reach the listeners, with the port that was bound.
         self.addresses: dict[str, tuple[str, int]] = {}
         self._rules = FollowedRules(storage.access, settings.name, settings.gateway_lease_ms, is_local=storage.is_local)
+        self._quotas = ClientQuotas(self._rules.quotas)
         self._parts = parts = Parts(settings, storage, counts, admission or self._obeying, loop)
         entrance = self._entrance(storage)
+        entrance.delay_s = self._quotas.connection_delay_s
         relief = Relief(parts.requests, parts.answers, parts.shown_answers)
         self._connections = Connections(settings, counts, entrance, relief, parts.files)
         self._deleted_series = DeletedSeries(counts, storage.topics)
@@ -209,7 +212,7 @@ class Gateway:
                 parse_super_users(settings.super_users),
                 allow_without_acl=settings.allow_everyone_if_no_acl_found,
             )
-        return Admission(names, AccessPolicy(self._rules, authorizer))
+        return Admission(names, AccessPolicy(self._rules, authorizer, self._quotas))
 
     def _entrance(self, storage: StoragePorts) -> Entrance:
         settings = self.settings

@@ -180,7 +180,7 @@ class Storage:
             self.administration.samples.add_sent,
         )
         self._access_rules = AccessRules(catalog, contents.acls, contents.quotas, time.monotonic)
-        self.access = AccessService(self._access_rules)
+        self.access = AccessService(self._access_rules, self._partition_count, settings.num_partitions)
         self.registry = registry
         self.registry.register(_CoreMetrics(self))
 
@@ -289,6 +289,10 @@ class Storage:
     def _has_partition(self, topic: str, partition: int) -> bool:
         found = self.topic_registry.get(topic)
         return found is not None and 0 <= partition < found.partition_count
+
+    def _partition_count(self, topic: str) -> int:
+        found = self.topic_registry.get(topic)
+        return 0 if found is None else found.partition_count
 
     def _own_configs(self, topic: str) -> Mapping[str, str] | None:
         found = self.topic_registry.get(topic)

@@ -45,6 +45,8 @@ class Acceptor:
         self._protocol = protocol
         #: Accepted sockets that have not begun, by address; the first address begins next.
         self._accepted: OrderedDict[str, deque[tuple[Entry, socket.socket]]] = OrderedDict()
+        #: Sockets that are held unread, with the calls that will close them.
+        self._held: dict[socket.socket, tuple[Entry, asyncio.TimerHandle]] = {}
         self._beginning: set[asyncio.Task[object]] = set()
         #: The next call of `_begin`; None while no accepted connection waits.
         self._next: asyncio.Handle | None = None
@@ -68,10 +70,24 @@ class Acceptor:
             if entry is None:
                 accepted.close()
                 continue
+            delay_s = self._entrance.delay_s(peer[0].removeprefix("::ffff:"))
+            if delay_s:
+                self._hold(entry, accepted, delay_s)
+                continue
             accepted.setblocking(False)
             self._accepted.setdefault(entry.key, deque()).append((entry, accepted))
         if self._next is None and self._accepted:
             self._begin()
+
+    def _hold(self, entry: Entry, accepted: socket.socket, delay_s: float) -> None:
+        """Leave a connection unread for a while, then close it: its address begins too many (KIP-612)."""
+        handle = self._loop.call_later(delay_s, self._drop, entry, accepted)
+        self._held[accepted] = (entry, handle)
+
+    def _drop(self, entry: Entry, accepted: socket.socket) -> None:
+        del self._held[accepted]
+        accepted.close()
+        entry.leave()
 
     def _begin(self) -> None:
         self._next = None
@@ -109,6 +125,9 @@ class Acceptor:
         with contextlib.suppress(OSError):  # a fork of the process would keep the port open
             self._socket.shutdown(socket.SHUT_RDWR)  # mutant: fork-leaves-port
         self._socket.close()
+        for accepted, (entry, late) in list(self._held.items()):
+            late.cancel()
+            self._drop(entry, accepted)
         while self._accepted:
             for entry, accepted in self._accepted.popitem()[1]:
                 accepted.close()

@@ -93,6 +93,8 @@ class Entrance:
         #: Open and waiting connections by `address_key`.
         self.by_address: Counter[str] = Counter()
         self._count = 0
+        #: Counts a connection of a host; returns the seconds for which it is held unread, and then closed.
+        self.delay_s: Callable[[str], float] = lambda _host: 0.0
         self._tokens = float(most)
         self._filled_at = clock()
 

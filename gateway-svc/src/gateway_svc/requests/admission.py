@@ -66,6 +66,10 @@ class Policy(Protocol):
         """Charge a request, or `call.count` of them. Return 0, or the error code that refuses them."""
         ...
 
+    def fetch_bytes_max(self, principal: str, client_id: str | None) -> int | None:
+        """Return the most bytes of an answer to Fetch that a quota allows, or None."""
+        ...
+
     def throttle_ms(self, call: Call, size: int) -> int:
         """Return for how long no request of the client is read after this one, in milliseconds.
 
@@ -170,6 +174,12 @@ class Admission:
         if not self.throttles or self._policy is None:
             return call.subject.error
         return call.subject.error or self._policy.charge(call)
+
+    def fetch_bytes_max(self, call: Call) -> int | None:
+        """Return the most bytes of an answer to Fetch that a quota of the client allows, or None."""
+        if not self.throttles or self._policy is None:
+            return None
+        return self._policy.fetch_bytes_max(call.subject.principal, call.client_id)
 
     def throttle_ms(self, call: Call, size: int) -> int:
         """Return the `throttle_time_ms` of an answer of `size` bytes."""

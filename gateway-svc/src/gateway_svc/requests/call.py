@@ -105,7 +105,18 @@ class Call(Pending):
     Every method that answers also finishes the call, so each request is finished exactly once.
     """
 
-    __slots__ = ("client", "correlation_id", "finished", "recognised", "ring", "route", "started_at", "subject")
+    __slots__ = (
+        "client",
+        "correlation_id",
+        "finished",
+        "loop_s",
+        "owed_s",
+        "recognised",
+        "ring",
+        "route",
+        "started_at",
+        "subject",
+    )
 
     def __init__(
         self, client: Client, ring: Ring, subject: Subject, correlation_id: int, size: int, count: int = 1
@@ -122,6 +133,10 @@ class Call(Pending):
         #: Whether a pattern recognised the request by its bytes.
         self.recognised = False
         self.finished = False
+        #: Seconds of the event loop that its begin has taken; 0.0 while it has not ended.
+        self.loop_s = 0.0
+        #: Seconds that its client has to wait for what it has changed.
+        self.owed_s = 0.0
         self.started_at = time.perf_counter()
 
     @property
@@ -246,6 +261,10 @@ class Call(Pending):
         if parts is None:
             self.client.close_when_answered()  # mutant: answered-before-close
         self.client.answered(self, parts or ())
+
+    def note_begin(self) -> None:
+        """Note the time of the event loop up to now: the request has begun, and is answered later."""
+        self.loop_s = time.perf_counter() - self.started_at
 
     def finish(self, error: int, size: int) -> None:
         """Count and log the request, once. `size`: bytes of its answer without its length."""

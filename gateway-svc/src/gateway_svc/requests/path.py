@@ -121,6 +121,8 @@ class RequestPath:
                         pattern.refuse(call, error)
                     else:
                         pattern.serve(call)
+                    if self._admission.throttles:
+                        call.note_begin()
                 except Exception as failure:
                     call.failed(failure)
                 return begin + call.size
@@ -135,6 +137,8 @@ class RequestPath:
         self._pipeline.open(call)
         try:
             self._judge(call, request, frame, final=False)
+            if self._admission.throttles:
+                call.note_begin()
         except Exception as failure:
             call.failed(failure)
 

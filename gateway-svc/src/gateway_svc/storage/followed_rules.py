@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from broker_contract import access_pb2 as pb
@@ -52,6 +52,9 @@ class FollowedRules:
         self._waiting: dict[Callable[[Exception | None], None], asyncio.TimerHandle] = {}
         self.acls = Acls()
         self.quotas = Quotas()
+        #: Returns what this process counts, and takes what the others do. Set by the owner of the counts.
+        self.own_rates: Callable[[], Iterable[pb.CountedRate]] = lambda: ()
+        self.obey_rates: Callable[[Sequence[pb.CountedRate]], None] = lambda _: None
         #: Whether a change that has been answered is known here.
         self.are_current = False
 
@@ -108,6 +111,7 @@ class FollowedRules:
             run=self._run,
             revision=self._revision,
             lease_ms=self._lease_ms,
+            rates=self.own_rates(),
         )
         try:
             answer = await self._access.follow(request)
@@ -116,6 +120,7 @@ class FollowedRules:
                 log.warning("access rules not confirmed", reason=str(error))
             return False
         has_changed = self._obey(answer)
+        self.obey_rates(answer.rates)
         ends = asked_at + self._lease_ms / 1000
         was_current, self.are_current = self.are_current, self._is_local or loop.time() < ends
         if has_changed or self.are_current != was_current:

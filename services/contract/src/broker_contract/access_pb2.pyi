@@ -372,6 +372,7 @@ class FollowRequest(_message.Message):
     RUN_FIELD_NUMBER: _builtins.int
     REVISION_FIELD_NUMBER: _builtins.int
     LEASE_MS_FIELD_NUMBER: _builtins.int
+    RATES_FIELD_NUMBER: _builtins.int
     gateway: _builtins.str
     process: _builtins.int
     """Tells the processes of one gateway from each other."""
@@ -382,6 +383,10 @@ class FollowRequest(_message.Message):
     """The time for which changes wait for this gateway. It stops to decide when it has heard nothing for so long.
     0: the gateway leaves.
     """
+    @_builtins.property
+    def rates(self) -> _containers.RepeatedCompositeFieldContainer[Global___CountedRate]:
+        """The rates of this process for which there are quotas, as it counts them now."""
+
     def __init__(
         self,
         *,
@@ -390,14 +395,53 @@ class FollowRequest(_message.Message):
         run: _builtins.int = ...,
         revision: _builtins.int = ...,
         lease_ms: _builtins.int = ...,
+        rates: _abc.Iterable[Global___CountedRate] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["gateway", b"gateway", "lease_ms", b"lease_ms", "process", b"process", "revision", b"revision", "run", b"run"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["gateway", b"gateway", "lease_ms", b"lease_ms", "process", b"process", "rates", b"rates", "revision", b"revision", "run", b"run"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___FollowRequest: _TypeAlias = FollowRequest  # noqa: Y015
+
+@_typing.final
+class CountedRate(_message.Message):
+    """Clients that are counted together."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KEY_FIELD_NUMBER: _builtins.int
+    USER_FIELD_NUMBER: _builtins.int
+    CLIENT_ID_FIELD_NUMBER: _builtins.int
+    RATE_FIELD_NUMBER: _builtins.int
+    key: _builtins.str
+    user: _builtins.str
+    """Absent: all users, or all clients. The user is the address for rates of addresses."""
+    client_id: _builtins.str
+    rate: _builtins.float
+    def __init__(
+        self,
+        *,
+        key: _builtins.str = ...,
+        user: _builtins.str | None = ...,
+        client_id: _builtins.str | None = ...,
+        rate: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_client_id", b"_client_id", "_user", b"_user", "client_id", b"client_id", "user", b"user"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_client_id", b"_client_id", "_user", b"_user", "client_id", b"client_id", "key", b"key", "rate", b"rate", "user", b"user"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__client_id: _TypeAlias = _typing.Literal["client_id"]  # noqa: Y015
+    _WhichOneofArgType__client_id: _TypeAlias = _typing.Literal["_client_id", b"_client_id"]  # noqa: Y015
+    _WhichOneofReturnType__user: _TypeAlias = _typing.Literal["user"]  # noqa: Y015
+    _WhichOneofArgType__user: _TypeAlias = _typing.Literal["_user", b"_user"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__client_id) -> _WhichOneofReturnType__client_id | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__user) -> _WhichOneofReturnType__user | None: ...
+
+Global___CountedRate: _TypeAlias = CountedRate  # noqa: Y015
 
 @_typing.final
 class FollowResponse(_message.Message):
@@ -410,6 +454,7 @@ class FollowResponse(_message.Message):
     REMOVED_FIELD_NUMBER: _builtins.int
     HAS_QUOTAS_FIELD_NUMBER: _builtins.int
     QUOTAS_FIELD_NUMBER: _builtins.int
+    RATES_FIELD_NUMBER: _builtins.int
     run: _builtins.int
     revision: _builtins.int
     whole: _builtins.bool
@@ -422,6 +467,10 @@ class FollowResponse(_message.Message):
     def removed(self) -> _containers.RepeatedCompositeFieldContainer[Global___Acl]: ...
     @_builtins.property
     def quotas(self) -> _containers.RepeatedCompositeFieldContainer[Global___Quota]: ...
+    @_builtins.property
+    def rates(self) -> _containers.RepeatedCompositeFieldContainer[Global___CountedRate]:
+        """The rates of the other processes of this gateway, added up."""
+
     def __init__(
         self,
         *,
@@ -432,10 +481,11 @@ class FollowResponse(_message.Message):
         removed: _abc.Iterable[Global___Acl] | None = ...,
         has_quotas: _builtins.bool = ...,
         quotas: _abc.Iterable[Global___Quota] | None = ...,
+        rates: _abc.Iterable[Global___CountedRate] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["added", b"added", "has_quotas", b"has_quotas", "quotas", b"quotas", "removed", b"removed", "revision", b"revision", "run", b"run", "whole", b"whole"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["added", b"added", "has_quotas", b"has_quotas", "quotas", b"quotas", "rates", b"rates", "removed", b"removed", "revision", b"revision", "run", b"run", "whole", b"whole"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -607,6 +657,85 @@ class AlterQuotasResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___AlterQuotasResponse: _TypeAlias = AlterQuotasResponse  # noqa: Y015
+
+@_typing.final
+class TopicMutation(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    PARTITIONS_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    partitions: _builtins.int
+    """The partitions that the topic shall have; -1: the broker's default. 0: the topic is deleted."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        partitions: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "partitions", b"partitions"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TopicMutation: _TypeAlias = TopicMutation  # noqa: Y015
+
+@_typing.final
+class ChargeMutationsRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    USER_FIELD_NUMBER: _builtins.int
+    CLIENT_ID_FIELD_NUMBER: _builtins.int
+    TOPICS_FIELD_NUMBER: _builtins.int
+    IS_STRICT_FIELD_NUMBER: _builtins.int
+    user: _builtins.str
+    client_id: _builtins.str
+    is_strict: _builtins.bool
+    @_builtins.property
+    def topics(self) -> _containers.RepeatedCompositeFieldContainer[Global___TopicMutation]:
+        """In order. A topic that the quota leaves no room for is refused, if the client knows such an answer."""
+
+    def __init__(
+        self,
+        *,
+        user: _builtins.str = ...,
+        client_id: _builtins.str = ...,
+        topics: _abc.Iterable[Global___TopicMutation] | None = ...,
+        is_strict: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_id", b"client_id", "is_strict", b"is_strict", "topics", b"topics", "user", b"user"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ChargeMutationsRequest: _TypeAlias = ChargeMutationsRequest  # noqa: Y015
+
+@_typing.final
+class ChargeMutationsResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ALLOWED_FIELD_NUMBER: _builtins.int
+    THROTTLE_MS_FIELD_NUMBER: _builtins.int
+    throttle_ms: _builtins.int
+    @_builtins.property
+    def allowed(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bool]:
+        """For each topic: whether it may be changed."""
+
+    def __init__(
+        self,
+        *,
+        allowed: _abc.Iterable[_builtins.bool] | None = ...,
+        throttle_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["allowed", b"allowed", "throttle_ms", b"throttle_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ChargeMutationsResponse: _TypeAlias = ChargeMutationsResponse  # noqa: Y015
 
 @_typing.final
 class DescribeQuotasRequest(_message.Message):

@@ -64,6 +64,9 @@ class AccessStub:
         self.DescribeQuotas: Unary[access_pb2.DescribeQuotasRequest, access_pb2.DescribeQuotasResponse] = channel.unary(
             "/millrace.v1.Access/DescribeQuotas", access_pb2.DescribeQuotasRequest.SerializeToString, access_pb2.DescribeQuotasResponse.FromString
         )
+        self.ChargeMutations: Unary[access_pb2.ChargeMutationsRequest, access_pb2.ChargeMutationsResponse] = channel.unary(
+            "/millrace.v1.Access/ChargeMutations", access_pb2.ChargeMutationsRequest.SerializeToString, access_pb2.ChargeMutationsResponse.FromString
+        )
 
 
 class AdministrationStub:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from broker_contract import access_pb2 as pb
 from broker_contract.access import acl_of, binding_of, components_of, filter_of, quota_of
 from broker_contract.acls import ACLS_MAX, Binding, Operation, ResourceType, fault
-from broker_contract.quotas import ENTITIES_MAX, Entity, entity, entity_fault, value_fault
+from broker_contract.quotas import CONTROLLER_MUTATION_RATE, ENTITIES_MAX, Entity, entity, entity_fault, value_fault
 from protocol_lib.errors import ErrorCode
 from service_chassis import logs as service_logs
 
 from storage_svc.topics.access_rules import AccessRules
 from storage_svc.topics.catalog_file import CatalogError
+from storage_svc.topics.mutation_quotas import MutationQuotas
 
 log = service_logs.get(__name__)
 
@@ -23,8 +25,12 @@ _WAIT_S_MAX: Final = 0.5
 
 
 class AccessService:
-    def __init__(self, rules: AccessRules) -> None:
+    def __init__(self, rules: AccessRules, partition_count: Callable[[str], int], default_partitions: int) -> None:
+        """Serve these rules. `partition_count` returns the partitions of a topic, 0 if there is no such topic."""
         self._rules = rules
+        self._mutation_quotas = MutationQuotas(rules.monotonic)
+        self._partition_count = partition_count
+        self._default_partitions = default_partitions
 
     async def create_acls(self, request: pb.CreateAclsRequest) -> pb.CreateAclsResponse:
         """Add rows; one that is there already is a success. They are in force when this returns."""
@@ -107,7 +113,40 @@ class AccessService:
             removed=map(acl_of, change.removed),
             has_quotas=change.has_quotas,
             quotas=[quota_of(*each) for each in rules.quotas] if change.has_quotas else (),
+            rates=self._exchanged(request),
         )
+
+    def _exchanged(self, request: pb.FollowRequest) -> list[pb.CountedRate]:
+        rates = {
+            (
+                each.key,
+                each.user if each.HasField("user") else None,
+                each.client_id if each.HasField("client_id") else None,
+            ): each.rate
+            for each in request.rates
+        }
+        others = self._rules.exchange(request.gateway, request.process, rates)
+        return [
+            pb.CountedRate(key=key, user=user, client_id=client_id, rate=rate)
+            for (key, user, client_id), rate in others.items()
+        ]
+
+    async def charge_mutations(self, request: pb.ChargeMutationsRequest) -> pb.ChargeMutationsResponse:
+        """Count partitions that a client is about to make or delete, topic by topic, against its quota."""
+        limit = self._rules.quotas.find(CONTROLLER_MUTATION_RATE, request.user, request.client_id)
+        if limit is None:
+            return pb.ChargeMutationsResponse(allowed=[True] * len(request.topics))
+        counts = [self._mutations(each) for each in request.topics]
+        allowed, throttle_s = self._mutation_quotas.charge(limit, counts, is_strict=request.is_strict)
+        return pb.ChargeMutationsResponse(allowed=allowed, throttle_ms=math.ceil(throttle_s * 1000))
+
+    def _mutations(self, topic: pb.TopicMutation) -> int:
+        """Return how many partitions are made or deleted."""
+        there = self._partition_count(topic.name)
+        if topic.partitions == 0:
+            return there
+        wanted = topic.partitions if topic.partitions > 0 else self._default_partitions
+        return max(0, wanted - there)
 
     async def alter_quotas(self, request: pb.AlterQuotasRequest) -> pb.AlterQuotasResponse:
         """Alter the quotas of entities, each for itself. They are in force when this returns."""

@@ -24,6 +24,8 @@ from broker_contract.quotas import Entity, Quotas
 from storage_svc.topics.catalog import Catalog
 from storage_svc.topics.change_order import ChangeOrder
 
+#: Key, user and client id of clients that are counted together; None for all.
+CountedClients = tuple[str, "str | None", "str | None"]
 #: Rows of the latest changes that are kept.
 KEPT_ROWS_MAX: Final = 1000
 #: Gateways, with all of their processes, that can follow.
@@ -66,7 +68,7 @@ class AccessRules:
     ) -> None:
         """Begin with what the catalog has."""
         self._catalog = catalog
-        self._monotonic = monotonic
+        self.monotonic = monotonic
         self._order = ChangeOrder()
         self.acls = Acls(acls)
         self.quotas = Quotas()
@@ -78,6 +80,8 @@ class AccessRules:
         self._kept_rows = 0
         #: Gateway and process -> the revision that it has, and the time at which it is forgotten.
         self._followers: dict[tuple[str, int], tuple[int, float]] = {}
+        #: Gateway and process -> the rates that it counts.
+        self._rates: dict[tuple[str, int], Mapping[CountedClients, float]] = {}
         #: Set, and replaced, at each change, and at each question of a follower.
         self._changed = asyncio.Event()
         self._seen = asyncio.Event()
@@ -140,12 +144,13 @@ class AccessRules:
         key = (gateway, process)
         if lease_ms <= 0:
             self._followers.pop(key, None)
+            self._rates.pop(key, None)
         else:
             self._forget_late()
             if key not in self._followers and len(self._followers) >= FOLLOWERS_MAX:
                 raise ValueError(f"{FOLLOWERS_MAX} gateways follow the access rules")
             held = revision if run == self.run else -1
-            self._followers[key] = (held, self._monotonic() + lease_ms / 1000)
+            self._followers[key] = (held, self.monotonic() + lease_ms / 1000)
         self._seen.set()
         self._seen = asyncio.Event()
 
@@ -167,15 +172,29 @@ class AccessRules:
                 return
             seen = self._seen
             try:
-                async with asyncio.timeout(max(0.0, min(late) - self._monotonic()) + 0.001):
+                async with asyncio.timeout(max(0.0, min(late) - self.monotonic()) + 0.001):
                     await seen.wait()
             except TimeoutError:
                 pass
 
     def _forget_late(self) -> None:
-        now = self._monotonic()
+        now = self.monotonic()
         for key in [key for key, (_, ends) in self._followers.items() if ends <= now]:
             del self._followers[key]
+            self._rates.pop(key, None)
+
+    def exchange(
+        self, gateway: str, process: int, rates: Mapping[CountedClients, float]
+    ) -> dict[CountedClients, float]:
+        """Note the rates of a follower; return those of the other processes of its gateway, added up."""
+        if (gateway, process) in self._followers:
+            self._rates[gateway, process] = rates
+        others: dict[CountedClients, float] = {}
+        for (name, number), counted in self._rates.items():
+            if name == gateway and number != process:
+                for clients, rate in counted.items():
+                    others[clients] = others.get(clients, 0.0) + rate
+        return others
 
     def since(self, run: int, revision: int) -> Change:
         """Return what a follower with this revision lacks."""
