@@ -1,7 +1,6 @@
 """Requests about security, to a broker without any, get the same answers from Apache Kafka and from Millrace.
 
-The answers are written down in tests/wire/versions_of_security.py. Alterations of quotas are left out: Kafka stores
-them, Millrace refuses them.
+The answers are written down in tests/wire/versions_of_security.py.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ pytestmark = pytest.mark.conformance
 
 #: Kafka 4 does not serve version 0 of requests about ACLs and delegation tokens.
 FIRST = {key: 1 for key in ApiKey if key.name.endswith(("_ACLS", "_DELEGATION_TOKEN"))}
-SAME = sorted(CASES.keys() - {ApiKey.ALTER_CLIENT_QUOTAS})
+SAME = sorted(CASES)
 
 
 @pytest.mark.parametrize("api_key", SAME, ids=lambda key: key.name.lower())

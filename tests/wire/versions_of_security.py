@@ -131,13 +131,12 @@ def ask_alter_client_quotas(_version: int, _topic_id: bytes) -> Any:
     set_ = alter_quotas.OpData(key="producer_byte_rate", value=1000.0, remove=False)
     entities = [alter_quotas.EntityData(entity_type="user", entity_name=name) for name in ("alice", None)]
     entries = tuple(alter_quotas.EntryData(entity=(each,), ops=(set_,)) for each in entities)
-    return alter_quotas.AlterClientQuotasRequest(entries=entries, validate_only=False)
+    return alter_quotas.AlterClientQuotasRequest(entries=entries, validate_only=True)
 
 
 def check_alter_client_quotas(version: int, response: Any, topic_id: bytes) -> None:
-    message = "Quotas are not stored, because this version of the broker does not enforce them."
     assert response.entries == tuple(
-        alter_quotas.EntryResult(error_code=42, error_message=message, entity=each.entity)
+        alter_quotas.EntryResult(error_code=0, error_message=None, entity=each.entity)
         for each in ask_alter_client_quotas(version, topic_id).entries
     )
 

@@ -100,7 +100,7 @@ class Parts:
                 loop=loop,
             ),
             contexts.LogContext(storage.offsets, storage.logs, storage.topics, membership),
-            contexts.TopicContext(storage.topics, names, membership),
+            contexts.TopicContext(storage.topics, storage.access, names, membership),
             contexts.GroupContext(storage.groups, storage.topics, names, loop),
             contexts.TransactionContext(storage.transactions, storage.producers, storage.topics),
             contexts.AccessContext(storage.access, has_authorizer=self._has_authorizer),

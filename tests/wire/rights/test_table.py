@@ -34,7 +34,6 @@ NOT_STORED: Final = frozenset(
         "DescribeAcls",
         "CreateAcls",
         "DeleteAcls",
-        "AlterClientQuotas",
         "DescribeUserScramCredentials",
         "AlterUserScramCredentials",
     }

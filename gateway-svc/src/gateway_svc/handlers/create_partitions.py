@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from typing import Final
 
 from broker_contract import topics_pb2
 from protocol_lib.api import ApiKey
@@ -19,6 +20,7 @@ from protocol_lib.messages.create_partitions import (
     CreatePartitionsTopicResult,
 )
 
+from gateway_svc.handlers.mutation_quota import MESSAGE, over_quota
 from gateway_svc.requests.call import Call
 from gateway_svc.requests.contexts import TopicContext
 from gateway_svc.requests.error_codes import first_error
@@ -26,6 +28,9 @@ from gateway_svc.requests.handler import STEP_ELEMENTS_MAX, Handler
 from gateway_svc.requests.resources import Operation, Resource, ResourceType, topic_of, topics_called
 from gateway_svc.requests.rights import Rows
 from gateway_svc.requests.turns import in_turns
+
+#: The first version whose clients know THROTTLING_QUOTA_EXCEEDED (KIP-599).
+_QUOTA_VERSION: Final = 3
 
 
 async def handle(
@@ -36,6 +41,11 @@ async def handle(
         _result(name, ErrorCode.INVALID_REQUEST, "Duplicate topic name.") for name, count in named.items() if count > 1
     ]
     single = [topic for topic in request.topics if named[topic.name] == 1]
+    if not request.validate_only:
+        counts = [(topic.name, topic.count) for topic in single if topic.count > 0]
+        over = await over_quota(call, context.access, counts, strict_since=_QUOTA_VERSION)
+        results += [_result(name, ErrorCode.THROTTLING_QUOTA_EXCEEDED, MESSAGE) for name in sorted(over)]
+        single = [topic for topic in single if topic.name not in over]
     async for piece in in_turns(single):
         answer = await context.topics.create_partitions(
             topics_pb2.CreatePartitionsRequest(

@@ -23,6 +23,7 @@ from protocol_lib.messages.create_topics import (
 )
 from protocol_lib.schema import ZERO_UUID
 
+from gateway_svc.handlers.mutation_quota import MESSAGE, over_quota
 from gateway_svc.requests.call import Call
 from gateway_svc.requests.config_rows import ConfigRows
 from gateway_svc.requests.contexts import TopicContext
@@ -35,6 +36,8 @@ from gateway_svc.requests.turns import in_turns
 
 #: Topics that storage creates together, with two syncs: each is answered with some thirty configs.
 _PIECE: Final = 100
+#: The first version whose clients know THROTTLING_QUOTA_EXCEEDED (KIP-599).
+_QUOTA_VERSION: Final = 6
 
 
 async def handle(call: Call, request: CreateTopicsRequest, context: TopicContext) -> tuple[CreateTopicsResponse, int]:
@@ -42,6 +45,11 @@ async def handle(call: Call, request: CreateTopicsRequest, context: TopicContext
     single = [topic for topic in request.topics if named[topic.name] == 1]
     rows = ConfigRows(_config)
     created: dict[str, CreatableTopicResult] = {}
+    if not request.validate_only:
+        counts = [(topic.name, len(topic.assignments) or topic.num_partitions) for topic in single]
+        over = await over_quota(call, context.access, counts, strict_since=_QUOTA_VERSION)
+        created |= {name: _refused(name, ErrorCode.THROTTLING_QUOTA_EXCEEDED, MESSAGE) for name in over}
+        single = [topic for topic in single if topic.name not in over]
     limit = TimeLimit(request.timeout_ms)
     async for piece in in_turns(single, _PIECE):
         asked = topics_pb2.CreateTopicsRequest(
@@ -57,8 +65,11 @@ async def handle(call: Call, request: CreateTopicsRequest, context: TopicContext
 
 
 def _named_twice(name: str) -> CreatableTopicResult:
-    message = "the topic is named twice in this request"
-    return CreatableTopicResult(name=name, error_code=ErrorCode.INVALID_REQUEST, error_message=message, configs=None)
+    return _refused(name, ErrorCode.INVALID_REQUEST, "the topic is named twice in this request")
+
+
+def _refused(name: str, code: int, message: str) -> CreatableTopicResult:
+    return CreatableTopicResult(name=name, error_code=code, error_message=message, configs=None)
 
 
 def _late(topics: Sequence[CreatableTopic]) -> topics_pb2.CreateTopicsResponse:

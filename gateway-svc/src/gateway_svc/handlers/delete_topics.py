@@ -19,6 +19,7 @@ from protocol_lib.messages.delete_topics import (
 )
 from protocol_lib.schema import ZERO_UUID
 
+from gateway_svc.handlers.mutation_quota import MESSAGE, over_quota
 from gateway_svc.handlers.partitions import partition_counts
 from gateway_svc.requests.call import Call
 from gateway_svc.requests.contexts import TopicContext
@@ -28,6 +29,8 @@ from gateway_svc.requests.resources import Operation, Resource, ResourceType, cl
 from gateway_svc.requests.time_limit import TimeLimit
 
 _BY_ID_VERSION = 6
+#: The first version whose clients know THROTTLING_QUOTA_EXCEEDED (KIP-599).
+_QUOTA_VERSION = 5
 _topic = topic_of(Operation.DELETE)
 
 
@@ -36,6 +39,17 @@ async def handle(call: Call, request: DeleteTopicsRequest, context: TopicContext
     if not named:
         return DeleteTopicsResponse(responses=()), 0
     denied = await _denied(call, context, named)
+    names = {id(each): each.name or context.names.name_of(each.topic_id) for each in named}
+    counts = [(name, 0) for each in named if id(each) not in denied and (name := names[id(each)]) is not None]
+    over = await over_quota(call, context.access, counts, strict_since=_QUOTA_VERSION)
+    for each in named:
+        if id(each) not in denied and names[id(each)] in over:
+            denied[id(each)] = DeletableTopicResult(
+                name=each.name,
+                topic_id=each.topic_id,
+                error_code=ErrorCode.THROTTLING_QUOTA_EXCEEDED,
+                error_message=MESSAGE,
+            )
     wanted = [each for each in named if _fault(each) is None and id(each) not in denied]
     asked = topics_pb2.DeleteTopicsRequest(
         correlation_id=call.correlation_id,

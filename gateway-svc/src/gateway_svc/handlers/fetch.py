@@ -166,6 +166,8 @@ def _read_request(
 ) -> ReadRequest:
     by_reference = call.version >= _RECORD_BATCH_VERSION and context.files is not None and context.files.usable(now)
     max_bytes = min(max(request.max_bytes, 0), context.bytes_max)
+    if call.ring.throttles and (allowed := call.ring.fetch_bytes_max(call)) is not None:
+        max_bytes = min(max_bytes, allowed)
     max_wait_ms = max(request.max_wait_ms, 0)
     lanes = context.lanes if call.version >= _RECORD_BATCH_VERSION else None
     if not by_reference and (lanes is None or not lanes.is_usable):

@@ -96,6 +96,10 @@ class Ring(Protocol):
 
     def throttle_ms(self, call: Call, size: int) -> int: ...
 
+    def fetch_bytes_max(self, call: Call) -> int | None:
+        """Return the most bytes of an answer to Fetch that a quota allows, or None."""
+        ...
+
     def finish(self, call: Call, error: int, size: int) -> None: ...
 
 

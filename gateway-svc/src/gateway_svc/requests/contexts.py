@@ -89,6 +89,7 @@ class TopicContext:
     """The context of topics and configs."""
 
     topics: Topics
+    access: Access
     names: TopicNames
     membership: GatewayLease
 

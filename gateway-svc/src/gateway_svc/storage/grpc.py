@@ -159,6 +159,7 @@ class GrpcAccess:
         # Its caller repeats it.
         self.follow = unary.once(stub.Follow, timeout_s=_FOLLOW_S)
         self.alter_quotas = unary.once(stub.AlterQuotas, timed_out(access_pb2.AlterQuotasResponse))
+        self.charge_mutations = unary.once(stub.ChargeMutations)
         self.describe_quotas = unary.once(stub.DescribeQuotas)
 
 

@@ -283,6 +283,10 @@ class Access(Protocol):
 
     async def alter_quotas(self, request: access_pb2.AlterQuotasRequest) -> access_pb2.AlterQuotasResponse: ...
 
+    async def charge_mutations(
+        self, request: access_pb2.ChargeMutationsRequest
+    ) -> access_pb2.ChargeMutationsResponse: ...
+
     async def describe_quotas(self, request: access_pb2.DescribeQuotasRequest) -> access_pb2.DescribeQuotasResponse: ...
 
 
