@@ -65,6 +65,9 @@ class Policy:
     def charge(self, call: Call) -> int:
         return 0
 
+    def fetch_bytes_max(self, principal: str, client_id: str | None) -> int | None:
+        return None
+
     def throttle_ms(self, call: Call, size: int) -> int:
         return 0
 

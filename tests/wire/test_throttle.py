@@ -44,6 +44,9 @@ class Quota:
     def charge(self, call: Call) -> int:
         return 0
 
+    def fetch_bytes_max(self, principal: str, client_id: str | None) -> int | None:
+        return None
+
     def throttle_ms(self, call: Call, size: int) -> int:
         assert 0 <= time.perf_counter() - call.started_at < 60
         if call.route.api_key not in self.throttled:

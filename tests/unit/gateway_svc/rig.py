@@ -121,6 +121,9 @@ class FakePolicy:
         self.charged.append(call.count)
         return self.charges
 
+    def fetch_bytes_max(self, principal: str, client_id: str | None) -> int | None:
+        return None
+
     def throttle_ms(self, call: Call, size: int) -> int:
         return 17
 

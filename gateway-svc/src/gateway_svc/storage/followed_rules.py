@@ -52,7 +52,7 @@ class FollowedRules:
         self._waiting: dict[Callable[[Exception | None], None], asyncio.TimerHandle] = {}
         self.acls = Acls()
         self.quotas = Quotas()
-        #: Returns what this process counts, and takes what the others do. Set by the owner of the counts.
+        #: Functions of the owner of the counts: they return the rates of this process, and take those of the others.
         self.own_rates: Callable[[], Iterable[pb.CountedRate]] = lambda: ()
         self.obey_rates: Callable[[Sequence[pb.CountedRate]], None] = lambda _: None
         #: Whether a change that has been answered is known here.

@@ -108,3 +108,22 @@ async def test_a_change_does_not_wait_for_a_follower_that_is_late_or_has_left(ca
     assert not change.done()
     rules.follow("gw", 3, rules.run, 1, 60_000)
     await change
+
+
+async def test_followers_of_one_gateway_get_the_rates_of_the_others(catalog: Catalog) -> None:
+    clock = Clock()
+    rules = rules_of(catalog, clock)
+    a, b = ("producer_byte_rate", "u", None), ("request_percentage", None, "c")
+    for gateway, process in (("one", 1), ("one", 2), ("one", 3), ("two", 4)):
+        rules.follow(gateway, process, rules.run, 0, 1000)
+    assert rules.exchange("one", 1, {a: 1.5}) == {}
+    assert rules.exchange("one", 2, {a: 2.0, b: 4.0}) == {a: 1.5}
+    assert rules.exchange("one", 3, {}) == {a: 3.5, b: 4.0}
+    assert rules.exchange("two", 4, {a: 9.0}) == {}
+    rules.follow("one", 2, 0, 0, 0)
+    assert rules.exchange("one", 3, {}) == {a: 1.5}
+    clock.now += 1
+    rules.follow("one", 3, rules.run, 0, 1000)
+    assert rules.exchange("one", 3, {}) == {}
+    assert rules.exchange("one", 1, {a: 1.0}) == {}, "it is not known any more"
+    assert rules.exchange("one", 3, {}) == {}
