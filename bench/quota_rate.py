@@ -124,7 +124,7 @@ async def measure(processes: int, key: str, seconds: float) -> float:
             await clients[0].call(ApiKey.PRODUCE, 7, produce_request())
         await limit(clients[0], key)
         # The burst of the first ten seconds is not the rate.
-        await run(clients, 12, key == "consumer_byte_rate")
+        await run(clients, 22, key == "consumer_byte_rate")
         rate = await run(clients, seconds, key == "consumer_byte_rate")
         for each in clients:
             each.close()

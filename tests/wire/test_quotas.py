@@ -200,7 +200,7 @@ async def test_processes_of_one_gateway_share_its_quotas(tmp_path: Path) -> None
         wires = [await each.connect() for each in (one, two, three)]
         await alter(wires[0], ALICE, {PRODUCED: 2000.0})
         first = await wires[0].call(0, 7, produce_request("single", batch(b"x" * 19_000)))
-        assert first.throttle_time_ms == 0
+        assert first.throttle_time_ms == 500, "the others may have sent as much, until they say so"
         await until(lambda: bool(two.gateway._quotas._others))
         assert three.gateway._quotas._others == {}
         second = await wires[1].call(0, 7, produce_request("single", batch(b"x" * 10_000)))

@@ -58,12 +58,14 @@ class AccessPolicy:
         return self._quotas.fetch_bytes_max(principal, client_id)
 
     def _own_rates(self) -> list[pb.CountedRate]:
+        if not self.throttles:
+            return []
         return [
             pb.CountedRate(key=key, user=user, client_id=client_id, rate=rate)
-            for (key, user, client_id), rate in self._quotas.rates()
+            for (key, user, client_id), rate in self._quotas.exchanged_rates()
         ]
 
-    def _obey_rates(self, rates: Sequence[pb.CountedRate]) -> None:
+    def _obey_rates(self, rates: Sequence[pb.CountedRate], processes: int) -> None:
         self._quotas.set_others(
             {
                 (
@@ -72,7 +74,8 @@ class AccessPolicy:
                     each.client_id if each.HasField("client_id") else None,
                 ): each.rate
                 for each in rates
-            }
+            },
+            processes,
         )
 
     def _changed(self) -> None:

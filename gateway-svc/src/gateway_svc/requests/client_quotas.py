@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from broker_contract.quotas import (
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 #: Rates and limits that are kept. Beyond this the idle ones are forgotten, then all.
 KEPT_MAX: Final = 10_000
+#: Seconds between two exchanges of rates, at most, while storage answers.
+EXCHANGE_S: Final = 0.5
 #: The longest delay for request_percentage: one sample, as in Kafka.
 _REQUEST_DELAY_S_MAX: Final = SAMPLE_S
 
@@ -52,8 +54,11 @@ class ClientQuotas:
         self._monotonic = monotonic
         self._limits: dict[tuple[str, str, str], Limit | None] = {}
         self._rates: dict[Counted, Rate] = {}
-        #: The rates of the other processes of this gateway.
+        #: The rates of the other processes of this gateway, and how many there are.
         self._others: Mapping[Counted, float] = {}
+        self._other_processes = 0
+        #: The rates here when they were exchanged.
+        self._exchanged: Mapping[Counted, float] = {}
 
     @property
     def are_set(self) -> bool:
@@ -98,22 +103,21 @@ class ClientQuotas:
         counted, now = (CONNECTION_CREATION_RATE, address, None), self._monotonic()
         rate = self._rate(counted, now)
         rate.add(1, now)
-        delay_s = rate.throttle_s(limit, now, self._others.get(counted, 0.0))
+        delay_s = self._delay_s(counted, rate, limit, now)
         if delay_s:
             rate.add(-1, now)
         return delay_s
 
-    def rates(self) -> Iterator[tuple[Counted, float]]:
-        """Yield what this process counts now."""
+    def exchanged_rates(self) -> list[tuple[Counted, float]]:
+        """Return what this process counts now, for an exchange."""
         now = self._monotonic()
-        for counted, rate in self._rates.items():
-            measured = rate.measure(now)
-            if measured > 0:
-                yield counted, measured
+        measured = {counted: rate.measure(now) for counted, rate in self._rates.items()}
+        self._exchanged = {counted: rate for counted, rate in measured.items() if rate > 0}
+        return list(self._exchanged.items())
 
-    def set_others(self, rates: Mapping[Counted, float]) -> None:
-        """Note the rates of the other processes of this gateway."""
-        self._others = rates
+    def set_others(self, rates: Mapping[Counted, float], processes: int) -> None:
+        """Note the rates of the other processes of this gateway, and how many there are."""
+        self._others, self._other_processes = rates, processes
 
     def _count(self, key: str, user: str, client_id: str, value: float, now: float) -> float:
         """Count a value; return the delay that brings the rate back within the quota, in seconds."""
@@ -123,7 +127,21 @@ class ClientQuotas:
         counted = (key, limit.user, limit.client_id)
         rate = self._rate(counted, now)
         rate.add(value, now)
-        return rate.throttle_s(limit.value, now, self._others.get(counted, 0.0))  # mutant: shared-quota
+        return self._delay_s(counted, rate, limit.value, now)
+
+    def _delay_s(self, counted: Counted, rate: Rate, limit: float, now: float) -> float:
+        """Return the delay of clients with this rate here.
+
+        Since the last exchange the other processes may have been as busy as this one. What that adds is a guess, and
+        delays nobody beyond the next exchange.
+        """
+        others = self._others.get(counted, 0.0)
+        delay_s = rate.throttle_s(limit, now, others)  # mutant: shared-quota
+        if self._other_processes:
+            since = max(0.0, rate.measure(now) - self._exchanged.get(counted, 0.0))
+            guessed_s = rate.throttle_s(limit, now, others + since * self._other_processes)
+            delay_s = max(delay_s, min(guessed_s, EXCHANGE_S))
+        return delay_s
 
     def _limit(self, key: str, user: str, client_id: str) -> Limit | None:
         asked = (key, user, client_id)

@@ -54,7 +54,7 @@ class FollowedRules:
         self.quotas = Quotas()
         #: Functions of the owner of the counts: they return the rates of this process, and take those of the others.
         self.own_rates: Callable[[], Iterable[pb.CountedRate]] = lambda: ()
-        self.obey_rates: Callable[[Sequence[pb.CountedRate]], None] = lambda _: None
+        self.obey_rates: Callable[[Sequence[pb.CountedRate], int], None] = lambda _, __: None
         #: Whether a change that has been answered is known here.
         self.are_current = False
 
@@ -120,7 +120,7 @@ class FollowedRules:
                 log.warning("access rules not confirmed", reason=str(error))
             return False
         has_changed = self._obey(answer)
-        self.obey_rates(answer.rates)
+        self.obey_rates(answer.rates, answer.other_processes)
         ends = asked_at + self._lease_ms / 1000
         was_current, self.are_current = self.are_current, self._is_local or loop.time() < ends
         if has_changed or self.are_current != was_current:

@@ -455,12 +455,15 @@ class FollowResponse(_message.Message):
     HAS_QUOTAS_FIELD_NUMBER: _builtins.int
     QUOTAS_FIELD_NUMBER: _builtins.int
     RATES_FIELD_NUMBER: _builtins.int
+    OTHER_PROCESSES_FIELD_NUMBER: _builtins.int
     run: _builtins.int
     revision: _builtins.int
     whole: _builtins.bool
     """Whether `added` is all that there is, and replaces what the gateway has."""
     has_quotas: _builtins.bool
     """All quotas, if they have changed or `whole` is set."""
+    other_processes: _builtins.int
+    """How many other processes the gateway has."""
     @_builtins.property
     def added(self) -> _containers.RepeatedCompositeFieldContainer[Global___Acl]: ...
     @_builtins.property
@@ -482,10 +485,11 @@ class FollowResponse(_message.Message):
         has_quotas: _builtins.bool = ...,
         quotas: _abc.Iterable[Global___Quota] | None = ...,
         rates: _abc.Iterable[Global___CountedRate] | None = ...,
+        other_processes: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["added", b"added", "has_quotas", b"has_quotas", "quotas", b"quotas", "rates", b"rates", "removed", b"removed", "revision", b"revision", "run", b"run", "whole", b"whole"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["added", b"added", "has_quotas", b"has_quotas", "other_processes", b"other_processes", "quotas", b"quotas", "rates", b"rates", "removed", b"removed", "revision", b"revision", "run", b"run", "whole", b"whole"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -114,6 +114,7 @@ class AccessService:
             has_quotas=change.has_quotas,
             quotas=[quota_of(*each) for each in rules.quotas] if change.has_quotas else (),
             rates=self._exchanged(request),
+            other_processes=rules.other_processes(request.gateway, request.process),
         )
 
     def _exchanged(self, request: pb.FollowRequest) -> list[pb.CountedRate]:

@@ -211,6 +211,10 @@ class AccessRules:
             return Change(False, added, removed, any(each.has_quotas for each in later))
         return Change(True, list(self.acls), (), True)
 
+    def other_processes(self, gateway: str, process: int) -> int:
+        """Return how many followers a gateway has, but for this one."""
+        return sum(name == gateway and number != process for name, number in self._followers)
+
     async def finish(self) -> None:
         """Wait for the changes that are being stored."""
         await self._order.finish()
