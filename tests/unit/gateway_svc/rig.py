@@ -180,11 +180,7 @@ def parts(
             loop=loop,
         ),
         contexts.LogContext(NOT_NEEDED, NOT_NEEDED, topics, NOT_NEEDED),
-<<<<<<< HEAD
-        contexts.TopicContext(topics, names, NOT_NEEDED),
-=======
-        contexts.TopicContext(topics, NOT_NEEDED, names, NOT_NEEDED, loop),
->>>>>>> e9c796f3 (gateway: administer quotas, and count mutations in storage)
+        contexts.TopicContext(topics, NOT_NEEDED, names, NOT_NEEDED),
         contexts.GroupContext(cast(Any, groups), topics, names, loop),
         contexts.TransactionContext(NOT_NEEDED, NOT_NEEDED, topics),
         contexts.AccessContext(NOT_NEEDED, has_authorizer=False),
