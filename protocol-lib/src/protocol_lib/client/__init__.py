@@ -9,6 +9,7 @@ errors       the exceptions that all of them raise, from KafkaError down
 """
 
 from protocol_lib.client.accumulator import RecordMetadata
+from protocol_lib.client.acl_admin import Acl, AclFilter, AclOperation, AclPattern, AclPermission, AclResource
 from protocol_lib.client.admin import Admin
 from protocol_lib.client.assignors import Assignor, RangeAssignor, RoundRobinAssignor
 from protocol_lib.client.cluster import Cluster
@@ -34,6 +35,12 @@ from protocol_lib.messages.list_offsets import SpecialTimestamp
 from protocol_lib.scram import ScramMechanism
 
 __all__ = [
+    "Acl",
+    "AclFilter",
+    "AclOperation",
+    "AclPattern",
+    "AclPermission",
+    "AclResource",
     "Address",
     "Admin",
     "Assignor",

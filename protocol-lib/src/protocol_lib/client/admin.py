@@ -1,4 +1,4 @@
-"""Administers a cluster: its topics, configs, groups and users.
+"""Administers a cluster: its topics, configs, groups, users, access rules and quotas.
 
     async with Admin("localhost:9092") as admin:
         await admin.topics.create("orders", partitions=3, configs={"retention.ms": "3600000"})
@@ -10,11 +10,13 @@ Every method asks about one thing and raises the broker's refusal. Retriable err
 from types import TracebackType
 from typing import Self
 
+from protocol_lib.client.acl_admin import AclAdmin
 from protocol_lib.client.cluster import Cluster
 from protocol_lib.client.config_admin import ConfigAdmin
 from protocol_lib.client.errors import ClientClosedError
 from protocol_lib.client.group_admin import GroupAdmin
 from protocol_lib.client.metadata import Node
+from protocol_lib.client.quota_admin import QuotaAdmin
 from protocol_lib.client.settings import ClientSettings
 from protocol_lib.client.topic_admin import TopicAdmin
 from protocol_lib.client.user_admin import UserAdmin
@@ -67,6 +69,14 @@ class Admin:
     @property
     def users(self) -> UserAdmin:
         return UserAdmin(self._running())
+
+    @property
+    def acls(self) -> AclAdmin:
+        return AclAdmin(self._running())
+
+    @property
+    def quotas(self) -> QuotaAdmin:
+        return QuotaAdmin(self._running())
 
     async def cluster_id(self) -> str | None:
         cluster = self._running()

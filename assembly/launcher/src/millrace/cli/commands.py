@@ -30,6 +30,8 @@ COMMANDS = {
     "group": ("millrace.cli.group", "group", True),
     "transaction": ("millrace.cli.transaction", "transaction", True),
     "user": ("millrace.cli.user", "user", True),
+    "acl": ("millrace.cli.acl", "acl", True),
+    "quota": ("millrace.cli.quota", "quota", True),
     "cluster": ("millrace.cli.cluster", "cluster", True),
     "storage": ("millrace.cli.storage", "storage", True),
     "profile": ("millrace.cli.profile", "profile", True),
