@@ -103,7 +103,7 @@ async def test_without_quotas_nothing_is_counted(scene: Scene) -> None:
 
 
 async def test_a_producer_over_its_quota_is_asked_to_wait_and_not_read_meanwhile(scene: Scene) -> None:
-    """Its other connections count with it. Requests of another user are served."""
+    """The connections of a user count together. Requests of another user are served."""
     alice, admin = await scene.connect(), await scene.connect("User:admin")
     await alter(admin, ALICE, {PRODUCED: 2000.0})
     first = await alice.call(0, 7, produce_request("single", batch(b"x" * 10_000)))
