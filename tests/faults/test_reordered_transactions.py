@@ -25,7 +25,7 @@ from storage_svc.coordinator.transactions.events import EndTransaction
 from storage_svc.rpc.data import DataService
 from storage_svc.topic_partition import TopicPartition
 from storage_svc.topics.names import OFFSETS_TOPIC
-from storage_svc.transaction_ports import Marker
+from storage_svc.transaction_ports import Claim, Marker
 
 from tests.faults.transaction_life import OUTPUTS, SOURCE, Application, Life, Node
 
@@ -62,13 +62,11 @@ class Distant:
         #: The numbers of the transactions that were ended, of each partition and producer id.
         self.ended: defaultdict[tuple[TopicPartition, int], list[int]] = defaultdict(list)
 
-    def verify(self, *call: Any) -> None:
-        *question, done = call
-        self._post.send(self._transactions.verify, *question, partial(self._post.send, done))
+    def verify(self, claim: Claim, done: Callable[..., None]) -> None:
+        self._post.send(self._transactions.verify, claim, partial(self._post.send, done))
 
-    def add(self, *call: Any) -> None:
-        *question, done = call
-        self._post.send(self._transactions.add, *question, partial(self._post.send, done))
+    def add(self, claim: Claim, done: Callable[..., None]) -> None:
+        self._post.send(self._transactions.add, claim, partial(self._post.send, done))
 
     def write(self, partition: TopicPartition, marker: Marker, done: Callable[[ErrorCode], None]) -> None:
         if (partition, id(marker)) not in self._known:

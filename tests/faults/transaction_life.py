@@ -251,7 +251,7 @@ class Node:
     @property
     def is_settled(self) -> bool:
         """Whether no transaction waits for its markers, or for a record."""
-        entries = self.transactions.entries.values()
+        entries = [each.entity for each in self.transactions.hosted.values() if each.entity is not None]
         return not any(each.pending or (each.stored and each.stored.state in PREPARED) for each in entries)
 
     def check_closed(self) -> None:
@@ -262,8 +262,9 @@ class Node:
         for group in ("one", "two"):
             assert not self.groups.offsets.unstable(group)
         self.logs.check_invariants()
-        for entry in self.transactions.entries.values():
-            entry.check_invariants()
+        for hosted in self.transactions.hosted.values():
+            assert hosted.entity is not None
+            hosted.entity.check_invariants()
 
 
 def _ends(log: PartitionLog) -> list[int]:
@@ -385,7 +386,7 @@ class Life:
             await self._open()
             if by_time_out:
                 self.node.now_ms += 2 * TIMEOUT_MS
-                await self.node.transactions.sweep(list(self.node.transactions.entries), AbortTimedOut())
+                await self.node.transactions.sweep(list(self.node.transactions.hosted), AbortTimedOut())
                 await self._settle()
             for each in self.applications:
                 await self.node.init(each)

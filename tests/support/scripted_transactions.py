@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 from protocol_lib.errors import ErrorCode
 from storage_svc.topic_partition import TopicPartition
+from storage_svc.transaction_ports import Claim
 
 
 class ScriptedTransactions:
@@ -29,17 +30,10 @@ class ScriptedTransactions:
             self._was_asked.clear()
             await self._was_asked.wait()
 
-    def verify(
-        self,
-        transactional_id: str,
-        producer_id: int,
-        producer_epoch: int,
-        partitions: Sequence[TopicPartition],
-        done: Callable[[Sequence[ErrorCode]], None],
-    ) -> None:
-        self.asked += partitions
-        known = self.ongoing.get((transactional_id, producer_id, producer_epoch), ())
-        codes = [ErrorCode.NONE if each in known else ErrorCode.TRANSACTION_ABORTABLE for each in partitions]
+    def verify(self, claim: Claim, done: Callable[[Sequence[ErrorCode]], None]) -> None:
+        self.asked += claim.partitions
+        known = self.ongoing.get((claim.transactional_id, claim.producer_id, claim.producer_epoch), ())
+        codes = [ErrorCode.NONE if each in known else ErrorCode.TRANSACTION_ABORTABLE for each in claim.partitions]
 
         def answer(code: ErrorCode) -> None:
             done([code or each for each in codes])
@@ -49,20 +43,13 @@ class ScriptedTransactions:
         else:
             answer(self.code)
 
-    def add(
-        self,
-        transactional_id: str,
-        producer_id: int,
-        producer_epoch: int,
-        partitions: Sequence[TopicPartition],
-        done: Callable[[ErrorCode], None],
-    ) -> None:
-        self.added.append(tuple(partitions))
+    def add(self, claim: Claim, done: Callable[[ErrorCode], None]) -> None:
+        self.added.append(tuple(claim.partitions))
         self._was_asked.set()
 
         def answer(code: ErrorCode) -> None:
             if not code:
-                self.begin(transactional_id, producer_id, producer_epoch, *partitions)
+                self.begin(claim.transactional_id, claim.producer_id, claim.producer_epoch, *claim.partitions)
             done(code)
 
         if self.holds:
@@ -77,22 +64,8 @@ class ScriptedTransactions:
 class NoTransactions:
     """The `OngoingTransactions` of a storage without a transaction coordinator."""
 
-    def verify(
-        self,
-        _transactional_id: str,
-        _producer_id: int,
-        _producer_epoch: int,
-        partitions: Sequence[TopicPartition],
-        done: Callable[[Sequence[ErrorCode]], None],
-    ) -> None:
-        done([ErrorCode.TRANSACTION_ABORTABLE] * len(partitions))
+    def verify(self, claim: Claim, done: Callable[[Sequence[ErrorCode]], None]) -> None:
+        done([ErrorCode.TRANSACTION_ABORTABLE] * len(claim.partitions))
 
-    def add(
-        self,
-        _transactional_id: str,
-        _producer_id: int,
-        _producer_epoch: int,
-        _partitions: Sequence[TopicPartition],
-        done: Callable[[ErrorCode], None],
-    ) -> None:
+    def add(self, _: Claim, done: Callable[[ErrorCode], None]) -> None:
         done(ErrorCode.COORDINATOR_NOT_AVAILABLE)

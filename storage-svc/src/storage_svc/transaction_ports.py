@@ -17,17 +17,20 @@ from protocol_lib.errors import ErrorCode
 from storage_svc.topic_partition import TopicPartition
 
 
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """Partitions that a producer writes to in the transaction of a transactional id."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    partitions: Sequence[TopicPartition]
+
+
 class OngoingTransactions(Protocol):
     """The transactions that may write now. The transaction coordinator implements it."""
 
-    def verify(
-        self,
-        transactional_id: str,
-        producer_id: int,
-        producer_epoch: int,
-        partitions: Sequence[TopicPartition],
-        done: Callable[[Sequence[ErrorCode]], None],
-    ) -> None:
+    def verify(self, claim: Claim, done: Callable[[Sequence[ErrorCode]], None]) -> None:
         """Ask whether partitions are in the ongoing transaction of exactly this id, producer and epoch.
 
         `done` is called once, perhaps before this returns, with the code of each partition: NONE if it is. The codes
@@ -36,14 +39,7 @@ class OngoingTransactions(Protocol):
         """
         ...
 
-    def add(
-        self,
-        transactional_id: str,
-        producer_id: int,
-        producer_epoch: int,
-        partitions: Sequence[TopicPartition],
-        done: Callable[[ErrorCode], None],
-    ) -> None:
+    def add(self, claim: Claim, done: Callable[[ErrorCode], None]) -> None:
         """Add partitions to the transaction of a transaction.version 2 client, which begins if none is ongoing.
 
         `done` is called once, perhaps before this returns; with NONE once the addition is durable.

@@ -28,16 +28,16 @@ from storage_svc.coordinator.classic.events import (
     Sync,
     SyncAnswer,
 )
-from storage_svc.coordinator.classic.group import Group, GroupLimits
+from storage_svc.coordinator.classic.group import GroupLimits
 from storage_svc.coordinator.consumer.events import ConsumerHeartbeat, HeartbeatAnswer
-from storage_svc.coordinator.consumer.group import ConsumerGroup, ConsumerGroupState, Topics
+from storage_svc.coordinator.consumer.group import ConsumerGroupState, Topics
 from storage_svc.coordinator.consumer.member import JOIN_EPOCH
 from storage_svc.coordinator.group_offsets import GroupOffsets
 from storage_svc.coordinator.hosting.classic_host import ClassicHost
 from storage_svc.coordinator.hosting.consumer_host import ConsumerHost
 from storage_svc.coordinator.hosting.deleted_topics import DeletedTopics
 from storage_svc.coordinator.hosting.group_loader import GroupLoader
-from storage_svc.coordinator.hosting.hosted_group import HostedGroup
+from storage_svc.coordinator.hosting.hosted_group import AnyGroup
 from storage_svc.coordinator.hosting.hosted_groups import HostedGroups
 from storage_svc.coordinator.hosting.load_order import LoadOrder
 from storage_svc.coordinator.hosting.repeatable_heartbeats import RepeatableHeartbeat
@@ -48,6 +48,7 @@ from storage_svc.coordinator.limits import (
     heartbeat_fault,
     join_fault,
 )
+from storage_svc.coordinator.machine.group_kind import GroupKind
 from storage_svc.coordinator.machine.rebalance_reason import RebalanceReason
 from storage_svc.coordinator.stored.offsets_log import OffsetsLog
 from storage_svc.coordinator.stored.records import group_error
@@ -82,12 +83,11 @@ class GroupCoordinator:
         )
         self.topics = topics
         self._performer = self._hosted.performer
-        self._classic = ClassicHost(self._hosted, wall_clock_ms)
         self._consumer = ConsumerHost(self._hosted, topics, settings.consumer, limits, wall_clock_ms)
+        ClassicHost(self._hosted, self._consumer.take_over, wall_clock_ms)
         self._deleted_topics = DeletedTopics(self._hosted, offsets_log, topics, wall_clock_ms)
         self.offsets = GroupOffsets(
             self._hosted,
-            self._classic,
             settings,
             topics,
             self._deleted_topics,
@@ -120,7 +120,7 @@ class GroupCoordinator:
         return self._partitions.fault
 
     @property
-    def groups(self) -> dict[str, HostedGroup]:
+    def groups(self) -> dict[str, AnyGroup]:
         return self._hosted.by_id
 
     @property
@@ -182,16 +182,8 @@ class GroupCoordinator:
         if error:
             return JoinAnswer(error=error, member_id=join.member_id)
         hosted = hosted or self._hosted.host(group_id)
-        if isinstance(hosted.group, ConsumerGroup):
-            if not hosted.is_empty:
-                join.new_member_id = str(uuid.uuid4())
-                return await self._performer.ask(hosted, join, JoinAnswer)
-            if join.member_id:
-                return JoinAnswer(error=ErrorCode.UNKNOWN_MEMBER_ID, member_id=join.member_id)
-            if not self._hosted.renew_classic(hosted, hosted.group):
-                return JoinAnswer(error=ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        prefix = join.instance_id if join.instance_id is not None else join.client_id
-        join.new_member_id = f"{prefix}-{uuid.uuid4()}"
+        if error := self._performer.machine_of(hosted).admit(hosted, join):
+            return JoinAnswer(error=error, member_id=join.member_id)
         try:
             return await self._performer.ask(hosted, join, JoinAnswer)
         except CallsEndedError:
@@ -222,12 +214,7 @@ class GroupCoordinator:
         if error or hosted is None:
             done(error or ErrorCode.UNKNOWN_MEMBER_ID)
             return None
-        if isinstance(hosted.group, ConsumerGroup):
-            self._consumer.classic_heartbeat(hosted, heartbeat, done)
-            return None
-        error = self._classic.heartbeat(hosted, heartbeat)
-        done(error)
-        return None if error else self._classic.repeat(hosted, heartbeat, self._serves)
+        return self._performer.machine_of(hosted).heartbeat(hosted, heartbeat, done, self._serves)
 
     def consumer_heartbeat(
         self,
@@ -248,7 +235,7 @@ class GroupCoordinator:
             done(fault)
             return None
         heartbeat.member_id = heartbeat.member_id or str(uuid.uuid4())  # not of a group: an event before it is handled
-        return self._consumer.heartbeat(group_id, heartbeat, done, self._serves, is_restricted=is_restricted)
+        return self._consumer.consumer_heartbeat(group_id, heartbeat, done, self._serves, is_restricted=is_restricted)
 
     def resolve_patterns(self, group_id: str, names: Iterable[str], version: int) -> None:
         """Match a consumer group's patterns, as of a version of the topics, with those of `names` that exist."""
@@ -294,10 +281,10 @@ class GroupCoordinator:
             log.info("group deleted", group=group_id)
         return error
 
-    def find(self, group_id: str, *, empty_allowed: bool = True) -> tuple[ErrorCode, Group | ConsumerGroup | None]:
+    def find(self, group_id: str, *, empty_allowed: bool = True) -> tuple[ErrorCode, GroupKind | None]:
         error = self._group_fault(group_id, empty_allowed=empty_allowed)
         hosted = None if error else self.groups.get(group_id)
-        return error, None if hosted is None else hosted.group
+        return error, None if hosted is None else hosted.entity
 
     # --- checks ---------------------------------------------------------------------------------------------------
 
@@ -326,11 +313,11 @@ class GroupCoordinator:
 
     def member_count(self) -> int:
         """Return the number of members of all groups."""
-        return sum(len(hosted.group.members) for hosted in list(self.groups.values()))
+        return sum(len(hosted.entity.members) for hosted in list(self.groups.values()))
 
     def counts(self) -> dict[str, int]:
         """Return the number of groups by Kafka's name of their state."""
         counts = dict.fromkeys([state.value for states in (GroupState, ConsumerGroupState) for state in states], 0)
         for hosted in list(self.groups.values()):  # a copy: metrics are collected by another thread
-            counts[hosted.group.state.value] += 1
+            counts[hosted.entity.state.value] += 1
         return counts

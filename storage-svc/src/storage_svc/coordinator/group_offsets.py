@@ -12,17 +12,14 @@ import asyncio
 from collections.abc import Callable, Container, Sequence
 from typing import Protocol
 
-from protocol_lib.consumer_protocol import PROTOCOL_TYPE
 from protocol_lib.errors import ErrorCode
 from protocol_lib.internal.offset_commit import OffsetCommitValue
 from protocol_lib.records.record import write_tail
 from service_chassis import logs as service_logs
 
-from storage_svc.coordinator.classic.events import GroupState
-from storage_svc.coordinator.consumer.group import ConsumerGroup, Topics
-from storage_svc.coordinator.hosting.classic_host import ClassicHost
+from storage_svc.coordinator.consumer.group import Topics
 from storage_svc.coordinator.hosting.deleted_topics import DeletedTopics
-from storage_svc.coordinator.hosting.hosted_group import HostedGroup
+from storage_svc.coordinator.hosting.hosted_group import AnyGroup
 from storage_svc.coordinator.hosting.hosted_groups import HostedGroups
 from storage_svc.coordinator.hosting.repeatable_heartbeats import Serves
 from storage_svc.coordinator.limits import CommitRequest, CoordinatorSettings, NewOffset, metadata_fault
@@ -48,7 +45,6 @@ class GroupOffsets:
     def __init__(
         self,
         hosted: HostedGroups,
-        classic: ClassicHost,
         settings: CoordinatorSettings,
         topics: Topics,
         deleted_topics: DeletedTopics,
@@ -59,7 +55,6 @@ class GroupOffsets:
         serves: Serves,
     ) -> None:
         self._hosted = hosted
-        self._classic = classic
         self._groups = hosted.by_id
         self._settings = settings
         self._topics = topics
@@ -101,13 +96,12 @@ class GroupOffsets:
             request.caller,
             accepted,
             hosts=self._hosted,
-            classic=self._classic,
             topics=self._topics,
             serves=self._serves,
             now_ms=self._now_ms,
         )
 
-    def _host(self, request: CommitRequest) -> tuple[HostedGroup | None, ErrorCode]:
+    def _host(self, request: CommitRequest) -> tuple[AnyGroup | None, ErrorCode]:
         """Return the group, which a commit by no member makes; or the error."""
         error = self._group_fault(request.group_id, empty_allowed=True)
         hosted = self._groups.get(request.group_id)
@@ -120,7 +114,7 @@ class GroupOffsets:
                 error = ErrorCode.ILLEGAL_GENERATION
         return (None, error) if error else (hosted or self._hosted.host(request.group_id), error)
 
-    def _member_fault(self, hosted: HostedGroup, request: CommitRequest) -> ErrorCode:
+    def _member_fault(self, hosted: AnyGroup, request: CommitRequest) -> ErrorCode:
         """Return why the group does not accept this commit."""
         partitions = ((each.topic, each.partition) for each in request.offsets)
         machine = self._hosted.performer.machine_of(hosted)
@@ -128,7 +122,7 @@ class GroupOffsets:
 
     def _write(
         self,
-        hosted: HostedGroup,
+        hosted: AnyGroup,
         accepted: dict[TopicPartition, OffsetCommitValue],
         errors: Sequence[ErrorCode],
         now_ms: int,
@@ -138,7 +132,7 @@ class GroupOffsets:
             outcome = group_error(code)
             done([fault or outcome for fault in errors])
 
-        group_id = hosted.group.group_id
+        group_id = hosted.entity.group_id
         tails = [
             write_tail(encode_offset_key(group_id, *key), encode_offset_value(value)) for key, value in accepted.items()
         ]
@@ -180,14 +174,9 @@ class GroupOffsets:
         hosted = self._groups.get(group_id)
         if error or hosted is None:
             return error or ErrorCode.GROUP_ID_NOT_FOUND, []
-        group = hosted.group
-        subscribed: set[str] | None = set()
-        if isinstance(group, ConsumerGroup):
-            subscribed = group.subscribed_topics()
-        elif group.state is not GroupState.EMPTY:
-            if group.protocol_type != PROTOCOL_TYPE:
-                return ErrorCode.NON_EMPTY_GROUP, []
-            subscribed = group.subscribed_topics()
+        if error := hosted.entity.deletion_fault():
+            return error, []
+        subscribed = hosted.entity.subscribed_topics()
         errors = [self._deletion_fault(topic, partition, subscribed) for topic, partition in keys]
         known = set(hosted.offsets.keys())
         due = [key for key, fault in zip(keys, errors, strict=True) if not fault and key in known]
@@ -225,13 +214,13 @@ class GroupOffsets:
         now_ms, retention_ms = self._now_ms(), self._settings.offsets_retention_ms
         for hosted in list(self._groups.values()):
             offsets = hosted.offsets
-            due = expired(hosted.group, offsets.durable, retention_ms, now_ms)
+            due = expired(hosted.entity, offsets.durable, retention_ms, now_ms)
             # One that is being committed again stays: its tombstone would come after the new commit in the log.
             due = [key for key in due if not offsets.is_pending(key)]
             forgotten = self._hosted.delete_offsets(hosted, due)
             self._hosted.delete_if_unused(hosted)
             if forgotten:
-                log.info("expired committed offsets", group=hosted.group.group_id, offsets=forgotten)
+                log.info("expired committed offsets", group=hosted.entity.group_id, offsets=forgotten)
 
 
 def accepted_offsets(

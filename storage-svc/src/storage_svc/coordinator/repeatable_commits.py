@@ -12,10 +12,9 @@ from typing import Final
 
 from protocol_lib.internal.offset_commit import OffsetCommitValue
 
-from storage_svc.coordinator.classic.events import Commit, GroupState
-from storage_svc.coordinator.consumer.group import ConsumerGroup, Topics
-from storage_svc.coordinator.hosting.classic_host import ClassicHost
-from storage_svc.coordinator.hosting.hosted_group import HostedGroup
+from storage_svc.coordinator.classic.events import Commit
+from storage_svc.coordinator.consumer.group import Topics
+from storage_svc.coordinator.hosting.hosted_group import AnyGroup
 from storage_svc.coordinator.hosting.hosted_groups import HostedGroups
 from storage_svc.coordinator.hosting.repeatable_heartbeats import Serves
 from storage_svc.coordinator.stored.records import OffsetTail, group_error
@@ -32,43 +31,38 @@ class RepeatableCommit:
     """A commit to repeat. Owned by its keeper; refers to the group until then."""
 
     __slots__ = (
-        "_classic",
-        "_commit",
         "_group",
+        "_group_accepts",
         "_hosted",
         "_hosts",
         "_now_ms",
         "_partitions",
         "_serves",
-        "_session",
         "_topics",
         "_version",
     )
 
     def __init__(
         self,
-        hosted: HostedGroup,
+        hosted: AnyGroup,
         commit: Commit,
         accepted: Mapping[TopicPartition, OffsetCommitValue],
         *,
         hosts: HostedGroups,
-        classic: ClassicHost,
         topics: Topics,
         serves: Serves,
         now_ms: Callable[[], int],
     ) -> None:
         """Keep a commit; `accepted` is all of it, in its order, without a retention time."""
         self._hosted = hosted
-        self._group = hosted.group
-        self._commit = commit
+        self._group = hosted.entity
+        self._group_accepts = hosts.performer.machine_of(hosted).repeated_commit(hosted, commit)
         self._hosts = hosts
-        self._classic = classic
         self._topics = topics
         self._version = topics.version
         self._serves = serves
         self._now_ms = now_ms
-        self._session = classic.session(hosted, commit.member_id)
-        group_id = hosted.group.group_id
+        group_id = hosted.key
         self._partitions = [(key, value, OffsetTail(group_id, key, value)) for key, value in accepted.items()]
 
     def __call__(self, offsets: Sequence[int], done: Done) -> bool:
@@ -100,23 +94,13 @@ class RepeatableCommit:
     def _is_accepted(self) -> bool:
         """Return whether the whole commit would be accepted, for all its partitions. Its member's session has started
         again then."""
-        hosted, group, commit = self._hosted, self._group, self._commit
+        hosted = self._hosted
         # mutant: short-commit-topics
         if (
-            hosted.group is not group
-            or self._hosts.by_id.get(group.group_id) is not hosted
+            hosted.entity is not self._group
+            or self._hosts.by_id.get(hosted.key) is not hosted
             or self._topics.version != self._version
             or not self._serves(hosted.partition)
         ):
             return False
-        if isinstance(group, ConsumerGroup):  # another object whenever a member has changed
-            return True
-        if group.state is GroupState.EMPTY:
-            return commit.generation_id < 0
-        # mutant: short-commit-generation
-        return (
-            group.state is GroupState.STABLE
-            and self._session is not None
-            and not group.call_error(commit.member_id, commit.instance_id, commit.generation_id)
-            and self._classic.start_session(group, commit.member_id, self._session)
-        )
+        return self._group_accepts()

@@ -29,14 +29,14 @@ from service_chassis import logs as service_logs
 
 from storage_svc.coordinator.consumer.group import Topics
 from storage_svc.coordinator.group_offsets import GroupFault, accepted_offsets
-from storage_svc.coordinator.hosting.hosted_group import HostedGroup
+from storage_svc.coordinator.hosting.hosted_group import AnyGroup
 from storage_svc.coordinator.hosting.hosted_groups import HostedGroups
 from storage_svc.coordinator.limits import CommitRequest, CoordinatorSettings, metadata_fault
 from storage_svc.coordinator.stored.offsets_log import OffsetsLog
 from storage_svc.coordinator.stored.records import group_error
 from storage_svc.log.producers.guards import Guards
 from storage_svc.topics.names import OFFSETS_TOPIC
-from storage_svc.transaction_ports import Marker, OngoingTransactions
+from storage_svc.transaction_ports import Claim, Marker, OngoingTransactions
 
 log = service_logs.get(__name__)
 
@@ -119,11 +119,11 @@ class TransactionalOffsets:
                     code = ErrorCode.TRANSACTION_ABORTABLE
             self._confirmed(request, of, errors, done, code)
 
-        ask = of.transactional_id, of.producer_id, of.producer_epoch, [(OFFSETS_TOPIC, target)]
+        claim = Claim(of.transactional_id, of.producer_id, of.producer_epoch, [(OFFSETS_TOPIC, target)])
         if adds:
-            self._transactions.add(*ask, answered)
+            self._transactions.add(claim, answered)
         else:
-            self._transactions.verify(*ask, lambda codes: answered(codes[0]))
+            self._transactions.verify(claim, lambda codes: answered(codes[0]))
 
     def _confirmed(
         self, request: CommitRequest, of: OfTransaction, errors: Sequence[ErrorCode], done: Done, code: ErrorCode
@@ -167,7 +167,7 @@ class TransactionalOffsets:
         )
         return ErrorCode.TRANSACTION_ABORTABLE if version >= _ABORTABLE_VERSION else ErrorCode.COORDINATOR_NOT_AVAILABLE
 
-    def _host(self, request: CommitRequest) -> tuple[HostedGroup | None, ErrorCode]:
+    def _host(self, request: CommitRequest) -> tuple[AnyGroup | None, ErrorCode]:
         """Return the group, which a commit by no member makes; or the error."""
         hosted = self._hosted.by_id.get(request.group_id)
         if hosted is not None:
@@ -175,7 +175,7 @@ class TransactionalOffsets:
         error = ErrorCode.ILLEGAL_GENERATION if request.caller.generation_id >= 0 else self._room_fault()
         return (None, error) if error else (self._hosted.host(request.group_id), error)
 
-    def _member_fault(self, hosted: HostedGroup, request: CommitRequest) -> ErrorCode:
+    def _member_fault(self, hosted: AnyGroup, request: CommitRequest) -> ErrorCode:
         partitions = ((each.topic, each.partition) for each in request.offsets)
         machine = self._hosted.performer.machine_of(hosted)
         error = machine.commit_fault(hosted, request.caller, partitions, True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from broker_contract import groups_pb2 as pb
-from protocol_lib.errors import ErrorCode
 
 from storage_svc.coordinator.consumer.events import ConsumerHeartbeat, HeartbeatAnswer
 from storage_svc.coordinator.consumer.group import ConsumerGroup, Topics
@@ -53,12 +52,9 @@ def heartbeat_response(answer: HeartbeatAnswer, group_id: str) -> pb.ConsumerGro
 
 
 def described(
-    group_id: str, error: ErrorCode, group: object, topics: Topics, default_assignors: Iterable[str]
+    group: ConsumerGroup, topics: Topics, default_assignors: Iterable[str]
 ) -> pb.DescribeConsumerGroupsResponse.Group:
-    if error or not isinstance(group, ConsumerGroup):
-        error = error or ErrorCode.GROUP_ID_NOT_FOUND
-        return pb.DescribeConsumerGroupsResponse.Group(error_code=error, group_id=group_id)
-    answer = pb.DescribeConsumerGroupsResponse.Group(error_code=error, group_id=group_id)
+    answer = pb.DescribeConsumerGroupsResponse.Group(group_id=group.group_id)
     answer.state = group.state.value  # not of a group: a field of the answer
     answer.group_epoch = group.epoch
     answer.assignment_epoch = group.assignment_epoch  # not of a group: a field of the answer

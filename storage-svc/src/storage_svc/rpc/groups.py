@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from broker_contract import groups_pb2 as pb
@@ -12,6 +12,7 @@ from service_chassis.steps import TaskSteps
 
 from storage_svc.coordinator.classic.events import Commit, GroupState, Heartbeat, Join, Leave, Leaver, Sync
 from storage_svc.coordinator.classic.group import Group
+from storage_svc.coordinator.consumer.group import ConsumerGroup, Topics
 from storage_svc.coordinator.group_coordinator import GroupCoordinator
 from storage_svc.coordinator.hosting.repeatable_heartbeats import RepeatableHeartbeat
 from storage_svc.coordinator.limits import CommitRequest, NewOffset
@@ -19,9 +20,6 @@ from storage_svc.coordinator.repeatable_commits import RepeatableCommit
 from storage_svc.coordinator.transactional_offsets import OfTransaction
 from storage_svc.rpc.consumer_groups import described, heartbeat_of, heartbeat_response
 
-#: The types of groups, as ListGroups names them.
-CLASSIC: Final = "classic"
-CONSUMER: Final = "consumer"
 #: Groups that are listed without a turn for others.
 _LISTED_PIECE: Final = 500
 
@@ -186,10 +184,7 @@ class GroupsService:
         self, request: pb.DescribeConsumerGroupsRequest
     ) -> pb.DescribeConsumerGroupsResponse:
         topics, assignors = self._coordinator.topics, self._coordinator.assignors
-        groups = [
-            described(group_id, *self._coordinator.find(group_id, empty_allowed=False), topics, assignors)
-            for group_id in request.group_ids
-        ]
+        groups = [self._describe_consumers(group_id, topics, assignors) for group_id in request.group_ids]
         return pb.DescribeConsumerGroupsResponse(groups=groups)
 
     async def list_groups(self, request: pb.ListGroupsRequest) -> pb.ListGroupsResponse:
@@ -205,7 +200,7 @@ class GroupsService:
             hosted = groups.get(group_id)
             if hosted is None:  # deleted since
                 continue
-            group, state = hosted.group, hosted.group.state.value
+            group, state = hosted.entity, hosted.entity.state.value
             kind = group.type_name
             if (not states or state.lower() in states) and (not types or kind in types):
                 answer.groups.add(group_id=group_id, protocol_type=group.protocol_type, state=state, type=kind)
@@ -223,19 +218,29 @@ class GroupsService:
         error, errors = await self._coordinator.offsets.delete(request.group_id, keys)
         return pb.DeleteOffsetsResponse(error_code=error, partition_error_codes=errors)
 
+    def _describe_consumers(
+        self, group_id: str, topics: Topics, assignors: Sequence[str]
+    ) -> pb.DescribeConsumerGroupsResponse.Group:
+        error, group = self._coordinator.find(group_id, empty_allowed=False)
+        describe = None if group is None else _CONSUMER_DESCRIPTIONS.get(group.type_name)
+        if describe is None:
+            error = error or ErrorCode.GROUP_ID_NOT_FOUND
+            return pb.DescribeConsumerGroupsResponse.Group(error_code=error, group_id=group_id)
+        return describe(group, topics, assignors)
+
     def _describe(self, group_id: str) -> pb.DescribeGroupsResponse.Group:
         error, group = self._coordinator.find(group_id)
         if error:
             return pb.DescribeGroupsResponse.Group(error_code=error, group_id=group_id, generation_id=-1)
-        if not isinstance(group, Group):
-            # ConsumerGroupDescribe is the call for a consumer group (KIP-848).
+        describe = None if group is None else _DESCRIPTIONS.get(group.type_name)
+        if describe is None:
             return pb.DescribeGroupsResponse.Group(
                 error_code=ErrorCode.GROUP_ID_NOT_FOUND,
                 group_id=group_id,
                 state=GroupState.DEAD.value,
                 generation_id=-1,
             )
-        return _described(group)
+        return describe(group)
 
 
 def _commit_of(
@@ -287,3 +292,10 @@ def _described(group: Group) -> pb.DescribeGroupsResponse.Group:
             for member in group.members
         ],
     )
+
+
+#: The kinds of groups that DescribeGroups describes, and those of ConsumerGroupDescribe (KIP-848).
+_DESCRIPTIONS: Final[Mapping[str, Callable[..., pb.DescribeGroupsResponse.Group]]] = {Group.type_name: _described}
+_CONSUMER_DESCRIPTIONS: Final[Mapping[str, Callable[..., pb.DescribeConsumerGroupsResponse.Group]]] = {
+    ConsumerGroup.type_name: described
+}

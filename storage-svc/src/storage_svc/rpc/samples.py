@@ -155,7 +155,7 @@ class Samples:
         for group_id in list(groups):
             await steps.count()  # mutant: samples-in-turns
             hosted = groups.get(group_id)
-            if hosted is None or getattr(hosted.group, "protocol_type", "") not in ("", "consumer"):
+            if hosted is None or hosted.entity.protocol_type not in ("", "consumer"):
                 continue
             error, found = self._coordinator.offsets.fetch(group_id, None)
             if error or not found:

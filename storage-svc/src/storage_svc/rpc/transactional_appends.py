@@ -33,7 +33,7 @@ from storage_svc.log.config import INTERNAL_TOPICS
 from storage_svc.log.partition.partition_log import Admitted, Appended, Origin, PartitionLog, Retry
 from storage_svc.log.producers.guards import Guard
 from storage_svc.topic_partition import TopicPartition
-from storage_svc.transaction_ports import OngoingTransactions
+from storage_svc.transaction_ports import Claim, OngoingTransactions
 
 #: The first Produce versions whose clients know TRANSACTION_ABORTABLE, and whose partitions are added (KIP-890).
 _ABORTABLE_VERSION: Final = 11
@@ -190,14 +190,12 @@ class TransactionalAppends:
             elif self._queues.get(transactional_id) is queue and self._settle(transactional_id, queue, guards, codes):
                 self._release(transactional_id, queue)
 
-        partitions, (guard, *_) = list(guards), guards.values()
+        (guard, *_) = guards.values()
+        claim = Claim(transactional_id, guard.producer_id, guard.epoch, list(guards))
         if request.version >= _ADDING_VERSION:
-            self._transactions.add(
-                *(transactional_id, guard.producer_id, guard.epoch, partitions),
-                lambda code: answered([code] * len(partitions)),
-            )
+            self._transactions.add(claim, lambda code: answered([code] * len(guards)))
         else:
-            self._transactions.verify(transactional_id, guard.producer_id, guard.epoch, partitions, answered)
+            self._transactions.verify(claim, answered)
         is_later = True
         return bool(at_once) and self._settle(transactional_id, queue, guards, at_once[0])
 

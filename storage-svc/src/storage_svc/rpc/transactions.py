@@ -17,7 +17,7 @@ from storage_svc.coordinator.transactions.records import by_topic
 from storage_svc.coordinator.transactions.transaction import EPOCH_BUMP_VERSION, NONE, STATE_NAMES, Transaction
 from storage_svc.topic_partition import TopicPartition
 from storage_svc.topics.names import INTERNAL_TOPICS
-from storage_svc.transaction_ports import Marker, MarkerWriter
+from storage_svc.transaction_ports import Claim, Marker, MarkerWriter
 
 #: Partitions, transactional ids, or characters of ids to match, that are checked without a turn for others.
 _PIECE: Final = 500
@@ -75,7 +75,7 @@ class TransactionsService:
         transactional_id, producer_id = transaction.transactional_id, transaction.producer_id
         epoch = transaction.producer_epoch
         if transaction.verify_only:
-            return self._coordinator.faults(transactional_id, producer_id, epoch, partitions)
+            return self._coordinator.faults(Claim(transactional_id, producer_id, epoch, partitions))
         add = AddPartitions(producer_id, epoch, frozenset(partitions), client_version)
         return [await self._coordinator.add_partitions(transactional_id, add)] * len(partitions)
 
@@ -158,7 +158,7 @@ class TransactionsService:
         states, producer_ids = frozenset(request.states), frozenset(request.producer_ids)
         # wall clock: the age of a transaction, whose begin is stored
         steps, now_ms, listed_bytes = TaskSteps(_PIECE), self._now_ms(), 0
-        for transactional_id in list(self._coordinator.entries):
+        for transactional_id in list(self._coordinator.hosted):
             await steps.count(1 if pattern is None else len(transactional_id))
             found = self._coordinator.find(transactional_id)[1]
             if (

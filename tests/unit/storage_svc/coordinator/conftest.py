@@ -223,7 +223,7 @@ async def node(tmp_path: Path) -> AsyncIterator[Node]:
     made = await Node(tmp_path, SETTINGS).open()
     yield made
     for hosted in made.coordinator.groups.values():
-        hosted.group.check_invariants()
+        hosted.entity.check_invariants()
     await made.close()
     made.logs.check_invariants()
 

@@ -278,7 +278,7 @@ async def test_a_new_member_whose_client_goes_before_it_has_its_id_does_not_stay
     await asyncio.sleep(0)
     gone.cancel()
     await asyncio.gather(gone, return_exceptions=True)
-    members = node.coordinator.groups["g"].group.members
+    members = node.coordinator.groups["g"].entity.members
     assert len(members) == (1 if instance_id is None else 2)
     again = asyncio.create_task(node.join("g", first))
     if instance_id is None:

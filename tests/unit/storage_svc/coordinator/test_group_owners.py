@@ -95,7 +95,7 @@ def changes_of_a_group(source: str) -> list[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in METHODS:
             owner = ast.unparse(node.func.value)
-            if owner.split(".")[-1] in ("group", "consumer", "classic") or ".group." in f".{owner}.":
+            if owner.split(".")[-1] in ("group", "consumer", "classic") or {"group", "entity"} & set(owner.split(".")):
                 changes.append(f"{owner}.{node.func.attr}()")
     return changes
 
@@ -108,12 +108,12 @@ def test_nobody_else_changes_a_group() -> None:
 @pytest.mark.parametrize(
     ("source", "change"),
     [
-        ("hosted.group.state = 1", "hosted.group.state"),
+        ("hosted.entity.state = 1", "hosted.entity.state"),
         ("group.hashed_version = group.resolved_version = 3", "group.hashed_version"),
         ("member.join_request = None", "member.join_request"),
         ("group.members['a'] = b", "group.members"),
         ("group.enter(state, 1)", "group.enter()"),
-        ("hosted.group.note(1, 2, None)", "hosted.group.note()"),
+        ("hosted.entity.note(1, 2, None)", "hosted.entity.note()"),
         ("group.members.remove('a')", "group.members.remove()"),
         ("group.pending_syncs.discard('a')", "group.pending_syncs.discard()"),
     ],

@@ -65,7 +65,7 @@ class Peer(control_peer.Peer):
 
     @property
     def members(self) -> int:
-        return len(self.storage.coordinator.groups["g"].group.members)
+        return len(self.storage.coordinator.groups["g"].entity.members)
 
     async def committed(self, group_id: str) -> dict[int, int]:
         wanted = pb.FetchOffsetsRequest(groups=[pb.FetchOffsetsRequest.Group(group_id=group_id, all=True)])

@@ -16,7 +16,7 @@ from storage_svc.topics.topic import Topic
 def groups_of(count: int) -> dict[str, Any]:
     state = SimpleNamespace(value="Stable")
     group = SimpleNamespace(state=state, type_name="classic", protocol_type="consumer")
-    return {f"group {number:05}": SimpleNamespace(group=group) for number in range(count)}
+    return {f"group {number:05}": SimpleNamespace(entity=group) for number in range(count)}
 
 
 class Registry:

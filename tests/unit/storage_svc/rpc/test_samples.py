@@ -34,7 +34,7 @@ def sampler(
         name: [(key, SimpleNamespace(offset=offset)) for key, offset in offsets.items()]
         for name, offsets in groups.items()
     }
-    hosted = {name: SimpleNamespace(group=SimpleNamespace(protocol_type="connect" * (name == "c"))) for name in groups}
+    hosted = {name: SimpleNamespace(entity=SimpleNamespace(protocol_type="connect" * (name == "c"))) for name in groups}
     coordinator = SimpleNamespace(
         is_loading=lambda: False,
         groups=hosted,

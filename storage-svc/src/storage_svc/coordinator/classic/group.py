@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import ClassVar, Final
 
 from protocol_lib import consumer_protocol
 from protocol_lib.errors import ErrorCode, ProtocolError
@@ -38,6 +38,9 @@ class GroupLimits:
 
 
 class Group:
+    #: Kafka's name of the kind.
+    type_name: ClassVar[str] = "classic"
+
     def __init__(self, group_id: str, limits: GroupLimits, now_ms: int) -> None:
         self.group_id = group_id
         self.limits = limits
@@ -88,11 +91,6 @@ class Group:
         return group
 
     @property
-    def type_name(self) -> str:
-        """Kafka's name of the kind."""
-        return "classic"
-
-    @property
     def is_stored(self) -> bool:
         """Whether the log may hold a record of the group: its first rebalance writes one."""
         return self.generation_id > 0
@@ -122,6 +120,15 @@ class Group:
                 return None
             topics.update(subscription.topics)
         return topics
+
+    def subscribed_patterns(self) -> set[str]:
+        """Return no pattern: members of the classic protocol match theirs."""
+        return set()
+
+    def deletion_fault(self) -> ErrorCode:
+        """Return why a client may delete no committed offset: topics of members that are no consumers are unknown."""
+        is_consumer = self.protocol_type == consumer_protocol.PROTOCOL_TYPE
+        return ErrorCode.NONE if self.state is _EMPTY or is_consumer else ErrorCode.NON_EMPTY_GROUP
 
     @property
     def empty_since_ms(self) -> int | None:

@@ -59,7 +59,17 @@ from storage_svc.coordinator.classic.join_phase import PENDING_MEMBER_TIMEOUT_MS
 from storage_svc.coordinator.classic.pending_writes import Assignments, Replacement
 from storage_svc.coordinator.classic.step import Step
 from storage_svc.coordinator.classic.sync import on_assignments_stored, on_sync, on_sync_timer
-from storage_svc.coordinator.machine.events import RECOVERY, Installed, Recover, Removed, Timer, TimerFired, TimerKind
+from storage_svc.coordinator.machine.events import (
+    RECOVERY,
+    Configured,
+    Installed,
+    PatternsResolved,
+    Recover,
+    Removed,
+    Timer,
+    TimerFired,
+    TimerKind,
+)
 from storage_svc.coordinator.machine.outcome import Outcome, SetTimer
 from storage_svc.coordinator.machine.rebalance_reason import RebalanceReason
 
@@ -223,6 +233,10 @@ def _on_retire(step: Step, _: Retire) -> None:
         step.enter(_DEAD)
 
 
+def _on_other_kind(_: Step, _event: Configured | PatternsResolved) -> None:
+    """Change nothing: the event is for groups of another kind."""
+
+
 _HANDLERS: Final[Mapping[type, Callable[..., None]]] = {
     Join: on_join,
     Sync: on_sync,
@@ -235,4 +249,6 @@ _HANDLERS: Final[Mapping[type, Callable[..., None]]] = {
     Recover: _on_recover,
     Removed: _on_removed,
     Retire: _on_retire,
+    Configured: _on_other_kind,
+    PatternsResolved: _on_other_kind,
 }

@@ -7,14 +7,13 @@ error codes are values.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from protocol_lib.errors import ErrorCode
 
 from storage_svc.coordinator.classic.events import AnswerValue, Heartbeat, Join, Leave, Sync
 from storage_svc.coordinator.consumer.member import Held, Partitions
-from storage_svc.coordinator.machine.events import Installed, Removed, TimerFired
+from storage_svc.coordinator.machine.events import Configured, Installed, PatternsResolved, Removed, TimerFired
 
 # --- events -----------------------------------------------------------------------------------------------------------
 
@@ -43,19 +42,6 @@ class ConsumerHeartbeat:
         """Whether the heartbeat has everything: the member wants its whole assignment, too."""
         has_subscription = self.topics is not None or self.pattern is not None
         return self.rebalance_timeout_ms != -1 and has_subscription and self.owned is not None
-
-
-@dataclass(slots=True)
-class PatternsResolved:
-    """The topics that match the group's patterns now."""
-
-    topics: Mapping[str, frozenset[str]]
-    version: int
-
-
-@dataclass(slots=True)
-class Configured:
-    """The group's own configs have changed: answers from before do not hold any more."""
 
 
 ConsumerEvent = (

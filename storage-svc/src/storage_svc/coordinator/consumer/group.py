@@ -16,9 +16,10 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable
 from enum import Enum
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from protocol_lib.consumer_protocol import PROTOCOL_TYPE
+from protocol_lib.errors import ErrorCode
 from protocol_lib.internal import consumer_group as kinds
 
 from storage_svc.coordinator.consumer import records as records
@@ -61,6 +62,9 @@ NEVER = -1
 
 
 class ConsumerGroup:
+    #: Kafka's name of the kind.
+    type_name: ClassVar[str] = "consumer"
+
     def __init__(self, group_id: str) -> None:
         self.group_id = group_id
         self.epoch = 1
@@ -183,11 +187,6 @@ class ConsumerGroup:
     # --- subscriptions --------------------------------------------------------------------------------------------
 
     @property
-    def type_name(self) -> str:
-        """Kafka's name of the kind."""
-        return "consumer"
-
-    @property
     def protocol_type(self) -> str:
         """The protocol type that ListGroups names."""
         return PROTOCOL_TYPE
@@ -200,6 +199,10 @@ class ConsumerGroup:
     def is_idle(self) -> bool:
         """Return whether forgetting the group would lose nothing but its committed offsets."""
         return not self.members
+
+    def deletion_fault(self) -> ErrorCode:
+        """Return NONE: the topics of all members are known."""
+        return ErrorCode.NONE
 
     def topics_in_use(self) -> set[str]:
         """Return the topics of which committed offsets do not expire."""

@@ -32,14 +32,7 @@ from storage_svc.coordinator.classic.events import Heartbeat, Join, Leave, Sync
 from storage_svc.coordinator.classic.group import Group
 from storage_svc.coordinator.consumer.caller import caller, instance_fault, refused, unknown_member
 from storage_svc.coordinator.consumer.classic_members import on_heartbeat, on_join, on_leave, on_sync
-from storage_svc.coordinator.consumer.events import (
-    Configured,
-    ConsumerAnswer,
-    ConsumerEvent,
-    ConsumerHeartbeat,
-    HeartbeatAnswer,
-    PatternsResolved,
-)
+from storage_svc.coordinator.consumer.events import ConsumerAnswer, ConsumerEvent, ConsumerHeartbeat, HeartbeatAnswer
 from storage_svc.coordinator.consumer.group import ConsumerGroup, Draft, Topics
 from storage_svc.coordinator.consumer.member import (
     JOIN_EPOCH,
@@ -52,7 +45,17 @@ from storage_svc.coordinator.consumer.migration import NOT_MIGRATED, consumer_gr
 from storage_svc.coordinator.consumer.rebalance import bump, cause, fence, reconcile, update_target
 from storage_svc.coordinator.consumer.settings import ConsumerGroupSettings, Environment
 from storage_svc.coordinator.consumer.step import ConsumerOutcome, Step, answers_to
-from storage_svc.coordinator.machine.events import RECOVERY, Installed, Recover, Removed, Timer, TimerFired, TimerKind
+from storage_svc.coordinator.machine.events import (
+    RECOVERY,
+    Configured,
+    Installed,
+    PatternsResolved,
+    Recover,
+    Removed,
+    Timer,
+    TimerFired,
+    TimerKind,
+)
 from storage_svc.coordinator.machine.outcome import CancelTimer, Record, SetTimer, TimerChange
 from storage_svc.coordinator.machine.rebalance_reason import RebalanceReason
 from storage_svc.coordinator.topic_pattern import InvalidPatternError, compile_pattern
@@ -134,7 +137,7 @@ def _session_again(
         heartbeat_interval_ms=settings.heartbeat_interval_ms,
     )
     timers: list[TimerChange] = [SetTimer(session, settings.session_timeout_ms)]
-    return ConsumerOutcome(group, answers_to(heartbeat, answer), timers, is_quiet=True)
+    return ConsumerOutcome(group, answers_to(heartbeat, answer), timers, quiet=group)
 
 
 def _on_consumer_heartbeat(step: Step, heartbeat: ConsumerHeartbeat) -> HeartbeatAnswer:

@@ -38,8 +38,8 @@ from storage_svc.coordinator.machine.rebalance_reason import RebalanceReason
 class ConsumerOutcome(Outcome[Group | ConsumerGroup]):
     #: `PatternsResolved` is expected.
     resolve_patterns: bool = False
-    #: True for a heartbeat after which nothing changed but its session: a repeated one gets the same answer.
-    is_quiet: bool = False
+    #: The group, if a heartbeat changed nothing but its session: a repeated one gets the same answer.
+    quiet: ConsumerGroup | None = None
     #: The timer by which a member goes; None when none does.
     expelled_by: Timer | None = None
 

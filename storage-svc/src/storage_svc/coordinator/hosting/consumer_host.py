@@ -6,32 +6,29 @@ Patterns are matched in a thread, one group's at a time; the topics they match c
 from __future__ import annotations
 
 import asyncio
+import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 from protocol_lib.errors import ErrorCode
 from service_chassis import logs as service_logs
 
-from storage_svc.coordinator.classic.events import Commit, Heartbeat
+from storage_svc.coordinator.classic.events import Commit, Heartbeat, Join
 from storage_svc.coordinator.classic.group import Group, GroupLimits
-from storage_svc.coordinator.consumer.events import (
-    Configured,
-    ConsumerEvent,
-    ConsumerHeartbeat,
-    HeartbeatAnswer,
-    PatternsResolved,
-)
+from storage_svc.coordinator.consumer.events import ConsumerEvent, ConsumerHeartbeat, HeartbeatAnswer
 from storage_svc.coordinator.consumer.group import ConsumerGroup, Topics
 from storage_svc.coordinator.consumer.machine import handle, not_a_consumer_group, take_over
 from storage_svc.coordinator.consumer.member import JOIN_EPOCH
 from storage_svc.coordinator.consumer.offset_rules import commit_fault, fetch_fault
 from storage_svc.coordinator.consumer.settings import ConsumerGroupSettings, Environment
 from storage_svc.coordinator.consumer.step import ConsumerOutcome
-from storage_svc.coordinator.hosting.hosted_group import HostedGroup
+from storage_svc.coordinator.hosting.hosted_group import AnyGroup, HostedGroup
 from storage_svc.coordinator.hosting.hosted_groups import HostedGroups
 from storage_svc.coordinator.hosting.repeatable_heartbeats import ConsumerRepeatableHeartbeat, Serves
-from storage_svc.coordinator.machine.events import Timer, TimerKind
+from storage_svc.coordinator.machine.events import Configured, PatternsResolved, Timer, TimerKind
+from storage_svc.coordinator.machine.group_kind import GroupKind
 from storage_svc.coordinator.topic_pattern import compile_pattern
 from storage_svc.topic_partition import TopicPartition
 
@@ -39,7 +36,7 @@ log = service_logs.get(__name__)
 
 
 class ConsumerHost:
-    """The `performer.Machine` of consumer groups. Owner: the coordinator, on the event loop."""
+    """The `GroupMachine` of consumer groups. Owner: the coordinator, on the event loop."""
 
     def __init__(
         self,
@@ -61,7 +58,7 @@ class ConsumerHost:
         self._closed = False
         #: Groups whose patterns are being matched.
         self._resolving: dict[str, asyncio.Task[None]] = {}
-        hosted.performer.add_machine(ConsumerGroup, self)
+        hosted.machines[ConsumerGroup.type_name] = self
 
     def configure(self, group_id: str, own: Mapping[str, int]) -> None:
         """Let the group follow these configs, and the broker's in all else, from its next event on.
@@ -74,8 +71,7 @@ class ConsumerHost:
         else:
             self._own.pop(group_id, None)
             self._own_settings.pop(group_id, None)
-        hosted = self._hosted.by_id.get(group_id)
-        if hosted is not None and isinstance(hosted.group, ConsumerGroup):
+        if (hosted := self._hosted.by_id.get(group_id)) is not None:
             self._performer.send(hosted, Configured())
 
     def set_assignment_interval(self, interval_ms: int) -> None:
@@ -100,41 +96,60 @@ class ConsumerHost:
 
     # --- the machine ----------------------------------------------------------------------------------------------
 
-    def handle(self, hosted: HostedGroup, event: ConsumerEvent) -> ConsumerOutcome:
-        group = hosted.group
-        assert isinstance(group, ConsumerGroup)
-        return handle(group, event, self._environment(group.group_id))
+    def handle(self, hosted: HostedGroup[ConsumerGroup], event: ConsumerEvent) -> ConsumerOutcome:
+        return handle(hosted.entity, event, self._environment(hosted.key))
 
-    def performed(self, _: HostedGroup, outcome: ConsumerOutcome) -> None:
+    #: A heartbeat of KIP-848 is an event like any other.
+    decide = handle
+
+    def take_over(self, group: Group, heartbeat: ConsumerHeartbeat) -> ConsumerOutcome:
+        """Return the outcome of a heartbeat in a classic group, which becomes a consumer group if it may."""
+        return take_over(group, heartbeat, self._environment(group.group_id))
+
+    def performed(self, _: HostedGroup[Any], outcome: ConsumerOutcome) -> None:
+        group_id = outcome.entity.group_id
         if (timer := outcome.expelled_by) is not None:
-            group_id = outcome.entity.group_id
             log.info("member is out", group=group_id, member=timer.member_id, timer=timer.kind.value)
-        if isinstance(outcome.entity, Group):
-            if outcome.records:
-                log.info("consumer group is a classic group now", group=outcome.entity.group_id)
-        elif outcome.resolve_patterns:
+        if outcome.to_successor is not None:
+            log.info("consumer group is a classic group now", group=group_id)
+        if outcome.resolve_patterns:
             self._resolve(outcome.entity)
 
+    def admit(self, hosted: HostedGroup[ConsumerGroup], join: Join) -> ErrorCode:
+        """Admit a classic member to a group with members; an empty group becomes a classic one first."""
+        if not hosted.is_empty:
+            join.new_member_id = str(uuid.uuid4())
+            return ErrorCode.NONE
+        if join.member_id:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        if not self._hosted.renew_classic(hosted):
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        return self._performer.machine_of(hosted).admit(hosted, join)
+
     def commit_fault(
-        self, hosted: HostedGroup, commit: Commit, partitions: Iterable[TopicPartition], knows_epochs: bool
+        self,
+        hosted: HostedGroup[ConsumerGroup],
+        commit: Commit,
+        partitions: Iterable[TopicPartition],
+        knows_epochs: bool,
     ) -> ErrorCode:
-        group = hosted.group
-        assert isinstance(group, ConsumerGroup)
         member_id, epoch = commit.member_id, commit.generation_id
         if commit.is_transactional and epoch == -1 and not member_id and commit.instance_id is None:
             return ErrorCode.NONE
-        return commit_fault(group, member_id, epoch, partitions, self._topics, knows_epochs=knows_epochs)
+        return commit_fault(hosted.entity, member_id, epoch, partitions, self._topics, knows_epochs=knows_epochs)
 
-    def fetch_fault(self, hosted: HostedGroup, member_id: str | None, member_epoch: int) -> ErrorCode:
-        assert isinstance(hosted.group, ConsumerGroup)
-        return fetch_fault(hosted.group, member_id, member_epoch)
+    def repeated_commit(self, _: HostedGroup[ConsumerGroup], _commit: Commit) -> Callable[[], bool]:
+        return _accepts_again
 
-    def deleted(self, _: HostedGroup) -> None:
+    def fetch_fault(self, hosted: HostedGroup[ConsumerGroup], member_id: str | None, member_epoch: int) -> ErrorCode:
+        return fetch_fault(hosted.entity, member_id, member_epoch)
+
+    def deleted(self, _: HostedGroup[ConsumerGroup]) -> None:
         """Do nothing: no call waits for an empty consumer group."""
 
     # --- calls ----------------------------------------------------------------------------------------------------
 
-    def heartbeat(
+    def consumer_heartbeat(
         self,
         group_id: str,
         heartbeat: ConsumerHeartbeat,
@@ -157,22 +172,19 @@ class ConsumerHost:
             hosted = self._hosted.locate(ConsumerGroup(group_id))
         heartbeat.request = self._performer.calls.expect(done)
         was_writing = hosted.write is not None
-        if isinstance(hosted.group, Group):
-            outcome = take_over(hosted.group, heartbeat, self._environment(group_id))
-        else:
-            outcome = self.handle(hosted, heartbeat)
+        outcome = self._performer.machine_of(hosted).decide(hosted, heartbeat)
         if is_restricted and outcome.resolve_patterns:
             outcome.resolve_patterns = False  # mutant: restricted-member-does-not-match
             for answer in outcome.answers:
                 answer.value.resolve_version = self._topics.version
         self._performer.perform(hosted, outcome, self)
-        return self._repeat(hosted, heartbeat, serves) if outcome.is_quiet and not was_writing else None
+        if outcome.quiet is None or was_writing:
+            return None
+        return self._repeat(hosted, outcome.quiet, heartbeat, serves)
 
     def _repeat(
-        self, hosted: HostedGroup, heartbeat: ConsumerHeartbeat, serves: Serves
+        self, hosted: AnyGroup, group: ConsumerGroup, heartbeat: ConsumerHeartbeat, serves: Serves
     ) -> ConsumerRepeatableHeartbeat | None:
-        group = hosted.group
-        assert isinstance(group, ConsumerGroup)
         timeout_ms = self._settings_of(group.group_id).session_timeout_ms
         timers = self._performer.timers
         session = timers.running((group.group_id, Timer(TimerKind.SESSION, heartbeat.member_id)))
@@ -180,8 +192,9 @@ class ConsumerHost:
             return None
         return ConsumerRepeatableHeartbeat(hosted, group, heartbeat, self._topics, timers, session, timeout_ms, serves)
 
-    def classic_heartbeat(self, hosted: HostedGroup, heartbeat: Heartbeat, done: Callable[[ErrorCode], None]) -> None:
-        """Answer a heartbeat of the classic protocol."""
+    def heartbeat(
+        self, hosted: HostedGroup[ConsumerGroup], heartbeat: Heartbeat, done: Callable[[ErrorCode], None], _: Serves
+    ) -> None:
         heartbeat.request = self._performer.calls.expect(lambda answer: done(answer.error))
         self._performer.send(hosted, heartbeat)
 
@@ -189,19 +202,18 @@ class ConsumerHost:
 
     def resolve(self, group_id: str, names: Iterable[str], version: int) -> None:
         """Match a group's patterns, as of a version of the topics, with those of `names` that exist."""
-        hosted = self._hosted.by_id.get(group_id)
-        if hosted is not None and isinstance(hosted.group, ConsumerGroup):
+        if (hosted := self._hosted.by_id.get(group_id)) is not None:
             existing = set(self._topics.names())
-            self._resolve(hosted.group, [name for name in names if name in existing], version)
+            self._resolve(hosted.entity, [name for name in names if name in existing], version)
 
-    def _resolve(self, group: ConsumerGroup, names: Sequence[str] | None = None, version: int | None = None) -> None:
+    def _resolve(self, group: GroupKind, names: Sequence[str] | None = None, version: int | None = None) -> None:
         """Match the group's patterns with all topics, or with these as of a version."""
         group_id = group.group_id
-        if group_id in self._resolving or self._closed:
+        if group_id in self._resolving or self._closed or not (patterns := group.subscribed_patterns()):
             return
         version = self._topics.version if version is None else version
         names = list(self._topics.names()) if names is None else names
-        task = asyncio.create_task(self._resolve_patterns(group_id, group.subscribed_patterns(), names, version))
+        task = asyncio.create_task(self._resolve_patterns(group_id, patterns, names, version))
         self._resolving[group_id] = task
         task.add_done_callback(partial(self._resolved, group_id))
 
@@ -211,9 +223,13 @@ class ConsumerHost:
     async def _resolve_patterns(self, group_id: str, patterns: set[str], names: Sequence[str], version: int) -> None:
         # default threads: computes; nothing waits for a disk
         topics = await asyncio.to_thread(_matching, patterns, names)
-        hosted = self._hosted.by_id.get(group_id)
-        if hosted is not None and isinstance(hosted.group, ConsumerGroup):
+        if (hosted := self._hosted.by_id.get(group_id)) is not None:
             self._performer.send(hosted, PatternsResolved(topics, version))
+
+
+def _accepts_again() -> bool:
+    """Return True: the group is another object whenever a member has changed."""
+    return True
 
 
 def _matching(patterns: set[str], names: Sequence[str]) -> Mapping[str, frozenset[str]]:

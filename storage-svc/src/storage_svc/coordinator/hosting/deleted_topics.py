@@ -21,7 +21,7 @@ from protocol_lib.schema import ZERO_UUID
 from service_chassis import logs as service_logs
 
 from storage_svc.coordinator.consumer.group import Topics
-from storage_svc.coordinator.hosting.hosted_group import HostedGroup
+from storage_svc.coordinator.hosting.hosted_group import AnyGroup
 from storage_svc.coordinator.hosting.hosted_groups import HostedGroups
 from storage_svc.coordinator.stored.offsets_log import LoadedPartition, OffsetsLog
 from storage_svc.coordinator.stored.records import encode_offset_key
@@ -83,21 +83,21 @@ class DeletedTopics:
         # Tombstones of one partition and one turn are one batch.
         for hosted in sorted(self._hosted.by_id.values(), key=lambda each: each.partition):
             looked_at += 1 + len(hosted.offsets.durable)
-            if self._hosted.by_id.get(hosted.group.group_id) is hosted:
+            if self._hosted.by_id.get(hosted.entity.group_id) is hosted:
                 self._forget_stale(hosted)
             if looked_at >= STEP_OFFSETS:
                 looked_at = 0
                 await asyncio.sleep(0)
 
-    def _forget_stale(self, hosted: HostedGroup) -> None:
+    def _forget_stale(self, hosted: AnyGroup) -> None:
         stale = hosted.offsets.stale(self.is_current)
         if stale:
-            group_id = hosted.group.group_id
+            group_id = hosted.entity.group_id
             tails = [write_tail(encode_offset_key(group_id, *key), None) for key in stale]
             # wall clock: timestamps of tombstones
             self._offsets_log.gather(hosted.partition, tails, self._now_ms(), partial(self._written, hosted))
 
-    def _written(self, hosted: HostedGroup, code: int) -> None:
+    def _written(self, hosted: AnyGroup, code: int) -> None:
         if code:
             self._refused = True
             self._due.set()

@@ -20,9 +20,12 @@ from protocol_lib.internal.offset_commit import OffsetCommitValue
 from storage_svc.coordinator.classic.group import Group, GroupLimits
 from storage_svc.coordinator.consumer.group import ConsumerGroup
 from storage_svc.coordinator.hosting.commit_deadlines import CommitDeadlines
-from storage_svc.coordinator.hosting.hosted_group import HostedGroup
+from storage_svc.coordinator.hosting.group_machine import GroupMachine
+from storage_svc.coordinator.hosting.hosted_group import AnyGroup, HostedGroup
 from storage_svc.coordinator.hosting.performer import Performer
 from storage_svc.coordinator.machine.events import Installed, Removed
+from storage_svc.coordinator.machine.group_kind import GroupKind
+from storage_svc.coordinator.machine.outcome import Record
 from storage_svc.coordinator.stored.committed_offsets import CommittedOffsets
 from storage_svc.coordinator.stored.offsets_log import LoadedPartition, OffsetsLog
 from storage_svc.coordinator.stored.open_commits import OpenCommits, PendingMemory
@@ -52,13 +55,24 @@ class HostedGroups:
         self._now_ms = wall_clock_ms
         self._loop = asyncio.get_running_loop()
         self._deadlines = CommitDeadlines(self._loop, offsets_commit_timeout_ms)
-        self.by_id: dict[str, HostedGroup] = {}
+        self.by_id: dict[str, AnyGroup] = {}
         #: The offsets of open transactions, by partition of the offsets topic.
         self.pending = PendingMemory(pending_bytes_max)
         self._opened: defaultdict[int, OpenCommits] = defaultdict(partial(OpenCommits, self.pending))
-        self.performer = Performer(self.by_id, offsets_log, wall_clock_ms)
+        #: The machine of each kind of group, by its `type_name`.
+        self.machines: dict[str, GroupMachine] = {}
+        self.performer: Performer[AnyGroup, GroupMachine] = Performer(self.by_id, self._machine_of, self._append)
 
-    def host(self, group_id: str) -> HostedGroup:
+    def _machine_of(self, hosted: AnyGroup) -> GroupMachine:
+        return self.machines[hosted.entity.type_name]
+
+    def _append(self, hosted: AnyGroup, records: Sequence[Record], ended: Callable[[int], None]) -> None:
+        encoded = [encode(record) for record in records]
+        # A large group that changes its protocol, or whose members all get another target, has many records.
+        # wall clock: timestamps of records
+        self._offsets_log.write(hosted.partition, encoded, self._now_ms(), ended, may_compress=len(encoded) > 1)
+
+    def host(self, group_id: str) -> AnyGroup:
         """Return the group; a new classic one if it is not there."""
         hosted = self.by_id.get(group_id)
         if hosted is None:
@@ -66,7 +80,7 @@ class HostedGroups:
             hosted = self.by_id[group_id] = self.locate(Group(group_id, self._limits, self._now_ms()))
         return hosted
 
-    def locate(self, group: Group | ConsumerGroup) -> HostedGroup:
+    def locate(self, group: GroupKind) -> AnyGroup:
         """Return a group with its place in the log; it is not hosted yet."""
         partition = self._offsets_log.partition_of(group.group_id)
         return HostedGroup(group, partition, CommittedOffsets({}, group.group_id, self._opened[partition]))
@@ -93,7 +107,7 @@ class HostedGroups:
             hosted = self.by_id[group_id] = HostedGroup(group, partition, offsets)
             self.performer.send(hosted, Installed())
 
-    def _restored(self, group_id: str, loaded: LoadedPartition) -> Group | ConsumerGroup:
+    def _restored(self, group_id: str, loaded: LoadedPartition) -> GroupKind:
         if (found := loaded.consumer_groups.get(group_id)) is not None:
             return ConsumerGroup.restore(group_id, found)
         # wall clock: the time of a group's state, which is stored
@@ -111,32 +125,32 @@ class HostedGroups:
         self._unload_some(gone)
         return count
 
-    def _unload_some(self, gone: deque[HostedGroup]) -> None:
+    def _unload_some(self, gone: deque[AnyGroup]) -> None:
         work = 0
         try:
             while gone and work < TOGETHER_MAX:
                 hosted = gone.popleft()
-                work += 1 + len(hosted.group.members)
-                if self.by_id.pop(hosted.group.group_id, None) is not None:
+                work += 1 + len(hosted.entity.members)
+                if self.by_id.pop(hosted.entity.group_id, None) is not None:
                     self.performer.send(hosted, Removed(ErrorCode.NOT_COORDINATOR))
         finally:  # also after a group that raises
             if gone:
                 self._loop.call_soon(self._unload_some, gone)
 
-    def renew_classic(self, hosted: HostedGroup, consumer: ConsumerGroup) -> bool:
+    def renew_classic(self, hosted: AnyGroup) -> bool:
         """Forget an empty consumer group but for its offsets: a classic group of the same name begins. False, and
         nothing has changed, when the log refuses that."""
-        keys = [key for key, _ in map(encode, consumer.tombstones())]
+        keys = [key for key, _ in map(encode, hosted.entity.tombstones())]
         if self._offsets_log.delete(hosted.partition, keys, self._now_ms()) < len(keys):
             return False
-        hosted.group = Group(consumer.group_id, self._limits, self._now_ms())  # not of a group: the place of a group
+        hosted.entity = Group(hosted.key, self._limits, self._now_ms())  # not of a group: the place of a group
         return True
 
     # --- offsets --------------------------------------------------------------------------------------------------
 
     def write_offsets(
         self,
-        hosted: HostedGroup,
+        hosted: AnyGroup,
         offsets: dict[TopicPartition, OffsetCommitValue],
         tails: Sequence[bytes],
         now_ms: int,
@@ -160,7 +174,7 @@ class HostedGroups:
 
     def write_open_offsets(
         self,
-        hosted: HostedGroup,
+        hosted: AnyGroup,
         offsets: Mapping[TopicPartition, OffsetCommitValue],
         producer: tuple[int, int],
         now_ms: int,
@@ -176,7 +190,7 @@ class HostedGroups:
                 self.forget_if_unused(hosted)
             answer(code)
 
-        group_id = hosted.group.group_id
+        group_id = hosted.entity.group_id
         records = [(encode_offset_key(group_id, *key), encode_offset_value(value)) for key, value in offsets.items()]
         self._offsets_log.write(hosted.partition, records, now_ms, written, producer=producer)
 
@@ -198,14 +212,14 @@ class HostedGroups:
                 self.forget_if_unused(hosted)
 
     def delete_offsets(
-        self, hosted: HostedGroup, keys: Sequence[TopicPartition], done: Callable[[int], None] = lambda _: None
+        self, hosted: AnyGroup, keys: Sequence[TopicPartition], done: Callable[[int], None] = lambda _: None
     ) -> int:
         """Forget the offsets whose tombstones the log accepts; `done` gets 0 when all are durable, or Kafka's code of
         the failure. Return the number of those forgotten."""
         if not keys:
             done(0)
             return 0
-        group_id = hosted.group.group_id
+        group_id = hosted.entity.group_id
         records = [encode_offset_key(group_id, *key) for key in keys]
         accepted = self._offsets_log.delete(hosted.partition, records, self._now_ms(), done)
         hosted.offsets.forget(keys[:accepted])
@@ -213,9 +227,9 @@ class HostedGroups:
 
     # --- forgetting -----------------------------------------------------------------------------------------------
 
-    def delete(self, hosted: HostedGroup, done: Callable[[int], None]) -> None:
+    def delete(self, hosted: AnyGroup, done: Callable[[int], None]) -> None:
         """Forget an empty group with its offsets, once the log has accepted that; `done` as for `delete_offsets`."""
-        group = hosted.group
+        group = hosted.entity
         keys = hosted.offsets.keys()
         records = [encode_offset_key(group.group_id, *key) for key in keys]
         records.extend(key for key, _ in map(encode, group.tombstones()))
@@ -228,14 +242,14 @@ class HostedGroups:
             done(0)
         if self.by_id.get(group.group_id) is hosted:
             del self.by_id[group.group_id]
-        self.performer.machine_of(hosted).deleted(hosted)
+        self._machine_of(hosted).deleted(hosted)
 
-    def forget_if_unused(self, hosted: HostedGroup) -> None:
+    def forget_if_unused(self, hosted: AnyGroup) -> None:
         """Forget a group of which the log holds nothing, if it holds nothing itself."""
-        if not hosted.group.is_stored:
+        if not hosted.entity.is_stored:
             self.delete_if_unused(hosted)
 
-    def delete_if_unused(self, hosted: HostedGroup) -> None:
+    def delete_if_unused(self, hosted: AnyGroup) -> None:
         """Forget a group that holds nothing, in the log, too."""
         if hosted.is_idle and not hosted.offsets:
             self.delete(hosted, lambda _: None)

@@ -17,6 +17,7 @@ from storage_svc.coordinator.classic.group import Group
 from storage_svc.coordinator.consumer.events import ConsumerHeartbeat
 from storage_svc.coordinator.consumer.group import ConsumerGroup, Topics
 from storage_svc.coordinator.hosting.timers import Deadline, Timers
+from storage_svc.coordinator.machine.group_kind import GroupKind
 
 #: Whether groups of this offsets partition are served now.
 Serves = Callable[[int], bool]
@@ -25,7 +26,9 @@ Serves = Callable[[int], bool]
 class Hosted(Protocol):
     """The place of a group among those that are served (`hosted_group.HostedGroup`)."""
 
-    group: Group | ConsumerGroup
+    @property
+    def entity(self) -> GroupKind: ...
+
     partition: int
 
 
@@ -84,7 +87,7 @@ class ClassicRepeatableHeartbeat(RepeatableHeartbeat):
         group, heartbeat = self._group, self._heartbeat
         # mutant: repeated-heartbeat-of-stable-group
         return (
-            self._hosted.group is group
+            self._hosted.entity is group
             and group.state is GroupState.STABLE
             and not group.call_error(heartbeat.member_id, heartbeat.instance_id, heartbeat.generation_id)
             and self._serves(self._hosted.partition)
@@ -121,7 +124,7 @@ class ConsumerRepeatableHeartbeat(RepeatableHeartbeat):
         group = self._group
         # mutant: repeated-heartbeat-without-news
         return (
-            self._hosted.group is group
+            self._hosted.entity is group
             and group.answers_again(self._topics.version, self._member_id, self._connection_id)
             and self._serves(self._hosted.partition)
         )

@@ -1,20 +1,23 @@
-"""Calls that wait for their group's answer: parked joins and syncs, and calls whose answer waits for the log.
+"""Calls that wait for their answer: parked joins and syncs, and calls whose answer waits for the log.
 
 A call gets a number, which its event carries as `request`; an `Answer` in an outcome names it. The answer to a call
-whose caller has gone away is dropped: the group learns of that by the silence that follows.
+whose caller has gone away is dropped: a group learns of that by the silence that follows.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
-from storage_svc.coordinator.classic.events import AnswerValue, Join, Leave, Sync
-
-AnswerT = TypeVar("AnswerT", bound=AnswerValue)
-Call = Join | Sync | Leave
+AnswerT = TypeVar("AnswerT")
 Done = Callable[[Any], None]
+
+
+class Call(Protocol):
+    """An event with a caller."""
+
+    request: int
 
 
 class CallsEndedError(Exception):

@@ -5,6 +5,7 @@ Each kind adds more events: `classic.events`, `consumer.events`. Durations are m
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, NamedTuple
@@ -47,6 +48,19 @@ class Installed:
 
     #: The members have to join again.
     rebalance: bool = False
+
+
+@dataclass(slots=True)
+class Configured:
+    """The group's own configs have changed: answers from before do not hold any more. Classic groups have none."""
+
+
+@dataclass(slots=True)
+class PatternsResolved:
+    """The topics that match the group's patterns now. A classic group, which it may have become, has no patterns."""
+
+    topics: Mapping[str, frozenset[str]]
+    version: int
 
 
 @dataclass(slots=True)

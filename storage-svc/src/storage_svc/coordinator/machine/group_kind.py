@@ -6,6 +6,8 @@ from collections.abc import Sequence, Sized
 from enum import Enum
 from typing import Protocol
 
+from protocol_lib.errors import ErrorCode
+
 from storage_svc.coordinator.machine.outcome import Record
 
 
@@ -18,7 +20,7 @@ class GroupKind(Protocol):
 
     @property
     def type_name(self) -> str:
-        """Kafka's name of the kind, as ListGroups names it (GroupType)."""
+        """Kafka's name of the kind, as ListGroups names it (GroupType). The kind has its machine by it."""
 
     @property
     def protocol_type(self) -> str:
@@ -41,6 +43,15 @@ class GroupKind(Protocol):
 
     def tombstones(self) -> Sequence[Record]:
         """Return the records that delete the group from the log, without its offsets."""
+
+    def subscribed_topics(self) -> set[str] | None:
+        """Return the topics that members subscribe to; None when nothing may be concluded."""
+
+    def subscribed_patterns(self) -> set[str]:
+        """Return the patterns that members subscribe to, as far as the coordinator matches them."""
+
+    def deletion_fault(self) -> ErrorCode:
+        """Return why a client may delete no committed offset at all (KIP-496)."""
 
     def topics_in_use(self) -> set[str] | None:
         """Return the topics of which committed offsets do not expire; None stands for all topics."""

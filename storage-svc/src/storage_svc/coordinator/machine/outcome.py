@@ -1,4 +1,4 @@
-"""The one idiom of all machines: an event goes in, an `Outcome` comes out.
+"""The one idiom of all machines, of groups and of transactions: an event goes in, an `Outcome` comes out.
 
 A machine decides and performs nothing. `hosting.performer` performs every outcome, in this order:
 
@@ -6,8 +6,9 @@ A machine decides and performs nothing. `hosting.performer` performs every outco
        the outcome happens
     2. the entity takes the place of the one before
     3. the timers change
-    4. callers are answered; an answer with `failed` waits until the newest records of the group are durable
-    5. when the records are durable, or have failed, the machine receives the event that `stored` makes
+    4. callers are answered; an answer with `failed` waits until the newest records of the entity are durable
+    5. when the records are durable, or have failed, the machine receives the event that `stored` makes, and then the
+       answers that wait for these records follow
 
 A machine thus has two ways to say "after the write". It makes a new entity, which counts once the log has accepted the
 records. Or it keeps its decision open until the event that `stored` makes, which has the result of the write.
@@ -60,13 +61,14 @@ TimerChange = SetTimer | CancelTimer
 
 @dataclass(slots=True)
 class Outcome(Generic[EntityT]):
-    #: The group after the event: the same object, or a new one that counts once the log has accepted the records.
+    #: The group or transaction after the event: the same object, or a new one that counts once the log has accepted the
+    #: records. None: it is forgotten.
     entity: EntityT
     answers: list[Answer] = field(default_factory=list)
     timers: list[TimerChange] = field(default_factory=list)
-    #: The records, written as one batch.
-    records: Sequence[Record] = ()
-    #: A function that makes the event for the end of the write: durable (NONE), or failed (an error for members).
+    #: The records, written as one batch: each a `Record` of a group, or the state of a transaction.
+    records: Sequence[Any] = ()
+    #: A function that makes the event for the end of the write: durable (NONE), or failed (an error for clients).
     stored: Callable[[ErrorCode], object] | None = None
     #: The last event of the entity that this one replaces, and the first event of the entity itself.
     to_replaced: object | None = None

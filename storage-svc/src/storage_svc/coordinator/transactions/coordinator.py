@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
@@ -20,27 +21,29 @@ from protocol_lib.internal.transaction_log import TransactionState
 from protocol_lib.records.record import write_tail
 from service_chassis import logs as service_logs
 
+from storage_svc.coordinator.hosting.entity_write import EntityWrite
 from storage_svc.coordinator.hosting.load_order import LoadOrder
+from storage_svc.coordinator.hosting.performer import Performer
 from storage_svc.coordinator.hosting.served_partitions import ServedPartitions
+from storage_svc.coordinator.machine.events import Recover
 from storage_svc.coordinator.stored.internal_log import InternalLog
 from storage_svc.coordinator.stored.partition_loader import load
-from storage_svc.coordinator.stored.records import STRING_BYTES_MAX, group_error
+from storage_svc.coordinator.stored.records import STRING_BYTES_MAX
 from storage_svc.coordinator.transactions import machine
 from storage_svc.coordinator.transactions.events import (
     AbortTimedOut,
     AddPartitions,
+    Call,
     EndTransaction,
     Event,
     Expire,
     InitProducer,
     MarkersWritten,
-    Recover,
-    Stored,
     TransactionAnswer,
     TransactionOutcome,
 )
 from storage_svc.coordinator.transactions.loaded_transactions import LoadedTransactions
-from storage_svc.coordinator.transactions.marker_delivery import RETRY_S, MarkerDelivery
+from storage_svc.coordinator.transactions.marker_delivery import MarkerDelivery
 from storage_svc.coordinator.transactions.records import encode_key, encode_value
 from storage_svc.coordinator.transactions.settings import TransactionSettings
 from storage_svc.coordinator.transactions.transaction import EPOCH_BUMP_VERSION, STATE_NAMES, Entry, Transaction
@@ -48,7 +51,7 @@ from storage_svc.coordinator.transactions.waiting_additions import Done, Waiting
 from storage_svc.log.partition.partition_log import PartitionLog
 from storage_svc.topic_partition import TopicPartition
 from storage_svc.topics.producer_ids import ProducerIds
-from storage_svc.transaction_ports import Marker, MarkerWriter
+from storage_svc.transaction_ports import Claim, Marker, MarkerWriter
 
 log = service_logs.get(__name__)
 
@@ -58,8 +61,23 @@ _PARTITIONS_MAX: Final = 1_000_000
 _SWEPT_PIECE: Final = 200
 
 
+@dataclass(slots=True)
+class HostedTransaction:
+    """A transactional id with its place among those that this broker hosts."""
+
+    key: str
+    #: The partition of the topic that holds its records.
+    partition: int
+    #: Replaced by the performer. None: it is not known, or not any more.
+    entity: Entry | None = None
+    #: The newest write of its records; None when all have ended.
+    write: EntityWrite | None = None
+    #: The partitions of its transaction, as they are counted among all.
+    counted: int = 0
+
+
 class TransactionCoordinator:
-    """All transactional ids, and `OngoingTransactions` for the logs."""
+    """All transactional ids, and `OngoingTransactions` for the logs. It is the `performer.Machine` of its ids."""
 
     def __init__(
         self,
@@ -74,7 +92,11 @@ class TransactionCoordinator:
         self._producer_ids = producer_ids
         self._now_ms = wall_clock_ms
         self._loop = asyncio.get_running_loop()
-        self._entries: dict[str, Entry] = {}
+        #: The transactional ids.
+        self.hosted: dict[str, HostedTransaction] = {}
+        self._performer: Performer[HostedTransaction, TransactionCoordinator] = Performer(
+            self.hosted, lambda _: self, self._append
+        )
         #: Transactional ids with an ongoing transaction.
         self._ongoing: set[str] = set()
         #: The number of partitions in all transactions.
@@ -92,10 +114,6 @@ class TransactionCoordinator:
     def fault_of_service(self) -> str | None:
         """A reason why some transactional ids cannot be served; None when all can, or will be."""
         return self._partitions.fault
-
-    @property
-    def entries(self) -> Mapping[str, Entry]:
-        return self._entries
 
     def start(self, markers: MarkerWriter, order: LoadOrder | None = None) -> asyncio.Task[None]:
         """Begin to load in an order shared with the groups; the returned task ends when all is loaded, or failed."""
@@ -116,6 +134,7 @@ class TransactionCoordinator:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._performer.close()
         self._delivery.close()
         self._additions.end(TransactionAnswer(ErrorCode.NOT_COORDINATOR))
         await self._log.finish()
@@ -126,7 +145,7 @@ class TransactionCoordinator:
 
         await order.load(self._partitions, logs, load_transactions)
         if logs:
-            log.info("transactions loaded", transactional_ids=len(self._entries), partitions=len(logs))
+            log.info("transactions loaded", transactional_ids=len(self.hosted), partitions=len(logs))
 
     async def _install(self, partition: int, loaded: LoadedTransactions) -> None:
         """Hold the transactional ids of a partition, some in a turn; no more of them once it is lost."""
@@ -134,8 +153,9 @@ class TransactionCoordinator:
             if self._partitions.is_lost(partition):
                 return
             for transactional_id in piece:
-                self._set(transactional_id, Entry(loaded.transactions[transactional_id]))
-                self._send(transactional_id, Recover())  # mutant: prepared-recovered
+                entry = Entry(loaded.transactions[transactional_id])
+                hosted = self.hosted[transactional_id] = HostedTransaction(transactional_id, partition, entry)
+                self._performer.send(hosted, Recover())  # mutant: prepared-recovered
             await asyncio.sleep(0)
 
     def _on_offline(self, partition: int, reason: str) -> None:
@@ -144,13 +164,14 @@ class TransactionCoordinator:
             self._loop.call_soon(self._unload, partition)
 
     def _unload(self, partition: int) -> None:
-        lost = [each for each in self._entries if self._log.partition_of(each) == partition]
-        for transactional_id in lost:
-            self._delivery.forget(transactional_id)
-            self._set(transactional_id, None)
-            for _, callers in self._additions.take(transactional_id):
-                for done in callers:
-                    done(TransactionAnswer(ErrorCode.NOT_COORDINATOR))
+        lost = [each for each in self.hosted.values() if each.partition == partition]
+        for hosted in lost:
+            self._delivery.forget(hosted.key)
+            del self.hosted[hosted.key]
+            hosted.entity = None
+            self._count(hosted)
+            for _, callers in self._additions.take(hosted.key):
+                _call_all(callers, TransactionAnswer(ErrorCode.NOT_COORDINATOR))
         log.error("transactional ids are not served any more", partition=partition, transactional_ids=len(lost))
 
     # --- calls ----------------------------------------------------------------------------------------------------
@@ -159,8 +180,8 @@ class TransactionCoordinator:
         """Return the producer id and epoch of a transactional producer, once they are durable."""
         if not 0 < init.timeout_ms <= self._settings.max_timeout_ms and transactional_id:
             return TransactionAnswer(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
-        if transactional_id not in self._entries and len(self._entries) >= self._settings.ids_max:
-            log.warning("too many transactional ids", transactional_ids=len(self._entries))
+        if transactional_id not in self.hosted and len(self.hosted) >= self._settings.ids_max:
+            log.warning("too many transactional ids", transactional_ids=len(self.hosted))
             return TransactionAnswer(ErrorCode.POLICY_VIOLATION)
         return await self._answered(transactional_id, init)
 
@@ -175,40 +196,25 @@ class TransactionCoordinator:
             log.info("transaction does not end", transactional_id=transactional_id, error_code=answer.error)
         return answer
 
-    def verify(
-        self,
-        transactional_id: str,
-        producer_id: int,
-        producer_epoch: int,
-        partitions: Sequence[TopicPartition],
-        done: Callable[[Sequence[ErrorCode]], None],
-    ) -> None:
-        done(self.faults(transactional_id, producer_id, producer_epoch, partitions))
+    def verify(self, claim: Claim, done: Callable[[Sequence[ErrorCode]], None]) -> None:
+        done(self.faults(claim))
 
-    def faults(
-        self, transactional_id: str, producer_id: int, producer_epoch: int, partitions: Sequence[TopicPartition]
-    ) -> list[ErrorCode]:
+    def faults(self, claim: Claim) -> list[ErrorCode]:
         """Return the code of each partition, as `verify` gives it to its caller."""
-        if error := self._id_fault(transactional_id):
-            return [error] * len(partitions)
-        entry = self._entries.get(transactional_id)
-        return [machine.fault(entry, producer_id, producer_epoch, each) for each in partitions]
+        if error := self._id_fault(claim.transactional_id):
+            return [error] * len(claim.partitions)
+        entry = self._entry(claim.transactional_id)
+        return [machine.fault(entry, claim.producer_id, claim.producer_epoch, each) for each in claim.partitions]
 
-    def add(
-        self,
-        transactional_id: str,
-        producer_id: int,
-        producer_epoch: int,
-        partitions: Sequence[TopicPartition],
-        done: Callable[[ErrorCode], None],
-    ) -> None:
-        event = AddPartitions(producer_id, producer_epoch, frozenset(partitions), EPOCH_BUMP_VERSION)
-        self._ask(transactional_id, event, lambda answer: done(answer.error))
+    def add(self, claim: Claim, done: Callable[[ErrorCode], None]) -> None:
+        partitions = frozenset(claim.partitions)
+        addition = AddPartitions(claim.producer_id, claim.producer_epoch, partitions, EPOCH_BUMP_VERSION)
+        self._ask(claim.transactional_id, addition, lambda answer: done(answer.error))
 
     def find(self, transactional_id: str) -> tuple[ErrorCode, Transaction | None]:
         """Return the durable state of a transactional id, or None for an unknown one."""
         error = self._id_fault(transactional_id)
-        entry = None if error else self._entries.get(transactional_id)
+        entry = None if error else self._entry(transactional_id)
         stored = None if entry is None else entry.stored
         expires = entry is not None and entry.pending is not None and entry.pending.state is TransactionState.DEAD
         return error, None if expires else stored
@@ -222,10 +228,14 @@ class TransactionCoordinator:
     def counts(self) -> dict[str, int]:
         """Return the number of transactional ids by Kafka's name of their state."""
         counts = dict.fromkeys(STATE_NAMES.values(), 0)
-        for entry in list(self._entries.values()):  # a copy: metrics are collected by another thread
-            if entry.stored is not None:
+        for hosted in list(self.hosted.values()):  # a copy: metrics are collected by another thread
+            if (entry := hosted.entity) is not None and entry.stored is not None:
                 counts[STATE_NAMES[entry.stored.state]] += 1
         return counts
+
+    def _entry(self, transactional_id: str) -> Entry | None:
+        hosted = self.hosted.get(transactional_id)
+        return None if hosted is None else hosted.entity
 
     def _id_fault(self, transactional_id: str) -> ErrorCode:
         if self._stopping:
@@ -236,126 +246,107 @@ class TransactionCoordinator:
         # mutant: hash-when-loaded
         return self._partitions.error(self._log.partition_of(transactional_id)) if self._partitions else ErrorCode.NONE
 
-    async def _answered(self, transactional_id: str, event: Event) -> TransactionAnswer:
+    async def _answered(self, transactional_id: str, call: Call) -> TransactionAnswer:
         answered: asyncio.Future[TransactionAnswer] = self._loop.create_future()
 
         def done(answer: TransactionAnswer) -> None:
             if not answered.done():  # or its client has left
                 answered.set_result(answer)
 
-        self._ask(transactional_id, event, done)
+        self._ask(transactional_id, call, done)
         return await answered
 
-    def _ask(self, transactional_id: str, event: Event, done: Done) -> None:
+    def _ask(self, transactional_id: str, call: Call, done: Done) -> None:
         """Handle a call. An addition that a transition under way stands against waits for its end."""
         if error := self._id_fault(transactional_id):
             done(TransactionAnswer(error))
             return
-        if isinstance(event, AddPartitions) and self._partition_count + len(event.partitions) > _PARTITIONS_MAX:
+        if isinstance(call, AddPartitions) and self._partition_count + len(call.partitions) > _PARTITIONS_MAX:
             log.warning("too many partitions in transactions", partitions=self._partition_count)
             done(TransactionAnswer(ErrorCode.POLICY_VIOLATION))
             return
 
         def answer(found: TransactionAnswer) -> None:
-            entry = self._entries.get(transactional_id)
+            entry = self._entry(transactional_id)
             if (
                 found.error is ErrorCode.CONCURRENT_TRANSACTIONS
-                and isinstance(event, AddPartitions)
+                and isinstance(call, AddPartitions)
                 and entry is not None
                 and entry.pending is not None
-                and self._additions.add(transactional_id, event, found, done)
+                and self._additions.add(transactional_id, call, found, done)
             ):
                 return
             done(found)
 
-        self._send(transactional_id, event, answer)
+        self._send(transactional_id, replace(call, request=self._performer.calls.expect(answer)))
 
     # --- events ---------------------------------------------------------------------------------------------------
 
-    def _send(self, transactional_id: str, event: Event, done: Done | None = None) -> None:
-        """Have the machine handle an event, and perform its outcome."""
-        entry = self._entries.get(transactional_id)
-        # wall clock: the begin and the last change of a transaction, which are stored
-        outcome = machine.handle(transactional_id, entry, event, self._now_ms(), self._producer_ids.spare)
-        if outcome.needs_id:
-            self._producer_ids.when_filled(partial(self._send_again, transactional_id, event, done))
-            return
-        if outcome.takes_id:
-            self._producer_ids.take()
-        self._perform(transactional_id, outcome, done)
+    def _send(self, transactional_id: str, event: Event) -> None:
+        hosted = self.hosted.get(transactional_id)
+        if hosted is None:
+            hosted = HostedTransaction(transactional_id, self._log.partition_of(transactional_id))
+        self._performer.send(hosted, event)
 
-    def _send_again(self, transactional_id: str, event: Event, done: Done | None, is_filled: bool) -> None:
+    def handle(self, hosted: HostedTransaction, event: Event) -> TransactionOutcome:
+        # wall clock: the begin and the last change of a transaction, which are stored
+        outcome = machine.handle(hosted.key, hosted.entity, event, self._now_ms(), self._producer_ids.spare)
+        if outcome.needs_id:
+            self._producer_ids.when_filled(partial(self._send_again, hosted.key, event))
+        elif outcome.takes_id:
+            self._producer_ids.take()
+        return outcome
+
+    def _send_again(self, transactional_id: str, event: Event, is_filled: bool) -> None:
         """Handle an event that needed a producer id, in the state that the transactional id has by now."""
         error = self._id_fault(transactional_id) or (
             ErrorCode.NONE if is_filled else ErrorCode.COORDINATOR_NOT_AVAILABLE
         )
         if not error:
-            self._send(transactional_id, event, done)
-        elif done is not None:
-            done(TransactionAnswer(error))
+            self._send(transactional_id, event)
+        elif isinstance(event, Call):
+            self._performer.calls.answer(event.request, TransactionAnswer(error))
 
-    def _perform(self, transactional_id: str, outcome: TransactionOutcome, done: Done | None) -> None:
-        self._set(transactional_id, outcome.entry)
+    def _append(self, hosted: HostedTransaction, records: Sequence[Transaction], ended: Callable[[int], None]) -> None:
+        tails = [write_tail(encode_key(hosted.key), encode_value(each)) for each in records]
+        self._log.gather(hosted.partition, tails, self._now_ms(), ended)
+
+    def performed(self, hosted: HostedTransaction, outcome: TransactionOutcome) -> None:
+        self._count(hosted)
+        entry = hosted.entity
         if outcome.markers and not self._stopping:
-            self._begin_markers(transactional_id, outcome)
-        if outcome.must_recover:
-            self._loop.call_later(RETRY_S, self._recover, transactional_id)
-        if outcome.record is not None:
-            tail = write_tail(encode_key(transactional_id), encode_value(outcome.record))
-            stored = partial(self._stored, transactional_id, outcome, done)
-            self._log.gather(self._log.partition_of(transactional_id), [tail], self._now_ms(), stored)
-        elif done is not None and outcome.answer is not None:
-            done(outcome.answer)
+            self._begin_markers(hosted, outcome.markers)
+        if entry is None or entry.pending is None:
+            for addition, callers in self._additions.take(hosted.key):
+                self._ask(hosted.key, addition, partial(_call_all, callers))
 
-    def _begin_markers(self, transactional_id: str, outcome: TransactionOutcome) -> None:
-        assert outcome.entry is not None
-        stored = outcome.entry.stored
+    def _count(self, hosted: HostedTransaction) -> None:
+        """Count the partitions of its transaction among all, and whether it is ongoing."""
+        stored = None if hosted.entity is None else hosted.entity.stored
+        count = 0 if stored is None else len(stored.partitions)
+        self._partition_count += count - hosted.counted  # mutant: partitions-bounded
+        hosted.counted = count
+        if stored is not None and stored.state is TransactionState.ONGOING:
+            self._ongoing.add(hosted.key)
+        else:
+            self._ongoing.discard(hosted.key)
+
+    def _begin_markers(self, hosted: HostedTransaction, partitions: frozenset[TopicPartition]) -> None:
+        assert hosted.entity is not None
+        stored = hosted.entity.stored
         assert stored is not None
         marker = Marker(
             producer_id=stored.producer_id,
             producer_epoch=stored.producer_epoch,
             commit=stored.state is TransactionState.PREPARE_COMMIT,
-            coordinator_epoch=self._log.leader_epoch(self._log.partition_of(transactional_id)),
+            coordinator_epoch=self._log.leader_epoch(hosted.partition),
             transaction_version=stored.client_version,
             is_own=True,
         )
-        self._delivery.begin(transactional_id, marker, outcome.markers)
-
-    def _stored(self, transactional_id: str, outcome: TransactionOutcome, done: Done | None, code: int) -> None:
-        entry, error = self._entries.get(transactional_id), group_error(code)
-        if entry is None or entry.pending is not outcome.record:  # its partition was lost
-            error = error or ErrorCode.NOT_COORDINATOR
-        else:
-            self._send(transactional_id, Stored(error))
-        if done is not None and outcome.answer is not None:
-            done(TransactionAnswer(error) if error else outcome.answer)
-        self._handle_waiting_additions(transactional_id)
-
-    def _recover(self, transactional_id: str) -> None:
-        if not self._stopping:
-            self._send(transactional_id, Recover())
+        self._delivery.begin(hosted.key, marker, partitions)
 
     def _markers_written(self, transactional_id: str, partitions: frozenset[TopicPartition]) -> None:
         self._send(transactional_id, MarkersWritten(partitions))
-
-    def _handle_waiting_additions(self, transactional_id: str) -> None:
-        """Handle the additions that waited, unless another transition is under way."""
-        entry = self._entries.get(transactional_id)
-        if entry is not None and entry.pending is not None:
-            return
-        for event, callers in self._additions.take(transactional_id):
-            self._ask(transactional_id, event, partial(_call_all, callers))
-
-    def _set(self, transactional_id: str, entry: Entry | None) -> None:
-        self._partition_count += _held(entry) - _held(self._entries.get(transactional_id))  # mutant: partitions-bounded
-        if entry is None:
-            self._entries.pop(transactional_id, None)
-        else:
-            self._entries[transactional_id] = entry
-        if entry is not None and entry.stored is not None and entry.stored.state is TransactionState.ONGOING:
-            self._ongoing.add(transactional_id)
-        else:
-            self._ongoing.discard(transactional_id)
 
     # --- sweeps ---------------------------------------------------------------------------------------------------
 
@@ -367,7 +358,7 @@ class TransactionCoordinator:
     async def _expire_for_ever(self) -> None:
         while True:
             await asyncio.sleep(self._settings.expiration_interval_ms / 1000)
-            await self.sweep(list(self._entries), Expire(self._settings.id_expiration_ms))
+            await self.sweep(list(self.hosted), Expire(self._settings.id_expiration_ms))
 
     async def sweep(self, transactional_ids: Sequence[str], event: Event) -> None:
         """Send an event to these transactional ids, some at a time: the next ones when the records of these are
@@ -386,11 +377,6 @@ class TransactionCoordinator:
 def _pieces(items: Sequence[str]) -> Iterator[Sequence[str]]:
     for start in range(0, len(items), _SWEPT_PIECE):
         yield items[start : start + _SWEPT_PIECE]
-
-
-def _held(entry: Entry | None) -> int:
-    """Return the number of partitions in a transaction."""
-    return 0 if entry is None or entry.stored is None else len(entry.stored.partitions)
 
 
 def _call_all(callers: Sequence[Done], answer: TransactionAnswer) -> None:

@@ -7,7 +7,13 @@ from typing import Final
 from protocol_lib.errors import ErrorCode
 from protocol_lib.internal.transaction_log import TransactionState
 
-from storage_svc.coordinator.transactions.events import EndTransaction, TransactionAnswer, TransactionOutcome
+from storage_svc.coordinator.transactions.events import (
+    EndTransaction,
+    TransactionAnswer,
+    TransactionOutcome,
+    answered,
+    written,
+)
 from storage_svc.coordinator.transactions.transaction import (
     COMPLETE,
     EPOCH_BUMP_VERSION,
@@ -27,7 +33,7 @@ _UNMAPPED: Final = TransactionAnswer(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
 
 def on_end(entry: Entry | None, end: EndTransaction, now_ms: int, spare_id: int | None) -> TransactionOutcome:
     if entry is None:
-        return TransactionOutcome(entry, answer=_UNMAPPED)
+        return answered(entry, end, _UNMAPPED)
     if end.client_version < EPOCH_BUMP_VERSION:
         return _end_of_version_1(entry, end, now_ms)
     return _end_of_version_2(entry, end, now_ms, spare_id)
@@ -36,48 +42,47 @@ def on_end(entry: Entry | None, end: EndTransaction, now_ms: int, spare_id: int 
 def _end_of_version_1(entry: Entry, end: EndTransaction, now_ms: int) -> TransactionOutcome:
     stored = entry.stored
     if stored is None or stored.producer_id != end.producer_id:
-        return TransactionOutcome(entry, answer=_UNMAPPED)
+        return answered(entry, end, _UNMAPPED)
     if stored.producer_epoch != end.producer_epoch:
-        return TransactionOutcome(entry, answer=_FENCED)
+        return answered(entry, end, _FENCED)
     if entry.pending is not None:
-        return TransactionOutcome(entry, answer=_CONCURRENT)
+        return answered(entry, end, _CONCURRENT)
     if stored.state is _S.ONGOING:
         target = stored.prepared(commit=end.commit, client_version=0, next_producer_id=NONE, now_ms=now_ms)
-        return TransactionOutcome(Entry(stored, target), record=target, answer=TransactionAnswer())
+        return written(stored, target, end, TransactionAnswer())
     # A prepared transaction always has a pending one.
     same = _S.COMPLETE_COMMIT if end.commit else _S.COMPLETE_ABORT
-    return TransactionOutcome(entry, answer=TransactionAnswer() if stored.state is same else _INVALID_STATE)
+    return answered(entry, end, TransactionAnswer() if stored.state is same else _INVALID_STATE)
 
 
 def _end_of_version_2(entry: Entry, end: EndTransaction, now_ms: int, spare_id: int | None) -> TransactionOutcome:
     stored = entry.stored
     if stored is None or entry.pending is not None:
         # First: the producer may have the id and the epoch that are pending.
-        return TransactionOutcome(entry, answer=_CONCURRENT)
+        return answered(entry, end, _CONCURRENT)
     replaced = (
         stored.previous_producer_id == end.producer_id
         and end.producer_epoch == EPOCH_EXHAUSTED
         and stored.producer_epoch == 0
     )
     if stored.producer_id != end.producer_id and not replaced:
-        return TransactionOutcome(entry, answer=_UNMAPPED)
+        return answered(entry, end, _UNMAPPED)
     is_retry = stored.state in COMPLETE and (replaced or stored.producer_epoch == end.producer_epoch + 1)
     if not is_retry and stored.producer_epoch != end.producer_epoch:  # mutant: late-end-refused
-        return TransactionOutcome(entry, answer=_FENCED)
+        return answered(entry, end, _FENCED)
     if is_retry:
         same = _S.COMPLETE_COMMIT if end.commit else _S.COMPLETE_ABORT
         known = TransactionAnswer(producer_id=stored.producer_id, producer_epoch=stored.producer_epoch)
-        return TransactionOutcome(entry, answer=known if stored.state is same else _INVALID_STATE)
+        return answered(entry, end, known if stored.state is same else _INVALID_STATE)
     if stored.state is not _S.ONGOING and end.commit:
-        return TransactionOutcome(entry, answer=_INVALID_STATE)
+        return answered(entry, end, _INVALID_STATE)
     next_id = spare_id if stored.is_exhausted else NONE
     if next_id is None:
         return TransactionOutcome(entry, needs_id=True)
     target = stored.prepared(
         commit=end.commit, client_version=end.client_version, next_producer_id=next_id, now_ms=now_ms
     )
-    answer = _raised(target, now_ms)
-    return TransactionOutcome(Entry(stored, target), record=target, answer=answer, takes_id=stored.is_exhausted)
+    return written(stored, target, end, _raised(target, now_ms), takes_id=stored.is_exhausted)
 
 
 def _raised(prepared: Transaction, now_ms: int) -> TransactionAnswer:

@@ -1,4 +1,7 @@
-"""The events of the transaction machine, its answer and its outcome."""
+"""The events of the transaction machine, and the answer and the facts in its outcomes.
+
+A `request` is the number under which the caller of an event waits for its answer.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,8 @@ from dataclasses import dataclass, field
 
 from protocol_lib.errors import ErrorCode
 
+from storage_svc.coordinator.machine.events import Recover
+from storage_svc.coordinator.machine.outcome import Answer, Outcome
 from storage_svc.coordinator.transactions.transaction import NONE, Entry, Transaction
 from storage_svc.topic_partition import TopicPartition
 
@@ -17,6 +22,7 @@ class InitProducer:
     timeout_ms: int
     #: Producer id and epoch of a producer that goes on after an error (KIP-360).
     expected: tuple[int, int] | None = None
+    request: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +32,7 @@ class AddPartitions:
     partitions: frozenset[TopicPartition]
     #: The transaction.version of the client: 2 for an implicit addition, else 0.
     client_version: int = 0
+    request: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +42,7 @@ class EndTransaction:
     commit: bool
     #: 2 for EndTxn from version 5 on, else 0.
     client_version: int = 0
+    request: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,12 +71,11 @@ class MarkersWritten:
     partitions: frozenset[TopicPartition]
 
 
-@dataclass(frozen=True, slots=True)
-class Recover:
-    """The first event after a load; also sent some time after the record of a complete transaction was refused."""
-
-
-Event = InitProducer | AddPartitions | EndTransaction | AbortTimedOut | Expire | Stored | MarkersWritten | Recover
+#: The events of callers.
+Call = InitProducer | AddPartitions | EndTransaction
+#: All events. `Recover` is the first one after a load, and follows some time after the record of a complete transaction
+#: was refused.
+Event = Call | AbortTimedOut | Expire | Stored | MarkersWritten | Recover
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,21 +85,34 @@ class TransactionAnswer:
     producer_epoch: int = NONE
 
 
-@dataclass(frozen=True, slots=True)
-class TransactionOutcome:
-    """The decision about one event; the host performs it in the order of the fields."""
+@dataclass(slots=True)
+class TransactionOutcome(Outcome[Entry | None]):
+    """An outcome without an entity: the transactional id is forgotten. A record is the `Transaction` to write."""
 
-    #: None: the transactional id is forgotten.
-    entry: Entry | None
-    #: The state to write; `Stored` follows. DEAD: its tombstone.
-    record: Transaction | None = None
     #: The partitions that need the marker of the stored state.
-    markers: frozenset[TopicPartition] = field(default=frozenset())
-    #: The caller's answer, sent once the record is durable. A record that fails is answered with its error.
-    answer: TransactionAnswer | None = None
-    #: The complete transaction must be written again later: `Recover` follows.
-    must_recover: bool = False
+    markers: frozenset[TopicPartition] = frozenset()
     #: The record has the producer id that the machine was offered.
     takes_id: bool = False
     #: The event needs a producer id, and none was offered: nothing has changed, and the same event may follow with one.
     needs_id: bool = False
+
+
+def answered(entry: Entry | None, call: Call, answer: TransactionAnswer) -> TransactionOutcome:
+    """Return the outcome that answers a call at once, and changes nothing."""
+    return TransactionOutcome(entry, [Answer(call.request, answer)])
+
+
+def written(
+    stored: Transaction | None,
+    target: Transaction,
+    call: Call | None = None,
+    answer: TransactionAnswer | None = None,
+    *,
+    takes_id: bool = False,
+) -> TransactionOutcome:
+    """Return the outcome that writes the record of a state (DEAD: its tombstone); `Stored` follows.
+
+    The call is answered when the record is durable; with its error if that fails.
+    """
+    answers = [] if call is None or answer is None else [Answer(call.request, answer, TransactionAnswer)]
+    return TransactionOutcome(Entry(stored, target), answers, records=(target,), stored=Stored, takes_id=takes_id)

@@ -16,7 +16,8 @@ state: unknown id or other producer id 49, other epoch 90.
 A retry of EndTxn v5 has the epoch before the raise, or the producer id before an exhausted one was replaced. EndTxn
 v0-4 checks id and epoch before it answers 51; v5 and AddPartitions answer 51 first.
 
-An entry never changes: every outcome has a new one. Owner: the host, on the event loop. Kafka: TransactionCoordinator.
+An entry never changes: an outcome has the same one, or a new one. Owner: the host, on the event loop. Kafka:
+TransactionCoordinator.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ from typing import Final
 from protocol_lib.errors import ErrorCode
 from protocol_lib.internal.transaction_log import TransactionState
 
+from storage_svc.coordinator.machine.events import RECOVERY, Recover
+from storage_svc.coordinator.machine.outcome import SetTimer
 from storage_svc.coordinator.transactions.end_txn import on_end
 from storage_svc.coordinator.transactions.events import (
     AbortTimedOut,
@@ -35,10 +38,11 @@ from storage_svc.coordinator.transactions.events import (
     Expire,
     InitProducer,
     MarkersWritten,
-    Recover,
     Stored,
     TransactionAnswer,
     TransactionOutcome,
+    answered,
+    written,
 )
 from storage_svc.coordinator.transactions.transaction import (
     COMPLETE,
@@ -50,6 +54,9 @@ from storage_svc.coordinator.transactions.transaction import (
     Transaction,
 )
 from storage_svc.topic_partition import TopicPartition
+
+#: Milliseconds until the record of a complete transaction is written again that was refused.
+RECOVERY_MS: Final = 500
 
 _S = TransactionState
 _CONCURRENT: Final = TransactionAnswer(ErrorCode.CONCURRENT_TRANSACTIONS)
@@ -77,12 +84,12 @@ def handle(
         case AbortTimedOut():
             if entry is None or entry.stored is None or entry.pending or not entry.stored.timed_out(now_ms):
                 return TransactionOutcome(entry)
-            return _fence(entry.stored, now_ms, spare_id, answer=None)
+            return _fence(entry.stored, now_ms, spare_id)
         case Expire():
             stored = None if entry is None or entry.pending else entry.stored
             if stored is None or not stored.expired(now_ms, event.expiration_ms):
                 return TransactionOutcome(entry)
-            return _write(stored, stored.dead(), None)
+            return written(stored, stored.dead())
 
 
 def fault(entry: Entry | None, producer_id: int, producer_epoch: int, partition: TopicPartition) -> ErrorCode:
@@ -122,15 +129,16 @@ def _on_init(
             update_ms=now_ms,
             previous_producer_id=spare_id,
         )
-        return _write(None, first, TransactionAnswer(producer_id=spare_id, producer_epoch=0), takes_id=True)
+        answer = TransactionAnswer(producer_id=spare_id, producer_epoch=0)
+        return written(None, first, init, answer, takes_id=True)
     stored = entry.stored
     if stored is None or entry.pending is not None:
-        return TransactionOutcome(entry, answer=_CONCURRENT)
+        return answered(entry, init, _CONCURRENT)
     if init.expected is not None and not _is_known(stored, *init.expected):
-        return TransactionOutcome(entry, answer=_FENCED)
+        return answered(entry, init, _FENCED)
     if stored.state is _S.ONGOING:
         # The raised epoch is never sent to a client: the next call raises it again.
-        return _fence(stored, now_ms, spare_id, answer=_CONCURRENT)
+        return _fence(stored, now_ms, spare_id, init)
     return _raise_epoch(entry, stored, init, now_ms, spare_id)
 
 
@@ -159,7 +167,7 @@ def _raise_epoch(
     elif expected == stored.last_producer_epoch:
         last = stored.last_producer_epoch
     else:
-        return TransactionOutcome(entry, answer=_FENCED)
+        return answered(entry, init, _FENCED)
     target = stored.initialized(
         producer_id=producer_id,
         producer_epoch=epoch,
@@ -167,24 +175,19 @@ def _raise_epoch(
         timeout_ms=init.timeout_ms,
         now_ms=now_ms,
     )
-    return _write(stored, target, TransactionAnswer(producer_id=producer_id, producer_epoch=epoch), takes_id=takes_id)
+    answer = TransactionAnswer(producer_id=producer_id, producer_epoch=epoch)
+    return written(stored, target, init, answer, takes_id=takes_id)
 
 
 def _fence(
-    stored: Transaction, now_ms: int, spare_id: int | None, answer: TransactionAnswer | None
+    stored: Transaction, now_ms: int, spare_id: int | None, init: InitProducer | None = None
 ) -> TransactionOutcome:
     """Abort an ongoing transaction with the next epoch, whichever transaction.version its client has."""
     next_id = spare_id if stored.is_exhausted else NONE
     if next_id is None:
         return TransactionOutcome(Entry(stored), needs_id=True)
     target = stored.prepared(commit=False, client_version=EPOCH_BUMP_VERSION, next_producer_id=next_id, now_ms=now_ms)
-    return _write(stored, target, answer, takes_id=stored.is_exhausted)
-
-
-def _write(
-    stored: Transaction | None, target: Transaction, answer: TransactionAnswer | None, *, takes_id: bool = False
-) -> TransactionOutcome:
-    return TransactionOutcome(Entry(stored, target), record=target, answer=answer, takes_id=takes_id)
+    return written(stored, target, init, _CONCURRENT, takes_id=stored.is_exhausted)
 
 
 # --- partitions -------------------------------------------------------------------------------------------------------
@@ -192,35 +195,36 @@ def _write(
 
 def _on_add(entry: Entry | None, add: AddPartitions, now_ms: int) -> TransactionOutcome:
     if entry is None:
-        return TransactionOutcome(entry, answer=_UNMAPPED)
+        return answered(entry, add, _UNMAPPED)
     stored = entry.stored
     if stored is None or entry.pending is not None:
         # First: the producer may have the id and the epoch that are pending.
-        return TransactionOutcome(entry, answer=_CONCURRENT)
+        return answered(entry, add, _CONCURRENT)
     if stored.producer_id != add.producer_id:
-        return TransactionOutcome(entry, answer=_UNMAPPED)
+        return answered(entry, add, _UNMAPPED)
     if stored.producer_epoch != add.producer_epoch:
-        return TransactionOutcome(entry, answer=_FENCED)
+        return answered(entry, add, _FENCED)
     if stored.state is _S.ONGOING and add.partitions <= stored.partitions:
-        return TransactionOutcome(entry, answer=TransactionAnswer())
-    return _write(stored, stored.with_partitions(add.partitions, add.client_version, now_ms), TransactionAnswer())
+        return answered(entry, add, TransactionAnswer())
+    target = stored.with_partitions(add.partitions, add.client_version, now_ms)
+    return written(stored, target, add, TransactionAnswer())
 
 
 # --- writes and markers -----------------------------------------------------------------------------------------------
 
 
 def _on_stored(entry: Entry | None, error: ErrorCode, now_ms: int) -> TransactionOutcome:
-    if entry is None or (written := entry.pending) is None:
+    if entry is None or (target := entry.pending) is None:
         return TransactionOutcome(entry)
     if error:
-        if written.state in COMPLETE:
-            return TransactionOutcome(entry, must_recover=True)
+        if target.state in COMPLETE:
+            return TransactionOutcome(entry, timers=[SetTimer(RECOVERY, RECOVERY_MS)])
         return TransactionOutcome(None if entry.stored is None else Entry(entry.stored))
-    if written.state is _S.DEAD:
+    if target.state is _S.DEAD:
         return TransactionOutcome(None)
-    if written.state in PREPARED:
-        return _on_recover(Entry(written), now_ms)
-    return TransactionOutcome(Entry(written))
+    if target.state in PREPARED:
+        return _on_recover(Entry(target), now_ms)
+    return TransactionOutcome(Entry(target))
 
 
 def _on_recover(entry: Entry | None, now_ms: int) -> TransactionOutcome:
@@ -228,17 +232,15 @@ def _on_recover(entry: Entry | None, now_ms: int) -> TransactionOutcome:
     if entry is None or (stored := entry.stored) is None or stored.state not in PREPARED:
         return TransactionOutcome(entry)
     target = entry.pending or stored.completed(now_ms)
-    entry = Entry(stored, target)
-    return (
-        TransactionOutcome(entry, markers=stored.partitions)
-        if stored.partitions
-        else TransactionOutcome(entry, record=target)
-    )
+    if stored.partitions:
+        return TransactionOutcome(Entry(stored, target), markers=stored.partitions)
+    return written(stored, target)
 
 
 def _on_markers_written(entry: Entry | None, event: MarkersWritten) -> TransactionOutcome:
     if entry is None or (stored := entry.stored) is None or stored.state not in PREPARED:
         return TransactionOutcome(entry)
     left = stored.without(event.partitions)
-    done = bool(stored.partitions) and not left.partitions
-    return TransactionOutcome(Entry(left, entry.pending), record=entry.pending if done else None)
+    if stored.partitions and not left.partitions and entry.pending is not None:
+        return written(left, entry.pending)
+    return TransactionOutcome(Entry(left, entry.pending))

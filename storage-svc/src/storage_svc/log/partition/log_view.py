@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from operator import attrgetter
+from typing import Any, Final
 
 from protocol_lib.errors import ErrorCode
 
@@ -20,155 +22,50 @@ from storage_svc.log.segment.segment import Segment
 from storage_svc.log.segment.segment_list import Segments
 
 
+def _shown(field: str) -> Any:
+    """Return a field of the state that cannot be assigned here. Reading it costs no call of a Python function."""
+    return property(attrgetter(f"_state.{field}"))
+
+
 class LogView:
-    """The side of a PartitionLog that reads, and waits for it."""
+    """The side of a PartitionLog that reads, and waits for it. The fields are those of LogState."""
 
     __slots__ = ("_state", "transactions")
+
+    topic: Final[str] = _shown("topic")
+    partition: Final[int] = _shown("partition")
+    topic_id: Final[bytes] = _shown("topic_id")
+    folder: Final[str] = _shown("folder")
+    files: Final[Files] = _shown("files")
+    config: Final[LogConfig] = _shown("config")
+    policy: Final[FlushPolicy] = _shown("policy")
+    segments: Final[Segments] = _shown("segments")
+    log_start_offset: Final[int] = _shown("log_start_offset")
+    log_end_offset: Final[int] = _shown("log_end_offset")
+    readable: Final[HighWatermark] = _shown("readable")
+    recovery_point: Final[int] = _shown("recovery_point")
+    producers: Final[ProducerState] = _shown("producers")
+    epochs: Final[LeaderEpochs] = _shown("epochs")
+    leader_epoch: Final[int] = _shown("leader_epoch")
+    compaction: Final[CompactionState] = _shown("compaction")
+    offline: Final[str | None] = _shown("offline")
+    withheld: Final[bool] = _shown("withheld")
+    deleted: Final[bool] = _shown("deleted")
+    appended_batches: Final[int] = _shown("appended_batches")
+    appended_records: Final[int] = _shown("appended_records")
+    appended_bytes: Final[int] = _shown("appended_bytes")
+    synced_bytes: Final[int] = _shown("synced_bytes")
+    last_stable_offset: Final[int] = _shown("last_stable_offset")
+    roll_syncs: Final[bool] = _shown("roll_syncs")
+    unavailable: Final[int] = _shown("unavailable")
+    #: The first offset that is not acknowledged yet; readers see the records below it.
+    high_watermark: Final[int] = _shown("readable.offset")
+    checkpoint: Final[tuple[int, int]] = _shown("checkpoint")
 
     def __init__(self, state: LogState) -> None:
         self._state = state
         #: The transactions, for readers of committed records.
         self.transactions = LogTransactions(state)
-
-    @property
-    def topic(self) -> str:
-        """The topic's name."""
-        return self._state.topic
-
-    @property
-    def partition(self) -> int:
-        """The partition's index."""
-        return self._state.partition
-
-    @property
-    def topic_id(self) -> bytes:
-        """The topic's id, 16 bytes; all zeros until it is known."""
-        return self._state.topic_id
-
-    @property
-    def folder(self) -> str:
-        """The partition's folder, which holds all its files."""
-        return self._state.folder
-
-    @property
-    def files(self) -> Files:
-        """The disk."""
-        return self._state.files
-
-    @property
-    def config(self) -> LogConfig:
-        """The topic's settings that apply to its logs."""
-        return self._state.config
-
-    @property
-    def policy(self) -> FlushPolicy:
-        """The policy by which appends count as durable."""
-        return self._state.policy
-
-    @property
-    def segments(self) -> Segments:
-        """The segments, oldest first, never none; the last one is active."""
-        return self._state.segments
-
-    @property
-    def log_start_offset(self) -> int:
-        """The first offset that is still read."""
-        return self._state.log_start_offset
-
-    @property
-    def log_end_offset(self) -> int:
-        """The offset that the next record gets."""
-        return self._state.log_end_offset
-
-    @property
-    def readable(self) -> HighWatermark:
-        """The high watermark with its place, and the callers that wait for it."""
-        return self._state.readable
-
-    @property
-    def recovery_point(self) -> int:
-        """Everything below this offset is synced."""
-        return self._state.recovery_point
-
-    @property
-    def producers(self) -> ProducerState:
-        """Producers with their last batches and open transactions."""
-        return self._state.producers
-
-    @property
-    def epochs(self) -> LeaderEpochs:
-        """The leader epochs of the records, as stored."""
-        return self._state.epochs
-
-    @property
-    def leader_epoch(self) -> int:
-        """The epoch under which new batches are appended."""
-        return self._state.leader_epoch
-
-    @property
-    def compaction(self) -> CompactionState:
-        """The progress of compaction in this log."""
-        return self._state.compaction
-
-    @property
-    def offline(self) -> str | None:
-        """The reason why nothing is appended or acknowledged. None while the log works."""
-        return self._state.offline
-
-    @property
-    def withheld(self) -> bool:
-        """Whether the log is offline and not read either."""
-        return self._state.withheld
-
-    @property
-    def deleted(self) -> bool:
-        """Whether the partition was deleted."""
-        return self._state.deleted
-
-    @property
-    def appended_batches(self) -> int:
-        """Batches that were appended since the log was opened."""
-        return self._state.appended_batches
-
-    @property
-    def appended_records(self) -> int:
-        """Records that were appended since the log was opened."""
-        return self._state.appended_records
-
-    @property
-    def appended_bytes(self) -> int:
-        """Bytes that were appended since the log was opened."""
-        return self._state.appended_bytes
-
-    @property
-    def synced_bytes(self) -> int:
-        """The number of these bytes, from the first on, that a sync has covered."""
-        return self._state.synced_bytes
-
-    @property
-    def last_stable_offset(self) -> int:
-        """The offset below which every transaction is decided and the decision durable."""
-        return self._state.last_stable_offset
-
-    @property
-    def roll_syncs(self) -> bool:
-        """Whether a roll must sync first: `LogState.roll_syncs`."""
-        return self._state.roll_syncs
-
-    @property
-    def unavailable(self) -> int:
-        """The error code of requests to an offline or deleted log."""
-        return self._state.unavailable
-
-    @property
-    def high_watermark(self) -> int:
-        """The first offset that is not acknowledged yet; readers see the records below it."""
-        return self._state.readable.offset
-
-    @property
-    def checkpoint(self) -> tuple[int, int]:
-        """(recovery point, high watermark) for the next start."""
-        return self._state.checkpoint
 
     def end_of_epoch(self, epoch: int) -> tuple[int, int]:
         """Return (newest epoch not newer than this one, the offset after its last record), as LogState does."""

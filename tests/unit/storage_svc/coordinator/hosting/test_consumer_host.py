@@ -30,7 +30,7 @@ async def node(tmp_path: Path) -> AsyncIterator[Node]:
     made = await Node(tmp_path, replace(SETTINGS, consumer=CONSUMER)).open()
     yield made
     for hosted in made.coordinator.groups.values():
-        hosted.group.check_invariants()
+        hosted.entity.check_invariants()
     await made.close()
 
 

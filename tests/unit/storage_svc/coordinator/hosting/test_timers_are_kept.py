@@ -239,7 +239,7 @@ async def _survive(random: Random, protocol: str) -> None:
             share = 0.0
         await played.go_on(60)
         living = {each.member_id for each, task in zip(clients, tasks, strict=True) if not task.done()}
-        group = coordinator.groups["g"].group
+        group = coordinator.groups["g"].entity
         ids = set(group.members if isinstance(group, ConsumerGroup) else group.members.ids())
         assert (ids, group.state) in ((living, GroupState.STABLE), (living, ConsumerGroupState.STABLE))
         group.check_invariants()

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pytest
 from protocol_lib.errors import ErrorCode
 from protocol_lib.internal.transaction_log import TransactionState
+from storage_svc.coordinator.machine.events import RECOVERY, Recover
+from storage_svc.coordinator.machine.outcome import SetTimer
 from storage_svc.coordinator.transactions.events import (
     AbortTimedOut,
     AddPartitions,
@@ -15,12 +17,10 @@ from storage_svc.coordinator.transactions.events import (
     Expire,
     InitProducer,
     MarkersWritten,
-    Recover,
     Stored,
     TransactionAnswer,
-    TransactionOutcome,
 )
-from storage_svc.coordinator.transactions.machine import fault, handle
+from storage_svc.coordinator.transactions.machine import RECOVERY_MS, fault, handle
 from storage_svc.coordinator.transactions.transaction import STATE_NAMES, Entry, IllegalTransitionError, Transaction
 
 S, E = TransactionState, ErrorCode
@@ -48,11 +48,38 @@ def in_state(state: TransactionState, **changes: object) -> Entry:
     return Entry(stored, pending)
 
 
-def decide(entry: Entry | None, event: Event, spare_id: int | None = 99) -> TransactionOutcome:
+@dataclass(frozen=True)
+class Decision:
+    """An outcome, with its one record and its one answer."""
+
+    entry: Entry | None
+    record: Transaction | None = None
+    answer: TransactionAnswer | None = None
+    markers: frozenset[tuple[str, int]] = frozenset()
+    must_recover: bool = False
+    takes_id: bool = False
+    needs_id: bool = False
+
+
+def decide(entry: Entry | None, event: Event, spare_id: int | None = 99) -> Decision:
     outcome = handle("t", entry, event, NOW, spare_id)
-    if outcome.entry is not None:
-        outcome.entry.check_invariants()
-    return outcome
+    if outcome.entity is not None:
+        outcome.entity.check_invariants()
+    assert outcome.timers in ([], [SetTimer(RECOVERY, RECOVERY_MS)])
+    (record,) = outcome.records or (None,)
+    assert outcome.stored is (None if record is None else Stored)
+    answer = outcome.answers[0] if outcome.answers else None
+    if answer is not None:
+        assert answer.failed is (None if record is None else TransactionAnswer)  # it waits for the record
+    return Decision(
+        outcome.entity,
+        record,
+        None if answer is None else answer.value,
+        outcome.markers,
+        bool(outcome.timers),
+        outcome.takes_id,
+        outcome.needs_id,
+    )
 
 
 IDLE = (S.EMPTY, S.COMPLETE_COMMIT, S.COMPLETE_ABORT)
@@ -124,7 +151,7 @@ def test_the_answer_of_each_state(
     ],
 )
 def test_an_unknown_transactional_id(event: Event, error: int) -> None:
-    assert decide(None, event) == TransactionOutcome(None, answer=TransactionAnswer(ErrorCode(error)))
+    assert decide(None, event) == Decision(None, answer=TransactionAnswer(ErrorCode(error)))
 
 
 @pytest.mark.parametrize(
@@ -140,7 +167,7 @@ def test_an_unknown_transactional_id(event: Event, error: int) -> None:
 )
 def test_while_a_record_is_under_way(event: Event, error: int) -> None:
     entry = decide(in_state(S.ONGOING), AddPartitions(7, 5, frozenset((("other", 0),)))).entry
-    assert decide(entry, event) == TransactionOutcome(entry, answer=TransactionAnswer(ErrorCode(error)))
+    assert decide(entry, event) == Decision(entry, answer=TransactionAnswer(ErrorCode(error)))
 
 
 def test_a_new_id_begins_at_epoch_0() -> None:
@@ -155,8 +182,8 @@ def test_a_new_id_begins_at_epoch_0() -> None:
         previous_producer_id=99,
         last_producer_epoch=-1,
     )
-    assert decide(outcome.entry, Stored()) == TransactionOutcome(Entry(outcome.record))
-    assert decide(outcome.entry, Stored(E.NOT_COORDINATOR)) == TransactionOutcome(None)
+    assert decide(outcome.entry, Stored()) == Decision(Entry(outcome.record))
+    assert decide(outcome.entry, Stored(E.NOT_COORDINATOR)) == Decision(None)
 
 
 @pytest.mark.parametrize(
@@ -192,7 +219,7 @@ def test_init_raises_the_epoch_or_replaces_the_producer_id(
     ],
 )
 def test_an_event_that_needs_an_id_changes_nothing_until_one_is_offered(entry: Entry | None, event: Event) -> None:
-    assert decide(entry, event, None) == TransactionOutcome(entry, needs_id=True)
+    assert decide(entry, event, None) == Decision(entry, needs_id=True)
     outcome = decide(entry, event)
     assert outcome.takes_id
     assert outcome.record is not None
@@ -224,7 +251,7 @@ def test_a_commit_from_the_call_to_the_last_marker(version: int, epoch: int, las
     both = decide(one.entry, MarkersWritten(frozenset((P1,))))
     assert both.record is not None
     assert (both.record.state, both.record.partitions) == (S.COMPLETE_COMMIT, frozenset())
-    assert decide(both.entry, Stored()) == TransactionOutcome(Entry(both.record))
+    assert decide(both.entry, Stored()) == Decision(Entry(both.record))
 
 
 def test_the_last_record_is_written_again_until_it_is_durable() -> None:
@@ -232,14 +259,14 @@ def test_the_last_record_is_written_again_until_it_is_durable() -> None:
     complete = decide(entry := Entry(entry.stored, entry.stored.completed(NOW)), Recover())  # type: ignore[union-attr]
     assert complete.record == entry.pending
     refused = decide(complete.entry, Stored(E.COORDINATOR_NOT_AVAILABLE))
-    assert refused == TransactionOutcome(complete.entry, must_recover=True)
+    assert refused == Decision(complete.entry, must_recover=True)
     assert decide(refused.entry, Recover()).record == entry.pending
 
 
 def test_a_prepare_that_is_refused_leaves_the_transaction_ongoing() -> None:
     entry = in_state(S.ONGOING)
     prepared = decide(entry, EndTransaction(7, 5, commit=True, client_version=2))
-    assert decide(prepared.entry, Stored(E.NOT_COORDINATOR)) == TransactionOutcome(entry)
+    assert decide(prepared.entry, Stored(E.NOT_COORDINATOR)) == Decision(entry)
 
 
 @pytest.mark.parametrize("commit", [True, False])
@@ -278,24 +305,24 @@ def test_the_sweep_aborts_with_the_next_epoch() -> None:
         in_state(S.PREPARE_COMMIT, timeout_ms=1),
         None,
     ):
-        assert decide(entry, AbortTimedOut()) == TransactionOutcome(entry)
+        assert decide(entry, AbortTimedOut()) == Decision(entry)
 
 
 @pytest.mark.parametrize("state", IDLE)
 def test_an_unused_id_expires(state: TransactionState) -> None:
     entry = in_state(state)
-    assert decide(entry, Expire(100_001)) == TransactionOutcome(entry)
+    assert decide(entry, Expire(100_001)) == Decision(entry)
     outcome = decide(entry, Expire(100_000))
     assert outcome.record is not None
     assert outcome.record.state is S.DEAD
     assert decide(outcome.entry, InitProducer(1)).answer == TransactionAnswer(E.CONCURRENT_TRANSACTIONS)
-    assert decide(outcome.entry, Stored()) == TransactionOutcome(None)
-    assert decide(outcome.entry, Stored(E.NOT_COORDINATOR)) == TransactionOutcome(entry)
+    assert decide(outcome.entry, Stored()) == Decision(None)
+    assert decide(outcome.entry, Stored(E.NOT_COORDINATOR)) == Decision(entry)
 
 
 def test_a_transaction_in_progress_does_not_expire() -> None:
     for state in (S.ONGOING, S.PREPARE_COMMIT, S.PREPARE_ABORT):
-        assert decide(in_state(state), Expire(0)) == TransactionOutcome(in_state(state))
+        assert decide(in_state(state), Expire(0)) == Decision(in_state(state))
 
 
 FAULTS = {

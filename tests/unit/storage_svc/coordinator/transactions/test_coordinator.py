@@ -31,7 +31,7 @@ from storage_svc.topics.configs import effective
 from storage_svc.topics.names import TRANSACTIONS_TOPIC
 from storage_svc.topics.producer_ids import ProducerIds
 from storage_svc.topics.registry import TopicRegistry
-from storage_svc.transaction_ports import Marker
+from storage_svc.transaction_ports import Claim, Marker
 
 from tests.unit.storage_svc.coordinator.conftest import DiskThatBreaks
 
@@ -123,8 +123,9 @@ async def host(tmp_path: Path) -> AsyncIterator[Host]:
     made = Host(tmp_path)
     await made.open()
     yield made
-    for entry in made.coordinator.entries.values():
-        entry.check_invariants()
+    for hosted in made.coordinator.hosted.values():
+        assert hosted.entity is not None
+        hosted.entity.check_invariants()
     await made.close()
 
 
@@ -132,7 +133,7 @@ async def host(tmp_path: Path) -> AsyncIterator[Host]:
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make the pause before a repetition short."""
     monkeypatch.setattr(marker_delivery, "RETRY_S", 0.001)
-    monkeypatch.setattr("storage_svc.coordinator.transactions.coordinator.RETRY_S", 0.001)
+    monkeypatch.setattr("storage_svc.coordinator.transactions.machine.RECOVERY_MS", 1)
 
 
 async def test_a_commit_writes_every_marker_once_and_completes(host: Host) -> None:
@@ -159,7 +160,7 @@ async def test_an_ongoing_transaction_survives_a_restart(host: Host) -> None:
     producer = await host.begin()
     await host.restart()
     assert host.markers.written == []
-    assert host.coordinator.faults("t", 0, 0, ORDERS) == [0, 0, 0]
+    assert host.coordinator.faults(Claim("t", 0, 0, ORDERS)) == [0, 0, 0]
     assert (await host.commit(producer)).error == 0
 
 
@@ -197,14 +198,14 @@ async def test_what_is_under_way_is_described(host: Host) -> None:
     assert found is not None
     assert (found.state, found.partitions) == (S.PREPARE_COMMIT, frozenset(ORDERS))
     assert host.coordinator.counts()["PrepareCommit"] == 1
-    assert host.coordinator.faults("t", 0, 1, ORDERS) == [E.CONCURRENT_TRANSACTIONS] * 3
+    assert host.coordinator.faults(Claim("t", 0, 1, ORDERS)) == [E.CONCURRENT_TRANSACTIONS] * 3
 
 
 async def test_the_next_transaction_waits_for_the_markers_of_the_last(host: Host) -> None:
     done: list[int] = []
     answer = await host.commit(await host.begin())
     for partition in ORDERS[:2]:
-        host.coordinator.add("t", answer.producer_id, answer.producer_epoch, [partition], done.append)
+        host.coordinator.add(Claim("t", answer.producer_id, answer.producer_epoch, [partition]), done.append)
     assert done == []
     await host.until(S.ONGOING)
     await asyncio.sleep(0)
@@ -229,7 +230,7 @@ async def test_a_stop_answers_additions_that_wait(host: Host) -> None:
     host.markers.hang = True
     answer = await host.commit(await host.begin())
     done: list[int] = []
-    host.coordinator.add("t", answer.producer_id, answer.producer_epoch, ORDERS, done.append)
+    host.coordinator.add(Claim("t", answer.producer_id, answer.producer_epoch, ORDERS), done.append)
     await host.restart()
     assert done == [E.NOT_COORDINATOR]
 
@@ -254,7 +255,7 @@ async def test_the_sweep_aborts_and_the_id_expires(host: Host) -> None:
 async def test_no_producer_id_no_answer_but_an_error(host: Host) -> None:
     host.ids_are_there = False
     assert await host.coordinator.init_producer("t", INIT) == TransactionAnswer(E.COORDINATOR_NOT_AVAILABLE)
-    assert host.coordinator.entries == {}
+    assert host.coordinator.hosted == {}
     host.ids_are_there = True
     assert await host.coordinator.init_producer("t", INIT) == TransactionAnswer(producer_id=0, producer_epoch=0)
 
@@ -263,10 +264,10 @@ async def test_a_partition_that_goes_offline_is_not_served(host: Host) -> None:
     producer = await host.begin()
     host.files.sync_fault = OSError(5, "broken")
     assert (await host.commit(producer)).error is E.NOT_COORDINATOR
-    assert host.coordinator.faults("t", 0, 0, ORDERS[:1]) == [E.NOT_COORDINATOR]
+    assert host.coordinator.faults(Claim("t", 0, 0, ORDERS[:1])) == [E.NOT_COORDINATOR]
     assert "is offline" in (host.coordinator.fault_of_service or "")
     await asyncio.sleep(0)
-    assert host.coordinator.entries == {}
+    assert host.coordinator.hosted == {}
     host.files.sync_fault = None
     await host.restart()
     assert host.state() in (S.ONGOING, S.PREPARE_COMMIT, S.COMPLETE_COMMIT)
@@ -285,7 +286,7 @@ async def test_a_fence_that_the_log_refuses_is_no_fence(host: Host, monkeypatch:
     host.now_ms += 60_001
     await host.coordinator.sweep(["t"], AbortTimedOut())
     assert host.state() is S.ONGOING
-    assert host.coordinator.faults("t", 0, 0, ORDERS) == [0, 0, 0]
+    assert host.coordinator.faults(Claim("t", 0, 0, ORDERS)) == [0, 0, 0]
     monkeypatch.setattr(host.coordinator._log, "gather", gather)
     assert await host.coordinator.init_producer("t", INIT) == TransactionAnswer(E.CONCURRENT_TRANSACTIONS)
     await host.until(S.COMPLETE_ABORT)
@@ -304,13 +305,13 @@ async def test_a_record_that_cannot_be_read_is_skipped(host: Host) -> None:
     writer.write(partition, [(b"\0\0\0\1x", b"?"), (b"\0\7later", b"kind")], 0, done.set_result)
     assert await done == 0
     await host.restart()
-    assert list(host.coordinator.entries) == ["good"]
+    assert list(host.coordinator.hosted) == ["good"]
 
 
 @pytest.mark.parametrize("name", ["", "x" * 32_768])
 async def test_names_that_no_record_can_hold(host: Host, name: str) -> None:
     assert await host.coordinator.init_producer(name, INIT) == TransactionAnswer(E.INVALID_REQUEST)
-    assert host.coordinator.faults(name, 0, 0, ORDERS[:1]) == [E.INVALID_REQUEST]
+    assert host.coordinator.faults(Claim(name, 0, 0, ORDERS[:1])) == [E.INVALID_REQUEST]
 
 
 async def test_a_partition_of_very_many_ids_is_held_in_turns(host: Host) -> None:
@@ -321,7 +322,7 @@ async def test_a_partition_of_very_many_ids_is_held_in_turns(host: Host) -> None
     counts: list[int] = []
     holding = asyncio.create_task(host.coordinator._install(0, loaded))
     while not holding.done():
-        counts.append(len(host.coordinator.entries) - 1)
+        counts.append(len(host.coordinator.hosted) - 1)
         await asyncio.sleep(0)
     assert counts[:6] == [0, 200, 400, 600, 800, 1000]
 
@@ -335,7 +336,7 @@ async def test_no_ids_are_held_of_a_partition_that_is_lost_while_it_loads(host: 
     await asyncio.sleep(0)
     host.coordinator._partitions.lost(0, "test")
     await holding
-    assert len(host.coordinator.entries) == 1 + 200
+    assert len(host.coordinator.hosted) == 1 + 200
 
 
 async def test_a_name_is_hashed_only_while_partitions_are_not_served(
@@ -343,11 +344,11 @@ async def test_a_name_is_hashed_only_while_partitions_are_not_served(
 ) -> None:
     hashed: list[str] = []
     monkeypatch.setattr(InternalLog, "partition_of", lambda _, name: hashed.append(name) or 0)
-    assert host.coordinator.faults("x", 0, 0, ORDERS) == [E.INVALID_PRODUCER_ID_MAPPING] * 3
+    assert host.coordinator.faults(Claim("x", 0, 0, ORDERS)) == [E.INVALID_PRODUCER_ID_MAPPING] * 3
     assert host.coordinator.find("x") == (0, None)
     assert hashed == []
     host.coordinator._partitions.lost(0, "test")
-    assert host.coordinator.faults("x", 0, 0, ORDERS) == [E.NOT_COORDINATOR] * 3
+    assert host.coordinator.faults(Claim("x", 0, 0, ORDERS)) == [E.NOT_COORDINATOR] * 3
     assert hashed == ["x"]
 
 
@@ -359,7 +360,8 @@ async def test_a_sweep_waits_for_the_records_that_it_writes(host: Host) -> None:
     sweep = asyncio.create_task(host.coordinator.sweep(names, AbortTimedOut()))
     most = 0
     while not sweep.done():
-        pending = [each.pending.state for each in host.coordinator.entries.values() if each.pending is not None]
+        entries = [each.entity for each in host.coordinator.hosted.values() if each.entity is not None]
+        pending = [each.pending.state for each in entries if each.pending is not None]
         most = max(most, pending.count(S.PREPARE_ABORT))
         await asyncio.sleep(0)
     assert 0 < most <= 200

@@ -93,15 +93,16 @@ class Model:
     def send(self, event: Event, producer: Producer | None = None) -> TransactionAnswer | None:
         outcome = handle("t", self.entry, event, self.now_ms, self.next_id)
         self.next_id += outcome.takes_id
-        self.entry = outcome.entry
+        self.entry = outcome.entity
         self.markers |= outcome.markers
-        if outcome.record is not None:
+        answer: TransactionAnswer | None = outcome.answers[0].value if outcome.answers else None
+        if outcome.records:
             assert self.write is None
             self.write = outcome, event, producer
             return None
-        if outcome.answer is not None:
-            self.answered(event, producer, outcome.answer)
-        return outcome.answer
+        if answer is not None:
+            self.answered(event, producer, answer)
+        return answer
 
     def answered(self, event: Event, producer: Producer | None, answer: TransactionAnswer) -> None:
         if answer.error:
@@ -136,17 +137,15 @@ class Model:
         error = ErrorCode.COORDINATOR_NOT_AVAILABLE if choice % 8 == 7 else ErrorCode.NONE
         (outcome, event, producer), self.write = self.write, None
         if not error:
-            assert outcome.record is not None
-            self.record = encode_value(outcome.record)
+            self.record = encode_value(outcome.records[0])
         self.send(Stored(error))
-        if outcome.answer is not None:
-            self.answered(event, producer, TransactionAnswer(error) if error else outcome.answer)
+        for answer in outcome.answers:
+            self.answered(event, producer, TransactionAnswer(error) if error else answer.value)
 
     def crash(self, choice: int) -> None:
         """Lose the memory; a write under way is on the disk or not. Nobody is answered."""
         if self.write is not None and choice % 2:
-            assert self.write[0].record is not None
-            self.record = encode_value(self.write[0].record)
+            self.record = encode_value(self.write[0].records[0])
         self.write = None
         self.markers.clear()
         self.entry = None if self.record is None else Entry(decode_value("t", self.record))

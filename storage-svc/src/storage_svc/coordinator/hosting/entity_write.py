@@ -1,4 +1,4 @@
-"""One batch of a group's records on its way to the log."""
+"""One batch of an entity's records on its way to the log."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from service_chassis import logs as service_logs
 log = service_logs.get(__name__)
 
 
-class GroupWrite:
-    """One write of a group. Owned by the performer of the group's outcomes."""
+class EntityWrite:
+    """One write of a group, or of a transactional id. Owned by the performer of its outcomes."""
 
     __slots__ = ("_waiting", "error")
 
@@ -34,4 +34,4 @@ class GroupWrite:
             try:
                 done(error)
             except Exception:  # of one caller; the others wait for theirs
-                log.exception("after a write of a group")
+                log.exception("after a write")
