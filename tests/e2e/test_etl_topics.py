@@ -232,6 +232,7 @@ class Windows:
         decode = json_decode(timestamp={"field": "at", "watermark": "1 minute"})
         self.etl = Etl(spark, broker, folder, sinks=[{"type": "kafka", "topic": self.topic, **sink}], decode=decode)
         self._batches = Batches(LocalNotes(folder / "notes"))
+        self.groups: list[tuple[int, int]] = []  # written and refused, of each batch with some
 
     def run(self, *records: tuple[int, str, int]) -> tuple[int, ...]:
         """Write records (id, name, minute) and run the query over them.
@@ -264,6 +265,7 @@ class Windows:
         assert query.awaitTermination(200)
         for rows in found:
             balanced(rows)
+        self.groups += [(rows["groups"], rows["groups_dlq"]) for rows in found if rows["groups"] or rows["groups_dlq"]]
         return tuple(sum(rows[name] for rows in found) for name in ("in", "out", "late"))
 
     def shown(self) -> list[tuple[str, str, int, str]]:
@@ -314,6 +316,57 @@ def test_days_of_a_time_zone_are_ended_by_the_watermark(spark, broker, tmp_path)
     assert json.loads(record.value())["n"] == 1
     assert days.run((4, "a", 374), (5, "a", 374), (6, "a", 375), (7, "a", 378)) == (4, 2, 2)
     assert [json.loads(letter.value())["id"] for letter in days.etl.read(days.etl.letters)] == [4, 5]
+
+
+def small_topic(broker: Broker, name: str) -> None:
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    admin.create_topics([NewTopic(name, 1, 1, config={"max.message.bytes": "9000"})])[name].result(20)
+
+
+def test_a_window_that_its_topic_would_not_take_is_a_letter(spark, broker, tmp_path):
+    """The run goes on: the windows of later batches have the records of earlier ones."""
+    select = {"n": "count(*)", "text": "repeat('x', if(max(name) > 'b', 20000, 1))"}
+    minutes = Windows(spark, broker, tmp_path, aggregate={"window": "1 minute", "group_by": ["name"], "select": select})
+    small_topic(broker, minutes.topic)
+    assert minutes.run((1, "a", 0), (2, "c", 0), (3, "d", 0), (4, "d", 0)) == (4, 4, 0)
+    assert minutes.groups == [(1, 2)]
+    assert minutes.run((5, "a", 0), (6, "c", 0)) == (2, 2, 0)
+    assert minutes.groups == [(1, 2), (1, 1)]
+    assert [each[:3] for each in minutes.shown()] == [("a", "12:00-12:01", 1), ("a", "12:00-12:01", 2)]
+    letters = minutes.etl.read(minutes.etl.letters)
+    assert [json.loads(letter.key())["name"] for letter in letters] == ["c", "d", "c"]
+    values = [json.loads(letter.value()) for letter in letters]  # the topic of letters takes more
+    assert [value["n"] for value in values] == [1, 2, 2]
+    for letter in letters:
+        error = dict(letter.headers())
+        assert error["__etl.errors.stage"] == b"sink"
+        assert error["__etl.errors.rule"] == b"too_large"
+        assert error["__etl.errors.message"].decode() == f"the record is larger than topic {minutes.topic} takes"
+        assert error["__etl.errors.sink"].decode() == f"kafka:{minutes.topic}"
+        assert error["__etl.errors.offset"] is None
+        assert error["__etl.window"] == b"2026-01-31T12:00:00.000Z/2026-01-31T12:01:00.000Z"
+    for to in ("source", "sinks"):
+        assert minutes.etl.replay(to=to)["letters"] == 0
+
+
+def test_groups_of_a_summary_that_a_topic_would_not_take_are_letters_once(spark, broker, tmp_path):
+    """One is too large, one has no key, as a compacted topic demands. A try after an interrupted one adds none."""
+    topic = "sums-" + uuid4().hex
+    aggregate = {"group_by": ["name"], "select": {"text": "repeat('x', max(id))"}}
+    delta = {"type": "delta", "path": str(tmp_path / "lake")}
+    etl = Etl(spark, broker, tmp_path, sinks=[delta, {"type": "kafka", "topic": topic, "aggregate": aggregate}])
+    compacted = NewTopic(topic, 1, 1, config={"max.message.bytes": "9000", "cleanup.policy": "compact,delete"})
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    admin.create_topics([compacted])[topic].result(20)
+    (summary,) = etl.batch()[0].summaries
+    rows = spark.createDataFrame([(1, "a"), (9000, "b"), (2, None), (9001, "c")], "id INT, name STRING")
+    assert summary.publish(rows, 5, None).numbers == {"groups": 1, "groups_dlq": 3}
+    assert summary.publish(rows, 5, LONG_AGO).numbers == {"groups": 1, "groups_dlq": 3}
+    assert [each.key() for each in etl.read(topic)] == [b"a"]
+    found = [(letter.key(), dict(letter.headers())["__etl.errors.rule"]) for letter in etl.read(etl.letters)]
+    assert sorted(found, key=str) == [(None, b"no_key"), (b"b", b"too_large"), (b"c", b"too_large")]
+    summary.publish(rows, 6, None)
+    assert len(etl.read(etl.letters)) == 6
 
 
 def test_letters_come_back_into_the_sinks_once(spark, broker, tmp_path):

@@ -21,7 +21,7 @@ class Metrics:
         self._rows = Counter(
             "millrace_etl_rows", "records of committed batches, by outcome", ["pipeline", "stage"], registry=own
         )
-        self._refused = Counter(
+        self._letters = Counter(
             "millrace_etl_refused",
             "dead letters by the check that failed",
             ["pipeline", "check_stage", "rule"],
@@ -74,14 +74,15 @@ class Metrics:
         """Count the records of a batch by outcome, and its dead letters by check."""
         for stage, count in rows.items():
             self._rows.labels(self._pipeline, stage).inc(count)
-        self._letters(letters)
+        self.refused(letters)
         self._progress.labels(self._pipeline).set_to_current_time()
         self._batches += 1
         self._last_batch = time.monotonic()
 
-    def _letters(self, letters: Mapping[Check, int]) -> None:
+    def refused(self, letters: Mapping[Check, int]) -> None:
+        """Count dead letters by check."""
         for (stage, rule), count in letters.items():
-            self._refused.labels(self._pipeline, stage, rule).inc(count)
+            self._letters.labels(self._pipeline, stage, rule).inc(count)
 
     def active(self, active: bool) -> None:
         self._active.labels(self._pipeline).set(active)
@@ -93,7 +94,7 @@ class Metrics:
 
     def windows(self, topic: str, rows: Mapping[str, int], letters: Mapping[Check, int]) -> None:
         """Count the records of a batch of windows by outcome; those of `out` were folded into a window."""
-        self._letters(letters)
+        self.refused(letters)
         for stage, count in rows.items():
             self._window_rows.labels(self._pipeline, topic, stage).inc(count)
 

@@ -11,6 +11,7 @@ from spark_etl.errors import EtlError
 from spark_etl.kafka.admin import KafkaAdmin
 from spark_etl.logs import Log
 from spark_etl.metrics import Metrics
+from spark_etl.sinks import groups
 from spark_etl.sinks.rows import MISFIT_STAGE
 
 
@@ -82,10 +83,24 @@ class Accounts:
 
     def windows(self, topic: str, batch: int, rows: dict[str, int]) -> None:
         """Account for a batch of windows."""
-        self.metrics.windows(topic, rows, self._late_letters((MISFIT_STAGE, LATE[1]), rows["late"]))
-        if rows["in"]:
-            found = {f"rows_{name}": number for name, number in rows.items()}
-            self.log.info("windows committed", batch=batch, topic=topic, **found)
+        records = {name: rows[name] for name in OUTCOMES}
+        letters = self._late_letters((MISFIT_STAGE, LATE[1]), rows["late"])
+        self.metrics.windows(topic, records, letters)
+        if rows["in"] or rows["groups"]:
+            named = {f"rows_{name}": number for name, number in records.items()}
+            self.log.info("windows committed", batch=batch, topic=topic, **named, groups=rows["groups"])
+        self._refused_groups(topic, rows["groups_dlq"])
+
+    def summary(self, topic: str, version: int, written: groups.Written) -> None:
+        """Account for a summary in its topic."""
+        self.totals.summaries += written.groups
+        self.log.info("summary published", topic=topic, version=version, records=written.groups)
+        self._refused_groups(topic, written.refused)
+
+    def _refused_groups(self, topic: str, number: int) -> None:
+        if number:
+            self.metrics.refused({groups.CHECK: number})
+            self.log.warning("groups refused", topic=topic, groups_dlq=number)
 
     def _publish(self, end: Offsets, admin: KafkaAdmin) -> None:
         """Commit a batch's end offsets to the group, for tools that show lag. The checkpoint remains the truth."""

@@ -358,9 +358,8 @@ class Run:
     # --- the table's summaries and totals
 
     def _summarise(self) -> None:
-        for topic, version, records in self._summaries.publish():
-            self.totals.summaries += records
-            self._log.info("summary published", topic=topic, version=version, records=records)
+        for published in self._summaries.publish():
+            self._accounts.summary(*published)
 
     def _look_at_table(self) -> None:
         if self._lake is not None:

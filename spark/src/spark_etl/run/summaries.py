@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from spark_etl.checkpoint.batches import Batches, BatchPlace
 from spark_etl.checkpoint.notes import Notes
 from spark_etl.lake import LakeTable
+from spark_etl.sinks.groups import Written
 from spark_etl.sinks.summaries import SummaryTopic
 
 
@@ -36,8 +37,8 @@ class Summaries:
             reader = reader.option("versionAsOf", version)
         return reader.load(self._table.location)
 
-    def publish(self) -> Iterator[tuple[str, int, int]]:
-        """Publish to the topics that show an older version; yield topic, version and number of records of each."""
+    def publish(self) -> Iterator[tuple[str, int, Written]]:
+        """Publish to the topics that show an older version; yield topic, version and numbers of groups of each."""
         if self._table is None or not self._topics:
             return
         version = self.version()
@@ -47,10 +48,10 @@ class Summaries:
             if shown is not None and int(shown["version"]) >= version:
                 continue
             place = BatchPlace.of(target.topic, f"summary-{target.topic}", version)
-            records = target.publish(self.rows(version), version, self._batches.begun(place))
+            written = target.publish(self.rows(version), version, self._batches.begun(place))
             self._shown(note, version)
             self._batches.finished(place)
-            yield target.topic, version, records
+            yield target.topic, version, written
 
     def _shown(self, note: str, version: int) -> None:
         self._notes.write(note, {"version": version})

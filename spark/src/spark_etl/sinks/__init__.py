@@ -94,7 +94,7 @@ def opened(session: SparkSession, config: PipelineConfig, cluster: Cluster, sche
             case KafkaSinkConfig(aggregate=None):
                 rows.append(KafkaRows(session, cluster, sink, config.name, letters))
             case KafkaSinkConfig() if sink.aggregate is not None and sink.aggregate.window is None:
-                summaries.append(SummaryTopic(session, cluster, sink, config.name))
+                summaries.append(SummaryTopic(session, cluster, sink, config.name, letters))
             case KafkaSinkConfig():
                 assert config.decode.timestamp is not None  # checked with the file
                 steps = {"dedupe": config.dedupe is not None, "statements": bool(config.transform)}

@@ -2,7 +2,7 @@
 
 A letter has the record's key, value and headers, and then these headers, all text: `__etl.errors.pipeline .topic
 .partition .offset .timestamp .stage .rule .message`. Those of the stage `sink` also have `.sink`, and after `explode`
-before it `.index`, the item of the record.
+before it `.index`, the item of the record. A letter of a group (groups.py) has no place, and `.group`.
 
 A letter that is too large for its topic goes without its value; if that is not enough, also without the record's
 headers, and at last without the key. It has two more headers: `.left_out` (`value`, `value,headers` or
@@ -36,6 +36,8 @@ ERROR_HEADERS = ("pipeline", "topic", "partition", "offset", "timestamp", "stage
 LEFT_OUT, LEFT_OUT_BYTES = ERROR_PREFIX + "left_out", ERROR_PREFIX + "bytes"
 REFUSED_BY = ERROR_PREFIX + "sink"  # of the stage `sink`: the names of the sinks that lack the row
 ITEM = ERROR_PREFIX + "index"  # of a row that `explode` made: the item of the record
+GROUP_HEADER = ERROR_PREFIX + "group"  # of a group that a topic refused: its version, and a digest of its key
+GROUP = "_group"  # column of refused groups: its text
 SINK, RAW_LOST = "_sink", "_raw_lost"  # columns of refused rows: its text, and whether the raw parts are unknown
 LEAVINGS = ("value", "value,headers", "value,headers,key")  # what a letter goes without, least first
 TIMESTAMP_FORMAT = "yyyy-MM-dd'T'HH:mm:ss.SSS'Z'"
@@ -44,7 +46,7 @@ MESSAGE_CHARACTERS_MAX = 1_000
 _IDENTITY = Identity(
     tuple(
         ERROR_PREFIX + name
-        for name in ("pipeline", "topic", "partition", "offset", "timestamp", "stage", "sink", "index")
+        for name in ("pipeline", "topic", "partition", "offset", "timestamp", "stage", "sink", "index", "group")
     )
 )
 
@@ -110,6 +112,8 @@ def letters(refused: DataFrame, pipeline: str, bytes_max: int) -> DataFrame:
     if SINK in refused.columns:
         refused_by = F.when(F.col(SINK).isNotNull(), F.array(header(REFUSED_BY, F.col(SINK))))
         reasons = F.concat(reasons, F.coalesce(refused_by, none))
+    if GROUP in refused.columns:
+        reasons = F.concat(reasons, F.array(header(GROUP_HEADER, F.col(GROUP))))
     lost = F.col(RAW_LOST) if RAW_LOST in refused.columns else F.lit(False)
     parts = refused.select(*raw, original.alias("original"), reasons.alias("reasons"), lost.alias("lost"))
     sized = parts.select(

@@ -21,7 +21,7 @@ from spark_etl.kafka.ranges import Ranges
 from spark_etl.sinks.aggregates import KEEP_NULLS, PIPELINE_HEADER, TIMES
 from spark_etl.sinks.dead_letters import TIMESTAMP_FORMAT, DeadLetters
 from spark_etl.sinks.rows import DELETED, data_columns, misfits
-from spark_etl.sinks.topics import HEADERS, Identity, TopicWriter, header, record_bytes
+from spark_etl.sinks.topics import HEADERS, Identity, TopicWriter, header
 from spark_etl.transform.explode import INDEX
 
 #: The time tells records of a topic from those at the same places of its deleted forerunner.
@@ -58,7 +58,8 @@ class KafkaRows:
     def write(self, rows: DataFrame, batch: BatchPlace, begun_before: datetime | None) -> int:  # noqa: ARG002
         """Write the good rows of a batch; return the number of rows that did not fit and became dead letters."""
         made = row_records(rows, self._config, self._pipeline)
-        judged = made.withColumn("_fault", self._fault())
+        fault = self._writer.fault(*(F.col(f"_made.{name}") for name in ("key", "value", "headers")))
+        judged = made.withColumn("_fault", fault)
         counted = Observation()
         observed = judged.observe(counted, F.count(F.lit(1)).alias("rows"), F.count("_fault").alias("misfits"))
         self._writer.write(observed.where("_fault IS NULL").select("_made.*"), begun_before)
@@ -70,24 +71,6 @@ class KafkaRows:
             )
             self._letters.write(refused, begun_before)
         return count
-
-    def _fault(self) -> Column:
-        """Return why the topic would not take the record `_made` (rule, message); null if it takes it."""
-        key, topic = F.col("_made.key"), self._config.topic
-        size = record_bytes(key, F.col("_made.value"), F.col("_made.headers"))
-        fault = F.when(
-            size > F.lit(self._writer.record_bytes_max),
-            _fault("too_large", f"the record is larger than topic {topic} takes"),
-        )
-        if self._writer.compacted:
-            fault = fault.when(
-                key.isNull(), _fault("no_key", f"the compacted topic {topic} takes no record without a key")
-            )
-        return fault
-
-
-def _fault(rule: str, message: str) -> Column:
-    return F.struct(F.lit(rule).alias("rule"), F.lit(message).alias("message"))
 
 
 def row_records(rows: DataFrame, config: KafkaSinkConfig, pipeline: str) -> DataFrame:

@@ -92,6 +92,16 @@ class TopicWriter:
         # (KAFKA-8350).
         self._batch_bytes = min(self._batch_bytes, allowed)
 
+    def fault(self, key: Column, value: Column, headers: Column) -> Column:
+        """Return why the topic would not take a record, STRUCT<rule, message>; null if it takes it."""
+        size = record_bytes(key, value, headers)
+        large = f"the record is larger than topic {self.topic} takes"
+        found = F.when(size > F.lit(self.record_bytes_max), _fault("too_large", large))
+        if self.compacted:
+            keyless = f"the compacted topic {self.topic} takes no record without a key"
+            found = found.when(key.isNull(), _fault("no_key", keyless))
+        return found
+
     def write(self, rows: DataFrame, begun_before: datetime | None) -> None:
         if begun_before is not None:
             rows = self._missing(rows, begun_before - CLOCK_DIFFERENCE)
@@ -162,6 +172,10 @@ def _observed_writes(session: SparkSession) -> Iterator[None]:
         yield
     finally:
         session.conf.set(name, before)
+
+
+def _fault(rule: str, message: str) -> Column:
+    return F.struct(F.lit(rule).alias("rule"), F.lit(message).alias("message"))
 
 
 def record_bytes(key: Column, value: Column, headers: Column) -> Column:

@@ -8,6 +8,8 @@ the highest version is the answer.
 - `mode: update` writes a window each time that it changed, `append` once, after the watermark passed its end.
 - A record all of whose windows have ended for the watermark is late. It changes nothing, and becomes a dead letter of
   the stage `sink`, unless `decode.timestamp.late` is `drop`.
+- A window that the topic would not take becomes a dead letter of that stage, too (groups.py). Its records count as
+  folded.
 
 Invariant, in input records, before a batch is finished: read = folded into windows + dead letters + dropped + late +
 duplicates (counts.py). A record without an event time is dropped.
@@ -28,7 +30,7 @@ from spark_etl.errors import RunError
 from spark_etl.judgement import Judged
 from spark_etl.kafka.cluster import Cluster
 from spark_etl.query.plan import LATE, BatchPlan
-from spark_etl.sinks import local_days
+from spark_etl.sinks import groups, local_days
 from spark_etl.sinks.aggregates import KEEP_NULLS, PIPELINE_HEADER, VERSION_HEADER, records, selected
 from spark_etl.sinks.dead_letters import DeadLetters
 from spark_etl.sinks.topics import Identity, TopicWriter
@@ -108,8 +110,10 @@ class WindowTopic:
             # mutant: window-versions-continue
             records = window_records(batch, self._config, self._pipeline, first + batch_id)
             begun_before = batches.begun(place)
-            self._writer.write(records, begun_before)
-            rows = self._counted(plan, started[0], batch_id, late, begun_before)
+            written = groups.write(self._writer, records, begun_before)
+            rows = self._counted(plan, started[0], batch_id, late, begun_before) | written.numbers
+            if written.refused:  # after the count: it makes the windows again
+                groups.refuse(self._letters, self._writer, records, self.name, begun_before)
             batches.finished(place, rows={self.name: rows})
             account(batch_id, rows)
 
@@ -177,8 +181,8 @@ def windowed(good: DataFrame, config: KafkaSinkConfig, event_time: EventTime) ->
         good = local_days.with_windows(good, field, aggregate)
     else:
         window = F.window(field, aggregate.window, aggregate.slide or aggregate.window)
-    groups = good.groupBy(window, *aggregate.group_by).agg(*selected(aggregate.select))
-    return groups.select(
+    found = good.groupBy(window, *aggregate.group_by).agg(*selected(aggregate.select))
+    return found.select(
         F.col("window.start").alias("window_start"),
         F.col("window.end").alias("window_end"),
         *aggregate.group_by,
@@ -186,7 +190,7 @@ def windowed(good: DataFrame, config: KafkaSinkConfig, event_time: EventTime) ->
     )
 
 
-def window_records(groups: DataFrame, config: KafkaSinkConfig, pipeline: str, version: int) -> DataFrame:
+def window_records(found: DataFrame, config: KafkaSinkConfig, pipeline: str, version: int) -> DataFrame:
     """Return the records (key, value, headers) of windows."""
     assert config.aggregate is not None
     texts = (F.date_format(name, _TIME) for name in ("window_start", "window_end"))
@@ -197,4 +201,4 @@ def window_records(groups: DataFrame, config: KafkaSinkConfig, pipeline: str, ve
     }
     start = F.date_format("window_start", _TIME).alias("window_start")
     key = F.to_json(F.struct(start, *config.aggregate.group_by), KEEP_NULLS)
-    return records(groups, key, headers)
+    return records(found, key, headers)
