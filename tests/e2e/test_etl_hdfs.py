@@ -1,6 +1,7 @@
 """A pipeline whose checkpoint and table are on Hadoop's file system: runs, failures, a new start and each command."""
 
 import argparse
+from typing import Any
 
 import pytest
 
@@ -8,6 +9,7 @@ pytestmark = [pytest.mark.etl, pytest.mark.timeout(600)]
 
 from pyspark.sql import SparkSession  # noqa: E402
 from spark_etl import logs, sinks  # noqa: E402
+from spark_etl.batch import writer  # noqa: E402
 from spark_etl.checkpoint import batches  # noqa: E402
 from spark_etl.checkpoint.offsets import Checkpoint  # noqa: E402
 from spark_etl.commands import backfill, recover, replay_dlq, schema, status  # noqa: E402
@@ -102,6 +104,33 @@ def test_the_lock_of_a_client_that_died_is_free_after_its_lease(away: Etl, hdfs:
     with hdfs.held(f"{place}.run.lock"), hdfs.short_leases(), locks.checkpoint_lock(away.spark, place, "run"):
         lock = locks.lock_at(away.spark, f"{place}.run.lock")
         assert not lock.take(0.0)
+
+
+@pytest.mark.parametrize("lock", ["checkpoint.run.lock", "table/_etl/driver.lock"])
+@pytest.mark.parametrize("mode", ["append", "upsert"])
+def test_a_driver_that_has_lost_its_lock_commits_nothing(
+    away: Etl, hdfs: Hdfs, monkeypatch: pytest.MonkeyPatch, lock: str, mode: str
+) -> None:
+    """It stood still for a minute, and another run may be at work by now."""
+    table = f"- {{type: delta, path: {away.place}/table, mode: upsert, keys: [id]}}"
+    upsert: dict[str, Any] = {"table": False, "sink": table} if mode == "upsert" else {}
+    away.produce(1, 2)
+    away.run(**upsert)
+    away.produce(3, "broken")
+    counted = writer.BatchWriter._counted
+
+    def late(self: writer.BatchWriter, *arguments: Any) -> Any:
+        hdfs.take(f"{away.place}/{lock}")
+        return counted(self, *arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(writer.BatchWriter, "_counted", late)
+        with pytest.raises(OutputError, match=rf"^{away.place}/{lock}: this driver has lost its lock"):
+            away.run(**upsert)
+    assert away.ids() == [1, 2]
+    assert away.read(away.letters) == []
+    assert away.run(**upsert).rows_in == 2
+    assert away.ids() == [1, 2, 3]
 
 
 def test_a_path_without_a_scheme_is_local(spark: SparkSession, hdfs: Hdfs) -> None:

@@ -63,6 +63,11 @@ class Hdfs:
             with suppress(Py4JJavaError):  # another client has taken the lease
                 stream.close()
 
+    def take(self, location: str) -> None:
+        """Take a file's lease from its client, as another client may a minute after the last sign of it."""
+        path = self._gateway.jvm.org.apache.hadoop.fs.Path(location)
+        assert self._cluster.getFileSystem().recoverLease(path)
+
     @contextmanager
     def short_leases(self) -> Iterator[None]:
         """Take each client for dead after a second without a sign of life, which clients give every 30 s."""

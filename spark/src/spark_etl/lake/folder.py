@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from spark_etl.errors import OutputError
 from spark_etl.lake import durable
 from spark_etl.lake.delta import CommitObserver, Delta
-from spark_etl.lake.locks import CommitLock, driver_lock, lock_at
+from spark_etl.lake.locks import CommitLock, Lock, driver_lock, lock_at
 
 _OURS = "_etl"
 
@@ -26,6 +26,7 @@ class Folder:
         self._session = session
         self._delta = delta
         self.root = root
+        self._driver: Lock | None = None  # held by this driver, if it is the one
 
     def check_empty_or_table(self) -> None:
         """Refuse a local folder that has files of another kind: readers would mix them with the table's."""
@@ -40,15 +41,23 @@ class Folder:
     @contextmanager
     def driven(self) -> Iterator[list[str]]:
         """Hold the folder as its one driver. Repair the damage of a power cut, and give the removed names."""
-        with driver_lock(self._session, self._delta.path):
-            if self.root is None:
-                yield []
-                return
-            with self.commit_turn():
-                removed = durable.repair(self.root)
-            if removed:
-                self._delta.forget()
-            yield removed
+        with driver_lock(self._session, self._delta.path) as self._driver:
+            try:
+                yield self._repaired() if self.root is not None else []
+            finally:
+                self._driver = None
+
+    def _repaired(self) -> list[str]:
+        with self.commit_turn():
+            removed = durable.repair(self.root) if self.root is not None else []
+        if removed:
+            self._delta.forget()
+        return removed
+
+    def _check_driver(self) -> None:
+        """Raise OutputError if this driver has lost the folder to another one."""
+        if self._driver is not None:
+            self._driver.check()
 
     @contextmanager
     def commit_turn(self) -> Iterator[None]:
@@ -66,6 +75,7 @@ class Folder:
     def committed(self, commit: Callable[[], int]) -> int:
         """Make a commit in its turn, sync its log entry, and return its version."""
         with self.commit_turn():
+            self._check_driver()
             version = commit()
             if self.root is not None:
                 # the entry before it may be of a process that was killed before it could sync
@@ -110,12 +120,18 @@ class Folder:
         lock = None if root is None else CommitLock(self._session, root)
         since = 0.0 if root is None else durable.clock(root)
         key = "spark.databricks.delta.commitInfo.userMetadata"
+        lost: list[OutputError] = []  # what the JVM would hide in a failure of its own
 
         def before() -> None:
             if lock is not None and root is not None:
                 durable.sync_files(root, durable.new_files(root, since))
                 if not lock_first:
                     lock.take()
+            try:
+                self._check_driver()
+            except OutputError as error:
+                lost.append(error)
+                raise
             session.conf.set(key, dumped(metadata()))
 
         def after() -> None:
@@ -134,6 +150,10 @@ class Folder:
                 lock.take()
             with CommitObserver(before, after, given_up).installed(session):
                 yield
+        except Exception:
+            if lost:
+                raise lost[0] from None
+            raise
         finally:
             if lock is not None:
                 lock.release()

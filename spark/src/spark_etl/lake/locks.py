@@ -11,13 +11,14 @@ could do so at once, and one commit would replace the other. On HDFS such a rena
 
 A lock of a local disk is two. The Python process holds the file itself (flock). Its JVM, which writes, holds NAME.jvm
 (a record lock of POSIX): a JVM that outlives a killed driver still excludes the next driver. On HDFS the JVM holds the
-file open for writing. The name node gives this lease to one client. Another one gets it a minute after the holder died.
+file open for writing. The name node gives this lease to one client. Another one gets it a minute after the holder died
+or stood still. So a driver asks before each commit whether it still has its locks.
 """
 
 import fcntl
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import IO, Any, Literal, Protocol
 
@@ -26,6 +27,7 @@ from pyspark.sql import SparkSession
 
 from spark_etl.checkpoint import notes
 from spark_etl.errors import OutputError
+from spark_etl.reasons import reason
 
 DRIVER_WAIT_SECONDS = 30.0  # the JVM of a killed driver ends within a few seconds
 COMMIT_WAIT_SECONDS = 3600.0  # a backfill holds the lock while it rewrites files
@@ -40,6 +42,9 @@ class Lock(Protocol):
     def take(self, wait_seconds: float) -> bool:
         """Take the lock within a time; return whether it is held now."""
         ...
+
+    def check(self) -> None:
+        """Raise OutputError if the lock is not held any more."""
 
     def release(self) -> None: ...
 
@@ -62,6 +67,9 @@ class FileLock:
                 return False
             time.sleep(POLL_SECONDS)
         return True
+
+    def check(self) -> None:
+        """A lock of a local disk lasts as long as its process."""
 
     def release(self) -> None:
         while self._held:
@@ -89,6 +97,8 @@ class LeaseLock:
 
     def __init__(self, session: SparkSession, location: str) -> None:
         jvm: Any = session._jvm
+        self._jvm = jvm
+        self._lost = False
         self._path = jvm.org.apache.hadoop.fs.Path(location)
         self._files = self._path.getFileSystem(session._jsc.hadoopConfiguration())
         self._held: Any = None
@@ -102,10 +112,24 @@ class LeaseLock:
             time.sleep(min(LEASE_POLL_SECONDS, wait_seconds))
         return True
 
+    def check(self) -> None:
+        """Raise OutputError if the name node does not confirm the lease. The stream is of no use after that."""
+        hdfs: Any = self._jvm.org.apache.hadoop.hdfs.client
+        asks = getattr(hdfs, "HdfsDataOutputStream$SyncFlag").UPDATE_LENGTH
+        try:
+            self._held.hsync(self._jvm.java.util.EnumSet.of(asks))  # mutant: lease-checked
+        except Py4JJavaError as error:
+            self._lost = True
+            raise OutputError(
+                f"{self._path.toString()}: this driver has lost its lock, as after a standstill of a minute."
+                f" Another one may write here: {reason(error)}"
+            ) from error
+
     def release(self) -> None:
         held, self._held = self._held, None
         if held is not None:
-            held.close()
+            with suppress(Py4JJavaError) if self._lost else nullcontext():
+                held.close()
 
     def _try(self) -> bool:
         try:
@@ -132,28 +156,28 @@ def lock_at(session: SparkSession, location: str) -> Lock:
 
 
 @contextmanager
-def driver_lock(session: SparkSession, root: str) -> Iterator[None]:
+def driver_lock(session: SparkSession, root: str) -> Iterator[Lock]:
     """Hold the folder as its one driver."""
     refusal = f"{root}: another driver writes here; stop the pipeline's other run first"
-    with _held(lock_at(session, f"{root}/_etl/driver.lock"), refusal):
-        yield
+    with _held(lock_at(session, f"{root}/_etl/driver.lock"), refusal) as lock:
+        yield lock
 
 
 @contextmanager
-def checkpoint_lock(session: SparkSession, location: str, use: Literal["run", "replay"]) -> Iterator[None]:
+def checkpoint_lock(session: SparkSession, location: str, use: Literal["run", "replay"]) -> Iterator[Lock]:
     """Hold a checkpoint for the one run, or the one replay. A new start renames the folder, but not the lock."""
     place = notes.absolute(location)
     lock = lock_at(session, f"{place}.{use}.lock")
     with _held(lock, f"{place}: another {use} uses this checkpoint; stop it first"):
-        yield
+        yield lock
 
 
 @contextmanager
-def _held(lock: Lock, refusal: str) -> Iterator[None]:
+def _held(lock: Lock, refusal: str) -> Iterator[Lock]:
     if not lock.take(LEASE_WAIT_SECONDS if isinstance(lock, LeaseLock) else DRIVER_WAIT_SECONDS):
         raise OutputError(refusal)
     try:
-        yield
+        yield lock
     finally:
         lock.release()
 

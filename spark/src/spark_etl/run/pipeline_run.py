@@ -11,8 +11,9 @@ away at the start is tried again in the same way.
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -103,7 +104,7 @@ class Run:
         """Run until the end of an `available_now`, or `stop`. Raises EtlError: nothing but its text is for a user."""
         schema = self._plans.check()
         failures = 0
-        with checkpoint_lock(self._session, self._config.checkpoint, "run"):
+        with checkpoint_lock(self._session, self._config.checkpoint, "run") as self._lock:
             while not stop.is_set():
                 try:
                     with self._cluster.admin(self._session) as self._admin:
@@ -282,7 +283,13 @@ class Run:
 
     def _source(self) -> Source:
         places = (self._session, self._pipeline, self._cluster, self._checkpoint, self._identity, self._admin)
-        return batch_source.of_query(*places, lambda: self._main)
+        found = batch_source.of_query(*places, lambda: self._main)
+
+        def check(topics: Iterable[str]) -> identity.Identity:
+            self._lock.check()
+            return found.check(topics)
+
+        return replace(found, check=check)
 
     def _windows(self, plan: Judged) -> list[StreamingQuery]:
         """Start the query of each windowed aggregate."""
@@ -295,7 +302,7 @@ class Run:
             found = partial(late.of_windows, config=window.config, name=window.name)
             account = partial(self._accounts.windows, window.topic)
             places = (plan, checkpoint.location, trigger, Batches(checkpoint.notes))
-            started.append(window.start(*places, found, account, first))
+            started.append(window.start(*places, found, account, first, self._lock.check))
         return started
 
     def _trigger(self, checkpoint: Checkpoint) -> dict[str, Any]:

@@ -92,11 +92,13 @@ class WindowTopic:
         late: LateRows,
         account: Callable[[int, dict[str, int]], None],
         first: int = 0,
+        check: Callable[[], None] = lambda: None,
     ) -> StreamingQuery:
         """Start the query over the good rows of a judged stream. `trigger` is as for DataStreamWriter.trigger.
 
         `late` finds the late records of a batch. `account` gets the number of each finished batch and its records by
         outcome. `first` is the version of the first batch: higher than all versions of a query that it replaces.
+        `check` raises an EtlError if the run may write no more.
         """
         known = threading.Event()
         started: list[StreamingQuery] = []
@@ -107,6 +109,7 @@ class WindowTopic:
             if batches.is_finished(place):
                 return
             plan.check_tables()
+            check()
             # mutant: window-versions-continue
             records = window_records(batch, self._config, self._pipeline, first + batch_id)
             begun_before = batches.begun(place)
