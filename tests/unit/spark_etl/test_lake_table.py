@@ -1,5 +1,7 @@
 """A Delta table written batch by batch: once each, counted before the commit, refused where readers would suffer."""
 
+import json
+from datetime import date
 from pathlib import Path
 
 import pytest
@@ -9,6 +11,7 @@ pytestmark = [pytest.mark.etl, pytest.mark.timeout(1200)]
 import duckdb  # noqa: E402
 from deltalake import DeltaTable, QueryBuilder  # noqa: E402
 from pyspark.sql import DataFrame, SparkSession  # noqa: E402
+from pyspark.sql import functions as F  # noqa: E402, N812
 from pyspark.sql.types import StructType  # noqa: E402
 from spark_etl.config.sinks import DeltaSinkConfig  # noqa: E402
 from spark_etl.errors import AccountingError, ConfigError, OutputError  # noqa: E402
@@ -313,3 +316,64 @@ def test_a_session_without_statistics_is_refused(spark: SparkSession, tmp_path: 
     finally:
         spark.conf.unset(option)
     assert not (tmp_path / "t").exists()
+
+
+def counted_columns(path: Path) -> set[str]:
+    """Return the columns of which the newest commit's files have least values."""
+    (newest,) = sorted((path / "_delta_log").glob("*.json"))[-1:]
+    adds = [json.loads(line)["add"] for line in newest.read_text().splitlines() if '"add":' in line]
+    return {name for add in adds for name in json.loads(add["stats"]).get("minValues", {})}
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({}, {"id", "_partition", "_offset"}),
+        ({"partition_by": ["day"]}, {"id", "_partition", "_offset"}),
+        ({"statistics": ["day", "_topic"]}, {"day", "_topic"}),
+        ({"statistics": 2}, {"id", "day"}),
+        ({"statistics": -1}, {"id", "day", "_topic", "_partition", "_offset"}),
+        ({"statistics": 0}, set()),
+        ({"statistics": []}, set()),
+        ({"mode": "upsert", "keys": ["day"]}, {"id", "day", "_partition", "_offset"}),
+    ],
+)
+def test_columns_with_statistics(spark: SparkSession, tmp_path: Path, given: dict, expected: set[str]) -> None:
+    """Columns that are null in all rows have no least value."""
+    with LakeTable.opened(spark, config(tmp_path, **given), schema(spark, SCHEMA)) as table:
+        table.write(rows(spark, 1), APP, 0, accepting(1))
+    assert counted_columns(tmp_path) == expected
+
+
+def test_statistics_of_a_table_that_is_there(spark: SparkSession, tmp_path: Path) -> None:
+    """They stay without the option, and ours are for new columns, too. The option changes them."""
+    places = {"_partition", "_offset"}
+    steps = [
+        (SCHEMA, {}, {"id", *places}),
+        (f"at DATE, `a.b` STRUCT<`x-y` INT, z STRING>, {SCHEMA}", {}, {"id", "at", "a.b", *places}),
+        (SCHEMA, {"statistics": ["day"]}, {"day"}),
+        (SCHEMA, {}, {"day"}),
+        (SCHEMA, {"statistics": 1}, {"id"}),
+        (f"name STRING, {SCHEMA}", {}, {"id"}),
+    ]
+    for number, (text, given, expected) in enumerate(steps):
+        batch = rows(spark, number).withColumns({"at": F.lit(date(2026, 1, 31)), "name": F.lit("n")})
+        batch = batch.withColumn("a.b", F.struct(F.lit(1).alias("x-y"), F.lit("z").alias("z")))
+        names = schema(spark, text).names
+        with LakeTable.opened(spark, config(tmp_path, **given), schema(spark, text)) as table:
+            table.write(batch.select(*(f"`{name}`" for name in names)), APP, number, accepting(1))
+        assert counted_columns(tmp_path) == expected
+    assert ids(spark, tmp_path) == [0, 1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [("other", "no column 'other' to have statistics of"), ("done", "Delta has no statistics of 'done', a boolean")],
+)
+def test_statistics_that_there_cannot_be(spark: SparkSession, tmp_path: Path, name: str, reason: str) -> None:
+    columns = schema(spark, f"done BOOLEAN, {SCHEMA}")
+    with (
+        pytest.raises(ConfigError, match=rf"^sinks\.delta {tmp_path}: {reason}$"),
+        LakeTable.opened(spark, config(tmp_path, statistics=[name]), columns),
+    ):
+        pass

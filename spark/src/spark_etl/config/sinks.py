@@ -22,14 +22,18 @@ class DeltaSinkConfig(Section):
     envelope: Literal["none", "debezium"] = "none"
     order_by: list[Column] = Field(default=[])
     widen: list[Literal["numbers"]] = Field(default=[])
+    statistics: list[AnyColumn] | Annotated[int, Field(strict=True, ge=-1, le=100_000)] | None = None
     compact_every: int | None = Field(default=None, ge=2, le=100_000)
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         _check_upsert(self)
-        needed = {name for name in (*self.keys, *self.order_by, *self.partition_by) if not name.startswith("_")}
-        if self.columns and not needed <= set(self.columns):
-            raise ValueError("columns must have those of keys, order_by and partition_by")
+        statistics = self.statistics if isinstance(self.statistics, list) else []
+        named = (*self.keys, *self.order_by, *self.partition_by, *statistics)
+        if self.columns and not {name for name in named if not name.startswith("_")} <= set(self.columns):
+            raise ValueError("columns must have those of keys, order_by, partition_by and statistics")
+        if set(statistics) & set(self.partition_by):
+            raise ValueError("readers know partition_by from the folders: leave it out of statistics")
         if self.columns and self.envelope != "none":
             raise ValueError("columns are for rows, not for an envelope")
         return self

@@ -7,6 +7,10 @@ differs in case only, is refused: readers could no longer read the column.
 With `widen` a number may become wider: an integer a longer one or a double, a float a double. The table is rewritten
 (lake/widening.py), and rows of the narrower type fit as well. A double takes 64-bit integers only from a column of the
 table, whose values are looked at.
+
+Delta keeps the least and the greatest value of a column in each file as statistics, by which readers skip files. Values
+of a text are seldom in the order of their records, and cost most of all statistics. So a new table has none of texts,
+unless they are keys.
 """
 
 from collections.abc import Callable
@@ -17,18 +21,23 @@ from pyspark.sql.types import (
     ArrayType,
     ByteType,
     DataType,
+    DateType,
     DoubleType,
     FloatType,
     IntegerType,
     LongType,
     MapType,
+    NumericType,
     ShortType,
     StructField,
     StructType,
+    TimestampNTZType,
+    TimestampType,
 )
 
 from spark_etl.errors import ConfigError
 
+ORDERED = (NumericType, DateType, TimestampType, TimestampNTZType)  # kinds whose statistics are cheap
 _INTEGERS = (ByteType(), ShortType(), IntegerType(), LongType())  # the shortest first
 
 
@@ -87,6 +96,18 @@ def _merged_type(table: DataType, rows: DataType, name: str, *, widen: bool, nes
     if table != rows:  # mutant: column-types-kept
         raise ConfigError(f"column {name}: {table.simpleString()} in the table, {rows.simpleString()} in the pipeline")
     return table
+
+
+def with_statistics(table: StructType, kinds: tuple[type[DataType], ...] = ORDERED) -> list[str]:
+    """Return the columns of some kinds, and such fields of objects, by names as Delta's properties have them."""
+    found = []
+    for field in table.fields:
+        name = "`" + field.name.replace("`", "``") + "`"
+        if isinstance(field.dataType, StructType):
+            found += [f"{name}.{part}" for part in with_statistics(field.dataType, kinds)]
+        elif isinstance(field.dataType, kinds):
+            found.append(name)
+    return found
 
 
 def widens(narrow: DataType, wide: DataType) -> bool:

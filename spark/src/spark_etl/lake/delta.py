@@ -114,8 +114,14 @@ class Delta:
         )
         return self.transaction().commit_table(metadata)
 
-    def set_schema(self, schema: StructType) -> int:
-        """Commit a schema, and return the version."""
+    def properties(self) -> dict[str, str]:
+        """Return the properties that the table has of its own."""
+        converters = self._jvm.scala.jdk.javaapi.CollectionConverters
+        with self._named():
+            return dict(converters.asJava(self.snapshot().metadata().configuration()))
+
+    def change(self, schema: StructType, properties: Mapping[str, str]) -> int:
+        """Commit columns and properties, and return the version."""
         old = self.snapshot().metadata()
         actions = self._jvm.org.apache.spark.sql.delta.actions
         metadata = actions.Metadata(
@@ -125,7 +131,7 @@ class Delta:
             old.format(),
             schema.json(),
             old.partitionColumns(),
-            old.configuration(),
+            _map(self._jvm, properties),
             old.createdTime(),
         )
         return self.transaction().commit_schema(metadata)

@@ -24,7 +24,7 @@ from typing import Any, Literal
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StringType, StructType
 
 from spark_etl.checkpoint import notes
 from spark_etl.config.sinks import DeltaSinkConfig
@@ -41,6 +41,10 @@ CONFLICT_TRIES = 5
 #: than WRITING_TASKS_MAX are not made unless the session asks for them: each one delays a small batch by milliseconds.
 WRITING_TASKS_OF_CORE = 4
 WRITING_TASKS_MAX = 32
+NUMBER_OF_STATISTICS = "delta.dataSkippingNumIndexedCols"
+STATISTICS_COLUMNS = "delta.dataSkippingStatsColumns"  # which comes before the number
+STATISTICS_MAX = 32  # Delta's default
+WITH_STATISTICS = (*columns.ORDERED, StringType)
 STATISTICS = "spark.databricks.delta.stats.collect"
 PROPERTIES = {
     # Every commit lists the log's folder; at a commit every 10 s, 30 days (Delta's default) would be 260,000 entries.
@@ -188,15 +192,50 @@ class LakeTable:
             if name not in wanted.names:
                 raise ConfigError(f"sinks.delta {self.location}: no column {name!r} to partition, merge or order by")
         if not self.delta.exists():
-            self.folder.committed(lambda: self.delta.create(wanted, partition_by, PROPERTIES))
+            properties = {**PROPERTIES, **self._statistics(wanted)}
+            self.folder.committed(lambda: self.delta.create(wanted, partition_by, properties))
             self._new = True
         else:
-            new = self.check(wanted)
-            if widening.is_needed(self.delta.schema(), new):
+            old, new = self.delta.schema(), self.check(wanted)
+            properties = self._properties(old, new)
+            if widening.is_needed(old, new):
                 self._rewrite(new)
-            elif new != self.delta.schema():
-                self.folder.committed(lambda: self.delta.set_schema(new))
+            if (new, properties) != (self.delta.schema(), self.delta.properties()):
+                self.folder.committed(lambda: self.delta.change(new, properties))
         self._wanted, (self._id, self._schema) = wanted, self.delta.described()
+
+    def _statistics(self, schema: StructType) -> dict[str, str]:
+        """Return the properties that say of which columns the table has statistics."""
+        given = self.config.statistics
+        if isinstance(given, int):
+            return {NUMBER_OF_STATISTICS: str(given)}
+        own = StructType([field for field in schema.fields if field.name not in self.config.partition_by])
+        if given is None:
+            keys = {*self.config.keys, *self.config.order_by}
+            of_keys = [field for field in own.fields if field.name in keys]
+            cheap = columns.with_statistics(own)
+            kept = cheap[:STATISTICS_MAX] + columns.with_statistics(StructType(of_keys), WITH_STATISTICS)
+            kept = list(dict.fromkeys(kept))
+        else:
+            kept = []
+            for name in given:
+                if name not in own.names:
+                    raise ConfigError(f"sinks.delta {self.location}: no column {name!r} to have statistics of")
+                found = columns.with_statistics(StructType([own[name]]), WITH_STATISTICS)
+                if not found:
+                    kind = own[name].dataType.simpleString()
+                    raise ConfigError(f"sinks.delta {self.location}: Delta has no statistics of {name!r}, a {kind}")
+                kept += found
+        return {STATISTICS_COLUMNS: ",".join(kept)} if kept else {NUMBER_OF_STATISTICS: "0"}
+
+    def _properties(self, old: StructType, new: StructType) -> dict[str, str]:
+        """Return the table's properties. They stay without `statistics`, but our choice extends to added columns."""
+        present = self.delta.properties()
+        own = {name: present[name] for name in (NUMBER_OF_STATISTICS, STATISTICS_COLUMNS) if name in present}
+        if self.config.statistics is None and own != self._statistics(old):
+            return present
+        others = {name: value for name, value in present.items() if name not in own}
+        return {**others, **self._statistics(new)}
 
     def _rewrite(self, new: StructType) -> None:
         """Write all rows again with other types. The commit carries the last batch's metadata."""
