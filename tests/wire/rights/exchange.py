@@ -9,6 +9,7 @@ from typing import Any, Final
 from gateway_svc.handlers import HANDLERS
 from protocol_lib.api import ApiKey
 from protocol_lib.messages.api_versions import ApiVersionsRequest
+from protocol_lib.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
 from protocol_lib.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from protocol_lib.messages.find_coordinator import FindCoordinatorRequest
 from protocol_lib.messages.init_producer_id import InitProducerIdRequest
@@ -29,6 +30,10 @@ SCENARIOS: Final[dict[str, tuple[bool, Sequence[str]]]] = {
     "half denied": (False, ("a", "b")),
     "allowed": (True, ("a", "b")),
 }
+#: The case of a member that subscribes by a pattern: a conversation, whose lines are the topics that it gets.
+PATTERN_CASE: Final = "ConsumerGroupHeartbeat of a pattern v1"
+#: Heartbeats without another topic after which a member has all of its topics, where their number is not known.
+_SETTLED: Final = 25
 RANGES: Final = {each.api_key: range(each.min_version, each.max_version + 1) for each in HANDLERS}
 
 #: A function that sends a request as the client with all rights (True) or with few, and returns the response.
@@ -96,3 +101,40 @@ async def answers(
             lines = lines_of(response, topics)
             found[scenario][f"{name} v{version}"] = [line for line in lines if "[__" not in line]
     return found
+
+
+async def assigned_by_pattern(
+    send: Send, topics: Mapping[bytes, str], scenario: str, expected: Sequence[str] | None = None
+) -> list[str]:
+    """Return the lines of PATTERN_CASE: the topics of a member that subscribes to all those of the scenario's names.
+
+    Kafka and Millrace match patterns in the background. With `expected`, wait for these topics and see that no others
+    follow.
+    """
+    has_all, names = SCENARIOS[scenario]
+    group_id, pattern = f"a-{scenario}", "|".join(f"{name}.*" for name in names)
+    held: tuple[bytes, ...] = ()
+    epoch, quiet, enough = 0, 0, _SETTLED if expected is None else 3
+    while quiet < enough:
+        request = ConsumerGroupHeartbeatRequest(
+            group_id=group_id,
+            member_id="m",
+            member_epoch=epoch,
+            rebalance_timeout_ms=-1 if epoch else 60_000,
+            subscribed_topic_regex=None if epoch else pattern,
+            topic_partitions=tuple(TopicPartitions(topic_id=each, partitions=(0,)) for each in held),
+        )
+        answer = await send(has_all, ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, request)
+        if answer.error_code:
+            return [f"error_code={answer.error_code}"]
+        epoch, before = answer.member_epoch, held
+        if answer.assignment is not None:
+            held = tuple(each.topic_id for each in answer.assignment.topic_partitions)
+        is_complete = expected is None or _lines(held, topics) == list(expected)
+        quiet = quiet + 1 if held == before and is_complete else 0
+        await asyncio.sleep(0.2 if expected is None else 0.01)
+    return _lines(held, topics)
+
+
+def _lines(held: Sequence[bytes], topics: Mapping[bytes, str]) -> list[str]:
+    return sorted(f"assigned {topics[each]}" for each in held)

@@ -17,7 +17,7 @@ from protocol_lib.messages.sasl_authenticate import SaslAuthenticateRequest
 from protocol_lib.messages.sasl_handshake import SaslHandshakeRequest
 from support.kafka_broker import PASSWORD, USER, ApacheKafka
 
-from tests.wire.rights.exchange import answers, prepared, served
+from tests.wire.rights.exchange import PATTERN_CASE, SCENARIOS, answers, assigned_by_pattern, prepared, served
 
 WRITTEN: Final = Path(__file__).with_name("kafka.json")
 _SETTINGS: Final = {
@@ -55,7 +55,10 @@ def main() -> None:
             return (every if has_all else few).call(api_key, version, request)
 
         async def asked() -> Any:
-            return await answers(send, await prepared(send), await served(send))
+            topics = await prepared(send)
+            assigned = {scenario: await assigned_by_pattern(send, topics, scenario) for scenario in SCENARIOS}
+            answered = await answers(send, topics, await served(send))
+            return {scenario: {**answered[scenario], PATTERN_CASE: assigned[scenario]} for scenario in SCENARIOS}
 
         found = asyncio.run(asked())
         WRITTEN.write_text(json.dumps(found, indent=1) + "\n")

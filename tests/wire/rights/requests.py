@@ -79,6 +79,16 @@ def _metadata(version: int, names: Sequence[str], ids: Mapping[str, bytes]) -> d
     return {"topics": rows, **asked}
 
 
+def _missing(version: int, names: Sequence[str], ids: Mapping[str, bytes]) -> dict[str, Any]:
+    missing = {f"{name}-missing": bytes([number]) * 16 for number, name in enumerate(names, 1)}
+    return _metadata(version, [*names, *missing], {**ids, **missing})
+
+
+def _fetch_without_a_name(version: int, names: Sequence[str], ids: Mapping[str, bytes]) -> dict[str, Any]:
+    # By id, Kafka answers -1.
+    return _fetch(version, [*names, ""] if version < 13 else names, ids)
+
+
 def _metadata_by_name(_version: int, names: Sequence[str], _ids: Mapping[str, bytes]) -> dict[str, Any]:
     return {"topics": [{"name": name} for name in (*names, "a-missing", "b-missing")]}
 
@@ -241,8 +251,10 @@ K = ApiKey
 CASES: Final[dict[str, tuple[ApiKey, Ask]]] = {
     "Produce": (K.PRODUCE, _produce),
     "Fetch": (K.FETCH, _fetch),
+    "Fetch without a name": (K.FETCH, _fetch_without_a_name),
     "ListOffsets": (K.LIST_OFFSETS, _list_offsets),
     "Metadata": (K.METADATA, _metadata),
+    "Metadata of missing": (K.METADATA, _missing),
     "Metadata by name": (K.METADATA, _metadata_by_name),
     "Metadata of all": (K.METADATA, _metadata_of_all),
     "OffsetCommit": (K.OFFSET_COMMIT, _offset_commit),

@@ -17,7 +17,7 @@ from gateway_svc.requests.admission import Admission
 from gateway_svc.requests.resources import Operation, ResourceType
 from protocol_lib.api import ApiKey
 
-from tests.wire.rights.exchange import answers, prepared
+from tests.wire.rights.exchange import PATTERN_CASE, answers, assigned_by_pattern, prepared
 from tests.wire.rights.requests import CASES, WITHOUT_RIGHTS
 from tests.wire.test_every_path import Policy, Start
 from tests.wire.test_every_path import start as start
@@ -25,7 +25,10 @@ from tests.wire.test_every_path import start as start
 KAFKA: Final[dict[str, dict[str, list[str]]]] = json.loads(Path(__file__).with_name("kafka.json").read_text())
 #: APIs and versions that Kafka serves, too.
 KAFKAS: Final = {
-    (CASES[name][0], int(version)) for case in KAFKA["allowed"] for name, version in (case.rsplit(" v", 1),)
+    (CASES[name][0], int(version))
+    for case in KAFKA["allowed"]
+    for name, version in (case.rsplit(" v", 1),)
+    if case != PATTERN_CASE
 }
 
 #: Cases whose subject Kafka stores and Millrace does not. The rights they need are the same.
@@ -67,7 +70,8 @@ def test_every_api_is_in_the_table() -> None:
 
 async def test_answers_are_those_of_kafka(start: Start) -> None:
     policy = Prefixed()
-    async with start(partial(Admission, policy=policy), auto_create_topics_enable=False, topics="") as broker:
+    settings = {"auto_create_topics_enable": False, "topics": "", "group_consumer_assignment_interval_ms": 0}
+    async with start(partial(Admission, policy=policy), **settings) as broker:
         wire = await broker.connect()
 
         async def send(has_all: bool, api_key: ApiKey, version: int, request: Any) -> Any:
@@ -77,8 +81,15 @@ async def test_answers_are_those_of_kafka(start: Start) -> None:
         def is_served(api_key: ApiKey, version: int) -> bool:
             return (api_key, version) in KAFKAS
 
-        found = await answers(send, await prepared(send), is_served)
+        topics = await prepared(send)
+        assigned = {
+            scenario: await assigned_by_pattern(send, topics, scenario, KAFKA[scenario][PATTERN_CASE])
+            for scenario in KAFKA
+        }
+        found = await answers(send, topics, is_served)
         await wire.close()
+    for scenario, lines in assigned.items():
+        found[scenario][PATTERN_CASE] = lines
     different = [
         (scenario, case, lines, found[scenario][case])
         for scenario, cases in KAFKA.items()

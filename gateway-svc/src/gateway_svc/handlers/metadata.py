@@ -94,7 +94,8 @@ async def _topics(
                 context.names.learn(found.id, found.name)
             if every and not rights.may(Operation.DESCRIBE, ResourceType.TOPIC, found.name):
                 continue
-            operations = topic_operations(rights, found.name) if shows_operations else NO_AUTHORIZED_OPERATIONS
+            shown = shows_operations and found.error_code != ErrorCode.UNKNOWN_TOPIC_ID
+            operations = topic_operations(rights, found.name) if shown else NO_AUTHORIZED_OPERATIONS
             described.append(_topic(found, node_ids, operations, call.version))
     return (*described, *denied)
 
