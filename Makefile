@@ -8,7 +8,8 @@
 # make mutants      breaks each guarantee of the log and of groups once; fails unless a test notices; MUTANTS_PART, MUTANTS_CHANGED
 # make conformance  stock clients in other languages, where their toolchains exist; the same requests to Apache Kafka
 # make fuzz         hostile input for every decoder, guided by coverage; FUZZ_RUNS inputs for each (Linux on x86-64)
-# make bench        compares with Apache Kafka (Java 17): docs/benchmarks, within 40 minutes; QUICK=1: build, within 5
+# make bench        compares with Apache Kafka (Java 17): docs/benchmarks, and checks the bounds of the console in Chromium,
+#                   within an hour; QUICK=1: build, within 8 minutes
 # make bench-check  the short run; fails where a ratio to Apache Kafka is far below the one in docs/benchmarks
 # make bench-against CHECKOUT=FOLDER   compares this tree with another checkout, in turns of one run
 # make profile      flame graphs of gateway and storage under load, and the cost of a megabyte, into build/profile (Linux)
@@ -105,6 +106,7 @@ fuzz: setup
 
 bench: setup
 	$(BIN)/python bench/side_by_side.py $(if $(QUICK),--quick,--publish)
+	$(BIN)/python bench/browser.py $(if $(QUICK),--quick)
 
 bench-check: setup
 	$(BIN)/python bench/side_by_side.py --quick --check

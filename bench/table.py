@@ -13,8 +13,9 @@ class Row(NamedTuple):
     measured: str
 
 
-def show(rows: Iterable[Row]) -> None:
-    print(f"{'':74}{'must':>16}{'measured':>40}")
+def show(rows: Iterable[Row], *, head: bool = True) -> None:
+    if head:
+        print(f"{'':74}{'must':>16}{'measured':>40}")
     for figure, must, measured in rows:
         print(f"{figure:74}{must:>16}{measured:>40}", flush=True)
 

@@ -8,6 +8,7 @@ import json
 import socket
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
+from unittest.mock import AsyncMock
 
 import httpx
 import pytest
@@ -270,6 +271,15 @@ async def _first_events(log: ScriptedLog, positions: dict[int, int], newest: int
         tail = Tail(client, "t", positions, end, None, Filter(), Formats(), read_committed=False)
         stream = tail.events()
         return [await anext(stream) for _ in range(count)]
+
+
+@pytest.mark.parametrize(("count", "pause_s"), [(EVENTS_PER_S // 2, 0.05), (10 * EVENTS_PER_S, 1.0)])
+async def test_a_tail_without_an_event_left_waits_for_more(count: int, pause_s: float) -> None:
+    async with client_of(ScriptedLog({0: [records(count)]})) as client:
+        tail = Tail(client, "t", {0: 0}, AsyncMock(), None, Filter(), Formats(), read_committed=False)
+        stream = tail.events()
+        assert [await anext(stream) for _ in range(2)][1].count(b"data: ") >= count // 10
+        assert tail.pause_s == pause_s
 
 
 @pytest.mark.parametrize(("fault", "last"), [("deleted", 6), ("damaged", 1), ("too large", 0)])

@@ -23,8 +23,9 @@
     :                                    nothing for a while
 
 A client that comes back with the last id goes on after it. Partitions that are added meanwhile are read from their
-beginning, at most LOOK_S later. A second has an allowance of events, of their bytes and of
-records read. Once it is spent, the tail leaves out the rest of the partition up to its newest record, and says so.
+beginning, at most LOOK_S later. A second has an allowance of events, of their bytes and of records read. Once it is
+spent, the tail leaves out the rest of the partition up to its newest record, and says so. A tail that has no event left
+waits for the next second.
 """
 
 from __future__ import annotations
@@ -55,6 +56,8 @@ LOOK_S = 5.0
 #: Bytes of one fetch, and seconds between two that bring records: each costs about the same.
 _FETCH_BYTES = 256 * 1024
 _PAUSE_S = 0.05
+#: Seconds until the next fetch after one whose records the allowance of events did not admit.
+_SPENT_PAUSE_S = 1.0
 #: Seconds for which a tail waits for the gateway to come back, and between two tries.
 _PATIENCE_S = 30.0
 _RETRY_S = 0.5
@@ -95,6 +98,8 @@ class Tail:
         self._events = _Allowance(EVENTS_PER_S)
         self._bytes = _Allowance(BYTES_PER_S)
         self._scanned = _Allowance(SCANNED_PER_S)
+        #: Seconds until the next fetch.
+        self.pause_s = _PAUSE_S
 
     async def events(self) -> AsyncIterator[bytes]:
         """Yield pieces of the stream. It ends after an error event, or when the server stops."""
@@ -122,7 +127,7 @@ class Tail:
             if piece:
                 yield piece
                 sent_at = time.monotonic()
-                await asyncio.sleep(_PAUSE_S)
+                await asyncio.sleep(self.pause_s)
             elif time.monotonic() - sent_at > HEARTBEAT_S:
                 yield b":\n\n"
                 sent_at = time.monotonic()
@@ -138,6 +143,7 @@ class Tail:
 
     async def _next_piece(self) -> bytes:
         """Wait for records, for a second at most, and return their events. Raises ApiError."""
+        self.pause_s = _PAUSE_S
         positions = dict(self._positions)
         piece = bytearray()
         try:
@@ -191,6 +197,8 @@ class Tail:
                         continue
                     if not (self._scanned.spend(1) and self._bytes.is_left and self._events.is_left):
                         self._positions[partition] = record.offset
+                        if not (self._events.is_left and self._bytes.is_left):
+                            self.pause_s = _SPENT_PAUSE_S  # mutant: spent-tail-waits
                         return False
                     if self._filter.admits(partition, record):
                         text = render(partition, record, self._formats).encode()

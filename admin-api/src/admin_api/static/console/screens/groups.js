@@ -16,7 +16,7 @@ export const State = ({ state }) => html`<span class=${`badge ${LOOKS[state] ?? 
 /** Say in words and by a sign whether lag grows. @param {any} now @param {any} before */
 export function trend(now, before) {
   if (now === null || before === null || before === undefined) return "";
-  return now > before ? "▲ growing" : now < before ? "▼ shrinking" : "= steady";
+  return now > before ? "▲\u00a0growing" : now < before ? "▼\u00a0shrinking" : "=\u00a0steady";
 }
 
 /** @type {import("../parts/table.js").Column[]} */

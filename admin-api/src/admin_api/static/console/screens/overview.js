@@ -48,7 +48,7 @@ function Figures({ data }) {
       <div><dt>Bytes in</dt><dd>${speed(bytesIn.points.at(-1)?.value)}</dd></div>
       <div><dt>Bytes out</dt><dd>${speed(bytesOut.points.at(-1)?.value)}</dd></div>
       <div><dt>Consumer groups</dt><dd><a href=${link(["groups"])}>${count(groups.length)}</a></dd></div>
-      ${health.disk && html`<div><dt>Disk</dt><dd>${size(free)} free</dd>
+      ${health.disk && html`<div class="wide"><dt>Disk</dt><dd>${size(free)} free</dd>
         <dd class="small"><meter min="0" max="1" high="0.85" value=${used} aria-label="Used share of the disk"></meter> ${Math.round(used * 100)} % used,
           ${fullIn === null ? " not growing" : ` full in ${duration(fullIn)} at this rate`}</dd></div>`}
     </dl>

@@ -170,15 +170,17 @@ function Form({ topic, partitions }) {
   const set = (/** @type {any} */ changes) => setForm((old) => ({ ...old, ...changes }));
   const isTime = form.mode.endsWith("_timestamp");
   const isOffset = form.mode.endsWith("_offset");
-  /** @param {Event} [event] */
-  function apply(event) {
+  /** @param {Event} [event] @param {string} [mode] */
+  function apply(event, mode = form.mode) {
     event?.preventDefault();
+    const isTime = mode.endsWith("_timestamp");
+    const isOffset = mode.endsWith("_offset");
     const timestamp = isTime ? timeOf(form.place, isUtc.peek()) : null;
     if (isTime && timestamp === null) return setProblem("Write the time as 2026-01-31 12:00:00, or as milliseconds since 1970.");
     if (isOffset && !/^\d+$/.test(form.place)) return setProblem("Write the offset as a whole number.");
     setProblem("");
     change({
-      mode: form.mode === "newest" ? null : form.mode,
+      mode: mode === "newest" ? null : mode,
       offset: isOffset ? form.place : null,
       timestamp,
       partition: form.partition,
@@ -215,6 +217,7 @@ function Form({ topic, partitions }) {
     ${problem && html`<div class="failure" role="alert">${problem}</div>`}
     <p class="buttons">
       <button type="submit" class="main">Show</button>
+      ${form.mode !== "live" && html`<button type="button" onClick=${() => apply(undefined, "live")}>Follow live</button>`}
       ${form.where.length < CONDITIONS_MAX && html`<button type="button" onClick=${() => set({ where: [...form.where, ""] })}>Add a condition</button>`}
       <${Check} label="committed only" isOn=${form.committed} onInput=${(/** @type {boolean} */ committed) => set({ committed })} />
       <a class="button" href=${urlOf(at`/api/v1/topics/${topic}/records:download`, downloaded)} download>Download NDJSON</a>

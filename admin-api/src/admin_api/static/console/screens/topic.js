@@ -2,7 +2,7 @@
 
 import { html, useState } from "../vendor/preact.js";
 import { alter, at, get, list } from "../core/api.js";
-import { count, rate, size } from "../core/format.js";
+import { count, plural, rate, size } from "../core/format.js";
 import { go, link, route } from "../core/router.js";
 import { may } from "../core/session.js";
 import { Chart } from "../parts/chart.js";
@@ -85,7 +85,7 @@ export function Screen() {
       </div>`}
     </div>
     <${Shown} of=${loaded}>${(/** @type {any} */ found) => html`
-      <p class="facts">${count(found.partitions_count)} partitions · ${count(found.records)} records · ${size(found.bytes)} · ${rate(found.records_in_per_s)} in / s</p>
+      <p class="facts">${plural(found.partitions_count, "partition")} · ${count(found.records)} records · ${size(found.bytes)} · ${rate(found.records_in_per_s)} in / s</p>
       <div class="tabs" role="navigation" aria-label="Of this topic">${TABS.filter(([id]) => id !== "produce" || may("write")).map(
         ([id, name]) => html`<a key=${id} href=${link(["topics", topic, id])} aria-current=${id === tab ? "page" : undefined}>${name}</a>`,
       )}</div>
