@@ -7,10 +7,14 @@ import contextlib
 import gc
 import sys
 import warnings
+from typing import TYPE_CHECKING
 
 from service_chassis import address, lifecycle, logs, loop_lag
 
 from admin_api.settings import AdminSettings
+
+if TYPE_CHECKING:
+    from admin_api.kafka_clients import GatewayLogin
 
 log = logs.get("admin_api")
 
@@ -51,7 +55,9 @@ async def _serve(settings: AdminSettings, stop: asyncio.Event) -> None:
     async with contextlib.AsyncExitStack() as undo:
         storage = Storage(settings.storage_address, timeout_s=settings.admin_storage_timeout_s)
         undo.push_async_callback(storage.close)
-        clients = KafkaClients(settings.gateways, timeout_s=settings.admin_gateway_timeout_s)
+        clients = KafkaClients(
+            settings.gateways, timeout_s=settings.admin_gateway_timeout_s, login=_gateway_login(settings)
+        )
         undo.push_async_callback(clients.close)
         try:
             app = create_app(settings, storage, clients)
@@ -72,6 +78,28 @@ async def _serve(settings: AdminSettings, stop: asyncio.Event) -> None:
         await stop.wait()
         health.set_ready(False, "stopping")
         clients.stop()  # or tails would go on until the deadline
+
+
+def _gateway_login(settings: AdminSettings) -> GatewayLogin | None:
+    """Return the user at the gateways. Raises StartError."""
+    from admin_api.kafka_clients import GatewayLogin
+
+    mechanism, user = settings.admin_gateway_sasl_mechanism, settings.admin_gateway_user
+    if not mechanism:
+        return None
+    variable = "MILLRACE_ADMIN_GATEWAY_PASSWORD_FILE"
+    if not user or not settings.admin_gateway_password_file:
+        raise lifecycle.StartError(f"MILLRACE_ADMIN_GATEWAY_USER and {variable}: not set, and there is a mechanism")
+    try:
+        with open(settings.admin_gateway_password_file, encoding="utf-8") as file:
+            password = file.readline(4096).rstrip("\r\n")
+    except OSError as error:
+        raise lifecycle.StartError(f"{variable}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise lifecycle.StartError(f"{variable}: it is not UTF-8") from None
+    if not password:
+        raise lifecycle.StartError(f"{variable}: its first line is empty")
+    return GatewayLogin(mechanism, user, password)
 
 
 def _import_fastapi() -> None:

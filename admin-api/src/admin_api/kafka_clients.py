@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
 from service_chassis import logs
@@ -27,7 +27,7 @@ from admin_api.answer_memory import ANSWER_BYTES_MAX, AnswerMemory, AnswerTooLar
 from admin_api.idle import Idle
 
 if TYPE_CHECKING:
-    from protocol_lib.client import Connection, FetchedPartition, ProducedPartition
+    from protocol_lib.client import Connection, FetchedPartition, ProducedPartition, SaslMechanism
     from protocol_lib.records.header import BatchHeader
 
 CLIENT_ID = "admin-api"
@@ -40,6 +40,23 @@ _WAIT_S = 1.0
 log = logs.get(__name__)
 
 T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class GatewayLogin:
+    """The user of this service at the gateways."""
+
+    mechanism: str
+    user: str
+    password: str = field(repr=False)
+
+    def sasl(self) -> SaslMechanism:
+        from protocol_lib.client import SaslPlain, SaslScram, ScramMechanism
+
+        scram = {each.mechanism_name: each for each in ScramMechanism}
+        if self.mechanism in scram:
+            return SaslScram(self.user, self.password, scram[self.mechanism])
+        return SaslPlain(self.user, self.password)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +87,16 @@ TAIL = Use("tail", 16, 2 * ANSWER_BYTES_MAX, status=429, retry_after_s=10)
 class KafkaClients:
     """The pool. The event loop owns it; its owner calls `stop`, which ends every request, and `close`."""
 
-    def __init__(self, addresses: Sequence[Address], *, timeout_s: float, idle_s: float = IDLE_S) -> None:
+    def __init__(
+        self,
+        addresses: Sequence[Address],
+        *,
+        timeout_s: float,
+        idle_s: float = IDLE_S,
+        login: GatewayLogin | None = None,
+    ) -> None:
+        """Connect nothing yet. `login`: the user of the gateways' listener, if that asks for one."""
+        self._login = login
         self.addresses = tuple(addresses)
         self._timeout_s = timeout_s
         #: Whether `stop` was called: nothing is lent any more.
@@ -152,6 +178,7 @@ class KafkaClients:
             connect_timeout_ms=timeout_ms,
             request_timeout_ms=timeout_ms,
             response_bytes_max=ANSWER_BYTES_MAX,
+            sasl=None if self._login is None else self._login.sasl(),
         )
         for address in settings.addresses:
             line = _Line(memory)

@@ -36,6 +36,17 @@ class AdminSettings(ServiceSettings):
             " Several, separated by commas, are tried in turn."
         ),
     )
+    admin_gateway_sasl_mechanism: Literal["", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = setting(
+        "",
+        description=(
+            "SASL mechanism by which the REST API logs in to the gateways, as MILLRACE_ADMIN_GATEWAY_USER. Empty: their"
+            " listener asks for none."
+        ),
+    )
+    admin_gateway_user: str = setting("", description="The user of the REST API at the gateways.")
+    admin_gateway_password_file: str = setting(
+        "", description="Secret file with that user's password in its first line."
+    )
     admin_gateway_timeout_s: float = setting(
         5.0, gt=0, le=300, description="Longest wait for one answer of a gateway, in seconds; then 503."
     )

@@ -256,7 +256,10 @@ def test_profiles_are_kept_used_and_deleted(tmp_path, capsys):
     assert run("profile", "list", "-o", "json") == 0
     prod = {"profile": "prod", "current": True, "rest": "https://admin.example", "kafka": "localhost:9092"}
     test = {"profile": "test", "current": False, "rest": "localhost:8082", "kafka": "t:9092"}
-    listed = [{**prod, "token_file": "/run/token"}, {**test, "token_file": None}]
+    listed = [
+        {**prod, "token_file": "/run/token", "client_config": None},
+        {**test, "token_file": None, "client_config": None},
+    ]
     assert json.loads(capsys.readouterr().out) == listed
     assert (tmp_path / "millrace" / "profiles.json").stat().st_mode & 0o777 == 0o600
     assert run("profile", "delete", "prod") == 0

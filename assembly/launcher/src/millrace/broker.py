@@ -8,8 +8,9 @@ has Kafka's files. `start` (or the `with` line) raises an error at the start. Le
 order and removes a temporary data folder. A broker that still runs when the program ends is stopped then.
 
 Group rebalances do not wait for more members, as Kafka's 3 s default would. With `admin=True` the REST API runs in a
-separate process. MILLRACE_* variables apply, but not to addresses and folders. Arguments win over them. A fork of the
-program keeps nothing of the broker: it may connect to it as a client.
+separate process. MILLRACE_* variables apply, but not to addresses and folders. Arguments win over them. With `users`
+the listener asks clients to log in. A fork of the program keeps nothing of the broker: it may connect to it as a
+client.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import os
 import socket
 import threading
 import weakref
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
@@ -33,6 +34,7 @@ from service_chassis import address as addresses
 from service_chassis import logs
 
 from millrace.direct import DirectBroker, DirectSettings
+from millrace.first_users import AdminLogin, check_users, listener_with_users
 from millrace.folders import DATA_DIR, STORAGE_SOCKET, private_folder
 from millrace.layout import GATEWAY_NAME, admin_process, reachable
 from millrace.ports import Reservation
@@ -67,9 +69,12 @@ class Broker:
         http_port: int = 0,
         flush_policy: str | None = None,
         log_level: str | None = None,
+        users: Mapping[str, str] | None = None,
         **settings: object,
     ) -> None:
         """Prepare a broker; `topics` are created at the start: `"orders:3,users:1"`.
+
+        `users` are passwords by name: with them, clients log in by SASL (SCRAM-SHA-256, SCRAM-SHA-512 or PLAIN).
 
         `settings` are fields of either service's settings, such as `message_max_bytes=2_000_000`; `millrace settings`
         lists them. The log is in text and has errors only, unless arguments or variables say otherwise.
@@ -77,6 +82,9 @@ class Broker:
         unknown = sorted(settings.keys() - DirectSettings.fields.keys())
         if unknown:
             raise TypeError(f"Broker() has no setting {', '.join(unknown)}")
+        self._users = dict(users) if users is not None else None
+        if self._users is not None:
+            check_users(self._users)
         self._given_data_dir = Path(data_dir) if data_dir is not None else None
         self._host = host
         self._kafka_port = kafka_port
@@ -132,16 +140,22 @@ class Broker:
     def _start(self, held: contextlib.ExitStack) -> None:
         lock: int | None = None
         storage_bind = None
-        if self._given_data_dir is None or self._http_port is not None:
+        if self._given_data_dir is None or self._http_port is not None or self._users is not None:
             folder, lock = held.enter_context(private_folder())
             if self._http_port is not None:
                 storage_bind = f"unix:{folder / STORAGE_SOCKET}"
         self._data_dir = self._given_data_dir or folder / DATA_DIR
         listener = f"EXTERNAL://{addresses.Address(self._host, self._kafka_port)}"
+        admin_login: dict[str, str] = {}
+        secured: dict[str, str] = {}
+        if self._users is not None:
+            login = AdminLogin(folder) if self._http_port is not None else None
+            secured = listener_with_users(folder, self._users, login)
+            admin_login = {} if login is None else login.settings
         settings = _ThreadSettings(
             data_dir=str(self._data_dir),
             gateway_data_dir=str(self._data_dir),
-            **{"listeners": listener, "advertised_listeners": listener, **self._settings},
+            **{"listeners": listener, "advertised_listeners": listener, **secured, **self._settings},
         )
         held.enter_context(logs.configured("broker", settings.log_level, settings.log_format))
         kafka = held.enter_context(_running_in_thread(settings, storage_bind))
@@ -152,7 +166,7 @@ class Broker:
             self._ports = [kafka.port, reservation.address.port, health.address.port]
             admin = admin_process(storage_bind, reachable(kafka), reservation.address, health.address)
             level = {"MILLRACE_LOG_LEVEL": settings.log_level, "MILLRACE_LOG_FORMAT": settings.log_format}
-            admin = replace(admin, settings={**level, **admin.settings})
+            admin = replace(admin, settings={**level, **admin.settings, **admin_login})
             supervisor = Supervisor([admin], settings.stop_deadline_s, () if lock is None else (lock,))
             self._supervisor = supervisor
             held.enter_context(_running(supervisor))

@@ -28,7 +28,7 @@ from protocol_lib.client.partition_produce import ProducedPartition, new_produce
 from protocol_lib.client.partitioner import Partitioner
 from protocol_lib.client.producer import Producer
 from protocol_lib.client.rebalancing import RebalanceListener
-from protocol_lib.client.sasl import SaslBearer, SaslPlain, SaslScram
+from protocol_lib.client.sasl import SaslBearer, SaslMechanism, SaslPlain, SaslScram
 from protocol_lib.client.settings import Address, ClientSettings
 from protocol_lib.client.topic_offsets import OffsetAndTimestamp
 from protocol_lib.messages.list_offsets import SpecialTimestamp
@@ -75,6 +75,7 @@ __all__ = [
     "ResponseTooLargeError",
     "RoundRobinAssignor",
     "SaslBearer",
+    "SaslMechanism",
     "SaslPlain",
     "SaslScram",
     "ScramMechanism",
