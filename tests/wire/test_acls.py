@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from protocol_lib.errors import ErrorCode
 from protocol_lib.messages.create_acls import AclCreation, CreateAclsRequest
 from protocol_lib.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 from protocol_lib.messages.describe_acls import DescribeAclsRequest
+from service_chassis import logs
 from support.named_login import NamedLogin
 
 from tests.wire.conftest import Running, StartBroker, Wire, batch, fetch_request, produce, produce_request
@@ -253,3 +255,21 @@ def test_settings_are_checked() -> None:
         DirectSettings(super_users="admin")
     with pytest.raises(ValueError, match="acl"):
         DirectSettings(authorizer="kafka.security.authorizer.AclAuthorizer")
+
+
+async def test_denials_are_logged_with_their_principal_and_resource(
+    scene: Scene, capsys: pytest.CaptureFixture[str]
+) -> None:
+    alice = await scene.connect("User:alice")
+    with logs.configured("test", "info", "json"):
+        assert await produce(alice, "single", RECORD) == (DENIED, -1)
+        assert (await alice.call(29, 3, wanted(DescribeAclsRequest))).error_code == 31
+    lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    denied = [each for each in lines if each["event"] == "denied"]
+    assert [(each["operation"], each["resource"], each["api"]) for each in denied] == [
+        ("WRITE", "TOPIC:single", "Produce"),
+        ("DESCRIBE", "CLUSTER:kafka-cluster", "DescribeAcls"),
+    ]
+    assert {(each["principal"], each["host"], each["level"]) for each in denied} == {
+        ("User:alice", "127.0.0.1", "info")
+    }

@@ -18,6 +18,7 @@ from typing import Any, Final, Protocol
 
 from service_chassis import logs
 
+from gateway_svc.requests.access_log import note_denials
 from gateway_svc.requests.call import Call
 from gateway_svc.requests.error_codes import error_name
 from gateway_svc.requests.resources import Operation, Resource, ResourceType
@@ -155,6 +156,8 @@ class Admission:
             return Verdict(request)
         whole = (each for each in subject.resources or () if each.type not in judged.one_by_one)
         verdict = judge(rights, request, whole, judged.rows, self._name_of)
+        if verdict.missing:
+            note_denials(subject, host, verdict.missing)
         subject.error = verdict.error
         return verdict
 

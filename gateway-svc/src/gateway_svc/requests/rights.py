@@ -113,15 +113,23 @@ def cluster_operations(rights: Rights) -> int:
 class Verdict:
     """The verdict on one request: refused with `error`, or served as `request`, with the rows of `denied` added."""
 
-    __slots__ = ("denied", "error", "request")
+    __slots__ = ("denied", "error", "missing", "request")
 
-    def __init__(self, request: Any, error: int = 0, denied: Sequence[tuple[Any, int]] = ()) -> None:
+    def __init__(
+        self,
+        request: Any,
+        error: int = 0,
+        denied: Sequence[tuple[Any, int]] = (),
+        missing: Sequence[Resource] = (),
+    ) -> None:
         #: The request with its allowed entries.
         self.request = request
         #: The code that refuses it as a whole, or 0.
         self.error = error
         #: Requests with the entries that are denied, and the code of each.
         self.denied = denied
+        #: The resources that the client may not use.
+        self.missing = missing
 
 
 def judge(
@@ -133,11 +141,12 @@ def judge(
     """
     for resource in whole:
         if not rights.allow(resource):
-            return Verdict(request, resource.denied)
+            return Verdict(request, resource.denied, missing=(resource,))
     if rows is None:
         return Verdict(request)
     allowed: list[Any] = []
     denied: dict[int, list[Any]] = {}
+    missing: dict[Resource, None] = {}
     for entry in getattr(request, rows.asked) or ():
         resource = rows.resource(entry, name_of)
         # A topic without a name does not exist, and is no resource.
@@ -145,9 +154,10 @@ def judge(
             allowed.append(entry)
         else:
             denied.setdefault(resource.denied, []).append(entry)
+            missing[resource] = None
     if not denied:
         return Verdict(request)
     if not allowed and len(denied) == 1:
-        return Verdict(request, next(iter(denied)))
+        return Verdict(request, next(iter(denied)), missing=tuple(missing))
     parts = [(replace(request, **{rows.asked: tuple(entries)}), code) for code, entries in denied.items()]
-    return Verdict(replace(request, **{rows.asked: tuple(allowed)}), 0, parts)
+    return Verdict(replace(request, **{rows.asked: tuple(allowed)}), 0, parts, tuple(missing))
