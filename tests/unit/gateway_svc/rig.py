@@ -184,6 +184,7 @@ def parts(
         contexts.GroupContext(cast(Any, groups), topics, names, loop),
         contexts.TransactionContext(NOT_NEEDED, NOT_NEEDED, topics),
         contexts.AccessContext(NOT_NEEDED, has_authorizer=False),
+        contexts.UserContext(NOT_NEEDED),
         contexts.ClusterContext(NOT_NEEDED, NOT_NEEDED, names, ()),
     )
     return Parts(
