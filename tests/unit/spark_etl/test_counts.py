@@ -16,8 +16,10 @@ pytestmark = [pytest.mark.etl, pytest.mark.timeout(300)]
 from pyspark.sql import DataFrame, SparkSession  # noqa: E402
 from pyspark.sql import functions as F  # noqa: E402, N812
 from spark_etl.batch.skipped import number, shown, skipped_offsets  # noqa: E402
+from spark_etl.batch.writer import check_refused  # noqa: E402
 from spark_etl.checkpoint.offsets import Checkpoint  # noqa: E402
 from spark_etl.counts import LATE, OUTCOMES, Counts, Taken, of_commit, of_sink  # noqa: E402
+from spark_etl.errors import RuleError  # noqa: E402
 from spark_etl.judgement import plan  # noqa: E402
 from spark_etl.kafka import sources  # noqa: E402
 from spark_etl.query.byte_limit import observed  # noqa: E402
@@ -53,6 +55,15 @@ def test_what_a_sink_refused_and_what_expired_is_its_own(numbers, read, written,
     expired = {"expired": 6 - read} if read not in (6, None) else {}
     assert own == {**dict(zip(OUTCOMES, found, strict=True)), **expired}
     balanced(own)
+
+
+def test_letters_of_late_records_count_for_the_share_that_may_be_refused(tmp_path):
+    config = pipeline(tmp_path, max_refused="20%").config
+    counts = Counts(9, 5, {("decode", "json"): 1}, {}, late=1, duplicates=2)
+    check_refused(config, 3, counts, counts.refused)
+    why = r"^batch 3: 2 of 9 records are refused, more than max_refused \(0\.2 of all\): "
+    with pytest.raises(RuleError, match=why + r"{'decode\.json': 1, 'dedupe\.late': 1}$"):
+        check_refused(config, 3, counts, {**counts.refused, LATE: counts.late})
 
 
 def test_rows_of_a_record_are_numbers_apart():

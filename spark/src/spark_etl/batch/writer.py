@@ -268,28 +268,17 @@ class BatchWriter:
             counts = counts.after(self._source.taken())
         if not counts.balanced:
             raise self._unbalanced(f"batch {place.batch_id}: the outcomes do not add up to the records: {counts}")
-        letters = sum(counts.refused.values())
         if counts.late:
             self._late = self._late_letters(place)
         if self._late is not None:
-            letters += counts.late
             found = self._late.persist(StorageLevel.MEMORY_AND_DISK).count()
             if found != counts.late:
                 raise AccountingError(
                     f"batch {place.batch_id}: {counts.late} late records, {found} found again. Does an expression"
                     " depend on the time? With decode.timestamp.late: drop, late records are only counted"
                 )
-        for rule in self._config.rules:
-            number = counts.refused.get(("rules", rule.name), 0)
-            if rule.on_violation == "fail" and number:
-                raise RuleError(f"{number} records break the rule {rule.name}: {rule.expr}")
-        allowed = self._config.max_refused
-        if allowed is not None and letters > allowed * counts.rows:
-            raise RuleError(
-                f"batch {place.batch_id}: {letters} of {counts.rows} records are refused,"
-                f" more than max_refused ({allowed:.6g} of all):"
-                f" {labelled({**counts.refused, **({LATE: counts.late} if self._late is not None else {})})}"
-            )
+        late = {LATE: counts.late} if self._late is not None else {}
+        check_refused(self._config, place.batch_id, counts, {**counts.refused, **late})
         if self._source.oldest is not None:
             start = self._checkpoint.start_offsets(place.batch_id) or {}
             oldest, whole = self._source.oldest(end), self._source.taken is None
@@ -332,3 +321,17 @@ class BatchWriter:
                 {"late_before": self._checkpoint.late_before(place.batch_id)} if self._config.dedupe is not None else {}
             ),
         }
+
+
+def check_refused(config: PipelineConfig, batch: int, counts: Counts, letters: Mapping[Check, int]) -> None:
+    """Raise RuleError for a rule with `on_violation: fail`, or for more letters than `max_refused` allows."""
+    for rule in config.rules:
+        number = counts.refused.get(("rules", rule.name), 0)
+        if rule.on_violation == "fail" and number:
+            raise RuleError(f"{number} records break the rule {rule.name}: {rule.expr}")
+    allowed, refused = config.max_refused, sum(letters.values())
+    if allowed is not None and refused > allowed * counts.rows:
+        raise RuleError(
+            f"batch {batch}: {refused} of {counts.rows} records are refused,"
+            f" more than max_refused ({allowed:.6g} of all): {labelled(letters)}"
+        )
