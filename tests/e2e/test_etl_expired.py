@@ -1,6 +1,7 @@
 """Records that expire while a batch is written: each output has them, or they are counted where they lack."""
 
 import json
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -10,6 +11,9 @@ pytestmark = [pytest.mark.etl, pytest.mark.timeout(600)]
 from confluent_kafka import TopicPartition  # noqa: E402
 from millrace_demo.topics import read_all  # noqa: E402
 from spark_etl.errors import AccountingError, RunError  # noqa: E402
+from spark_etl.judgement import plan  # noqa: E402
+from spark_etl.kafka import sources  # noqa: E402
+from spark_etl.kafka.cluster import Cluster  # noqa: E402
 from spark_etl.sinks.dead_letters import DeadLetters  # noqa: E402
 from support.etl_runs import Etl, broker, etl  # noqa: E402
 
@@ -76,6 +80,18 @@ def test_a_letter_that_is_lost_with_a_driver_is_counted(
         (f"delta:{etl.folder}/table", 1),
         (f"kafka:{topic}", 3),
     ]
+
+
+def test_rows_are_counted_where_a_second_try_has_none(etl: Etl) -> None:
+    """Spark would leave out the count with the comparison of no rows with those of the first try."""
+    etl.produce(1, 2)
+    etl.run()
+    records = sources.batch(etl.spark, etl.servers, etl.pipeline.config, {}, {etl.topic: {0: 1, 1: 1}})
+    judged = plan(etl.spark, records, etl.pipeline)
+    letters = DeadLetters(etl.spark, Cluster(etl.servers), etl.letters, etl.name)
+    letters.check()
+    assert letters.write(judged.refused(judged.rows), None) == 0
+    assert letters.write(judged.refused(judged.rows), datetime.now(UTC)) == 0  # wall clock: as the mark of a batch
 
 
 def test_a_refused_record_that_is_gone_ends_the_run(etl: Etl, monkeypatch: pytest.MonkeyPatch) -> None:
