@@ -57,8 +57,9 @@ class ClientQuotas:
         #: The rates of the other processes of this gateway, and how many there are.
         self._others: Mapping[Counted, float] = {}
         self._other_processes = 0
-        #: The rates here when they were exchanged.
+        #: The rates here at the last exchange, and at the one before it, which the others' rates may be as old as.
         self._exchanged: Mapping[Counted, float] = {}
+        self._exchanged_before: Mapping[Counted, float] = {}
 
     @property
     def are_set(self) -> bool:
@@ -112,6 +113,7 @@ class ClientQuotas:
         """Return what this process counts now, for an exchange."""
         now = self._monotonic()
         measured = {counted: rate.measure(now) for counted, rate in self._rates.items()}
+        self._exchanged_before = self._exchanged
         self._exchanged = {counted: rate for counted, rate in measured.items() if rate > 0}
         return list(self._exchanged.items())
 
@@ -132,13 +134,13 @@ class ClientQuotas:
     def _delay_s(self, counted: Counted, rate: Rate, limit: float, now: float) -> float:
         """Return the delay of clients with this rate here.
 
-        Since the last exchange the other processes may have been as busy as this one. What that adds is a guess, and
+        Since their last exchange the other processes may have been as busy as this one. What that adds is a guess, and
         delays nobody beyond the next exchange.
         """
         others = self._others.get(counted, 0.0)
         delay_s = rate.throttle_s(limit, now, others)  # mutant: shared-quota
         if self._other_processes:
-            since = max(0.0, rate.measure(now) - self._exchanged.get(counted, 0.0))
+            since = max(0.0, rate.measure(now) - self._exchanged_before.get(counted, 0.0))
             guessed_s = rate.throttle_s(limit, now, others + since * self._other_processes)
             delay_s = max(delay_s, min(guessed_s, EXCHANGE_S))
         return delay_s
