@@ -124,6 +124,7 @@ bench-parts: setup
 	$(BIN)/python bench/log.py
 	$(BIN)/python bench/records.py
 	$(BIN)/python bench/codec.py
+	$(BIN)/python bench/tls.py
 
 generate: setup
 	@mkdir -p build

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import random
 import socket
+import ssl
 import struct
 import time
 from collections.abc import Callable, Sequence
@@ -126,8 +127,10 @@ def connect(address: str) -> socket.socket:
 class Connection:
     """A blocking connection to HOST:PORT that speaks to one partition."""
 
-    def __init__(self, address: str, topic: str, partition: int = 0) -> None:
+    def __init__(self, address: str, topic: str, partition: int = 0, *, tls: ssl.SSLContext | None = None) -> None:
         self._socket = connect(address)
+        if tls is not None:
+            self._socket = tls.wrap_socket(self._socket, server_hostname="localhost")
         self._scratch = bytearray(1 << 20)
         self._name = topic
         self._topic = _string(topic)

@@ -32,7 +32,9 @@ async def _serve(settings: AdminSettings, stop: asyncio.Event) -> None:
     from service_chassis.http.access import AccessError
     from service_chassis.http.connections import Connections
     from service_chassis.http.server import serving
+    from service_chassis.internal_tls import internal_tls
     from service_chassis.listeners import inherited, listen
+    from service_chassis.tls import TlsError
 
     from admin_api.app import create_app
     from admin_api.kafka_clients import KafkaClients
@@ -53,10 +55,17 @@ async def _serve(settings: AdminSettings, stop: asyncio.Event) -> None:
         )
     disable_created_metrics()  # type: ignore[no-untyped-call]  # a second series per counter, for nobody
     async with contextlib.AsyncExitStack() as undo:
-        storage = Storage(settings.storage_address, timeout_s=settings.admin_storage_timeout_s)
+        try:
+            tls = internal_tls(settings, settings.storage_address, "MILLRACE_STORAGE_ADDRESS", serves=False)
+        except TlsError as error:
+            raise lifecycle.StartError(str(error)) from error
+        storage = Storage(settings.storage_address, timeout_s=settings.admin_storage_timeout_s, tls=tls)
         undo.push_async_callback(storage.close)
         clients = KafkaClients(
-            settings.gateways, timeout_s=settings.admin_gateway_timeout_s, login=_gateway_login(settings)
+            settings.gateways,
+            timeout_s=settings.admin_gateway_timeout_s,
+            login=_gateway_login(settings),
+            tls=settings.gateway_tls,
         )
         undo.push_async_callback(clients.close)
         try:
@@ -65,7 +74,7 @@ async def _serve(settings: AdminSettings, stop: asyncio.Event) -> None:
             raise lifecycle.StartError(str(error)) from error
         await undo.enter_async_context(app.state.samples.taken())
         health = Health()
-        health.checks["storage"] = StorageCheck(settings.storage_address)
+        health.checks["storage"] = StorageCheck(settings.storage_address, tls=tls)
         undo.callback(health.watch_loop())
         undo.callback(loop_lag.observe(app.state.registry))
         endpoint = HttpEndpoint(settings.admin_health_http, app.state.registry, health).start()

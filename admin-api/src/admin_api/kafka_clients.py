@@ -20,7 +20,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
 from service_chassis import logs
-from service_chassis.address import Address
+from service_chassis.address import Address, is_loopback
+from service_chassis.tls import TlsError, TlsFiles, client_context
 
 from admin_api import errors
 from admin_api.answer_memory import ANSWER_BYTES_MAX, AnswerMemory, AnswerTooLargeError
@@ -94,10 +95,12 @@ class KafkaClients:
         timeout_s: float,
         idle_s: float = IDLE_S,
         login: GatewayLogin | None = None,
+        tls: TlsFiles | None = None,
     ) -> None:
-        """Connect nothing yet. `login`: the user of the gateways' listener, if that asks for one."""
+        """Connect nothing yet. `login`: the user of the gateways' listener, if that asks for one. `tls`: its files."""
         self._login = login
         self.addresses = tuple(addresses)
+        self._tls = tls
         self._timeout_s = timeout_s
         #: Whether `stop` was called: nothing is lent any more.
         self.stopped = False
@@ -172,8 +175,16 @@ class KafkaClients:
         from protocol_lib.client import ClientSettings, Connection, KafkaError  # no reader, no memory for a client
 
         timeout_ms = max(1, int(self._timeout_s * 1000))
+        try:
+            tls = None if self._tls is None else client_context(self._tls)  # the files may have changed
+        except TlsError as error:
+            log.error("no connection to a gateway", reason=str(error))
+            raise unreachable() from error
+        if tls is not None and all(is_loopback(address.host) for address in self.addresses):
+            tls.check_hostname = False
         settings = ClientSettings(
             bootstrap_servers=[str(address) for address in self.addresses],
+            tls=tls,
             client_id=CLIENT_ID,
             connect_timeout_ms=timeout_ms,
             request_timeout_ms=timeout_ms,

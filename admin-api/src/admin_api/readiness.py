@@ -11,6 +11,7 @@ from broker_contract.stubs import ClusterStub
 from broker_contract.version import CONTRACT_VERSION
 from service_chassis import rpc
 from service_chassis.grpc_status import RpcError, Status
+from service_chassis.internal_tls import InternalTls
 
 #: Longest wait of a probe, in seconds: Kubernetes' own default is 1 s.
 PATIENCE_S = 0.9
@@ -24,9 +25,15 @@ class StorageCheck:
     """A check of `Health`, over a connection that REST requests do not share. One thread calls it."""
 
     def __init__(
-        self, address: str, *, patience_s: float = PATIENCE_S, question_timeout_s: float = QUESTION_TIMEOUT_S
+        self,
+        address: str,
+        *,
+        patience_s: float = PATIENCE_S,
+        question_timeout_s: float = QUESTION_TIMEOUT_S,
+        tls: InternalTls | None = None,
     ) -> None:
         self._address = address
+        self._tls = tls
         self._patience_s = patience_s
         self._question_timeout_s = question_timeout_s
         self._silent_until = 0.0
@@ -40,7 +47,7 @@ class StorageCheck:
             return thread.submit(lambda: asyncio.run(self._ask())).result()
 
     async def _ask(self) -> str | None:
-        async with rpc.channel(self._address, CONTRACT_VERSION) as channel:
+        async with rpc.channel(self._address, CONTRACT_VERSION, tls=self._tls) as channel:
             request, timeout_s = cluster_pb2.DescribeClusterRequest(), self._question_timeout_s
             try:
                 async with asyncio.timeout(self._patience_s):

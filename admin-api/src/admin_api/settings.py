@@ -7,7 +7,9 @@ from urllib.parse import urlsplit
 
 from service_chassis import address
 from service_chassis.http.settings import HttpSettings
+from service_chassis.internal_tls import InternalTlsSettings
 from service_chassis.settings import ServiceSettings, setting
+from service_chassis.tls import TlsFiles
 
 
 def _check_base(text: str) -> None:
@@ -22,7 +24,7 @@ def _check_gateways(text: str) -> None:
             raise ValueError(f"{each.strip()!r}: a client needs a host")
 
 
-class AdminSettings(ServiceSettings):
+class AdminSettings(InternalTlsSettings, ServiceSettings):
     """Addresses of admin-api, of storage and of the gateways, and the listener whose addresses it reports."""
 
     storage_address: str = setting(
@@ -47,6 +49,17 @@ class AdminSettings(ServiceSettings):
     admin_gateway_password_file: str = setting(
         "", description="Secret file with that user's password in its first line."
     )
+    admin_gateway_ca_file: str = setting(
+        "",
+        description=(
+            "PEM file with the CAs of the gateways' certificates: admin-api speaks TLS to them. Empty: no TLS."
+            " `millrace up` sets it for a listener with TLS. The names of loopback addresses are not compared."
+        ),
+    )
+    admin_gateway_certificate_file: str = setting(
+        "", description="PEM file with admin-api's own certificate, for listeners that require one."
+    )
+    admin_gateway_key_file: str = setting("", description="PEM file with the key of that certificate.")
     admin_gateway_timeout_s: float = setting(
         5.0, gt=0, le=300, description="Longest wait for one answer of a gateway, in seconds; then 503."
     )
@@ -151,6 +164,13 @@ class AdminSettings(ServiceSettings):
             rate_limit=self.admin_rate_limit,
             allowed_hosts=self.admin_allowed_hosts,
         )
+
+    @property
+    def gateway_tls(self) -> TlsFiles | None:
+        """The files for connections to the gateways; None without TLS."""
+        if not self.admin_gateway_ca_file:
+            return None
+        return TlsFiles(self.admin_gateway_key_file, self.admin_gateway_certificate_file, self.admin_gateway_ca_file)
 
     @property
     def gateways(self) -> tuple[address.Address, ...]:

@@ -23,6 +23,7 @@ from broker_contract import (
 from broker_contract.version import CONTRACT_VERSION
 from service_chassis import logs, rpc
 from service_chassis.grpc_status import RpcError, Status
+from service_chassis.internal_tls import InternalTls
 
 from admin_api import errors
 
@@ -50,13 +51,20 @@ Response = TypeVar("Response")
 class Storage:
     """The channel to storage-svc; it connects on first use and reconnects by itself. Build it inside the event loop."""
 
-    def __init__(self, address: str, *, timeout_s: float, start_patience_s: float = _START_PATIENCE_S) -> None:
+    def __init__(
+        self,
+        address: str,
+        *,
+        timeout_s: float,
+        start_patience_s: float = _START_PATIENCE_S,
+        tls: InternalTls | None = None,
+    ) -> None:
         self.timeout_s = timeout_s
         #: Whether the last call was not answered, and whether that was warned of.
         self._is_silent = False
         self._warned = False
         self._patient_until = time.monotonic() + start_patience_s
-        self._channel = rpc.channel(address, CONTRACT_VERSION)
+        self._channel = rpc.channel(address, CONTRACT_VERSION, tls=tls)
         self.cluster = stubs.ClusterStub(self._channel)
         self.data = stubs.DataStub(self._channel)
         self.groups = stubs.GroupsStub(self._channel)

@@ -12,8 +12,10 @@ from typing import Any
 import uvloop
 from service_chassis import lifecycle, metrics
 from service_chassis.health import Health, HttpEndpoint
+from service_chassis.internal_tls import internal_tls
 from service_chassis.memory import keep_freed_memory
 from service_chassis.rpc_metrics import TransportMetrics
+from service_chassis.tls import TlsError
 
 from gateway_svc.app import Gateway
 from gateway_svc.clients.entrance import lanes_max
@@ -45,10 +47,15 @@ async def _serve(settings: GatewaySettings, stop: asyncio.Event) -> None:
     counts = GatewayMetrics()
     health, registry = Health(), metrics.Registry("gateway-svc")
     async with contextlib.AsyncExitStack() as undo:
+        try:
+            tls = internal_tls(settings, settings.storage_address, "MILLRACE_STORAGE_ADDRESS", serves=False)
+        except TlsError as error:
+            raise lifecycle.StartError(str(error)) from error
         connection = GrpcStorage.connect(
             settings.storage_address,
             settings.name,
             counts,
+            tls=tls,
             record_lanes=lanes_max(settings.gateway_record_lanes, sees_files=bool(settings.gateway_data_dir)),
         )
         undo.push_async_callback(connection.close)

@@ -117,7 +117,7 @@ def check_listeners(listeners: str, protocol_map: str, client_auth: str, open_li
         if unknown := sorted(given - names):
             raise ValueError(f"MILLRACE_{variable}: there is no listener {', '.join(unknown)}")
     for each in protocols_of(listening, protocol_map, client_auth):
-        if each.is_anonymous and each.listener.name not in named:
+        if each.is_anonymous and each.listener.name not in named:  # mutant: open-listener-named
             raise ValueError(
                 f"MILLRACE_LISTENERS: other machines can reach {each.listener}, where clients do not say who they are;"
                 " set MILLRACE_LISTENER_SECURITY_PROTOCOL_MAP to a protocol with authentication, or"

@@ -8,6 +8,7 @@ from typing import Final, Literal
 from broker_contract.acls import parse_super_users
 from service_chassis import address
 from service_chassis.bearer_tokens import BearerSettings
+from service_chassis.internal_tls import InternalTlsSettings
 from service_chassis.settings import ServiceSettings, setting
 
 from gateway_svc.listener_protocols import check_listeners, parse_client_auth, parse_map
@@ -51,7 +52,7 @@ def parse_mechanisms(text: str) -> dict[str, tuple[str, ...]]:
     return found
 
 
-class GatewaySettings(BearerSettings, ServiceSettings):
+class GatewaySettings(BearerSettings, InternalTlsSettings, ServiceSettings):
     """Listeners of a gateway, the address of storage, and the limits for clients."""
 
     storage_address: str = setting(

@@ -15,6 +15,7 @@ from service_chassis import lifecycle, logs, loop_lag, metrics
 from service_chassis.health import Health, HttpEndpoint
 from service_chassis.memory import keep_freed_memory
 from service_chassis.rpc_metrics import TransportMetrics
+from service_chassis.tls import TlsError
 
 from storage_svc.app import Storage, serve
 from storage_svc.log.errors import DataFolderError
@@ -52,7 +53,7 @@ async def run(settings: StorageSettings, stop: asyncio.Event) -> None:
         undo.push_async_callback(storage.stop)
         try:
             server = await serve(storage, settings.storage_bind)
-        except OSError as error:
+        except (OSError, TlsError) as error:
             raise lifecycle.StartError(str(error)) from error
         registry.register(TransportMetrics(server.counts))
         lifecycle.freeze_start_objects()

@@ -307,9 +307,12 @@ async def serve(storage: Storage, address: str) -> StorageServer:
 
     Raises:
         OSError: the address is in use.
+        TlsError: other machines can reach the address, and it has no TLS that can be used.
     """
     # In a thread: where clients are served already, they do not wait for the import.
     await asyncio.to_thread(import_module, "storage_svc.rpc.server")  # default threads: before anything is served
+    from service_chassis.internal_tls import internal_tls
+
     from storage_svc.rpc.server import RpcServices, StorageServer
 
     services = RpcServices(
@@ -326,7 +329,8 @@ async def serve(storage: Storage, address: str) -> StorageServer:
         storage.leases,
         storage.access,
     )
-    return await StorageServer.start(services, address)
+    tls = internal_tls(storage.settings, address, "MILLRACE_STORAGE_BIND", serves=True)
+    return await StorageServer.start(services, address, tls)
 
 
 class _CoreMetrics:

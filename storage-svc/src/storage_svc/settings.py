@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final, Literal
 
+from service_chassis.internal_tls import InternalTlsSettings
 from service_chassis.settings import ServiceSettings, setting
 
 from storage_svc.coordinator.consumer.assignors import ASSIGNORS
@@ -61,7 +62,7 @@ def _check_gzip_level(level: int) -> None:
         raise ValueError("is neither -1 nor in 1..9")
 
 
-class StorageSettings(ServiceSettings):
+class StorageSettings(InternalTlsSettings, ServiceSettings):
     data_dir: Path = setting(Path("data"), description="Folder of all durable state; created if missing.")
     storage_bind: str = setting(
         "127.0.0.1:50051", description="Address of storage's gRPC: host:port, or unix:/path on one machine."

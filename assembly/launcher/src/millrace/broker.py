@@ -32,11 +32,12 @@ from typing import Literal, Self, TypeVar
 import uvloop
 from service_chassis import address as addresses
 from service_chassis import logs
+from service_chassis.settings import variable
 
 from millrace.direct import DirectBroker, DirectSettings
 from millrace.first_users import AdminLogin, check_users, listener_with_users
 from millrace.folders import DATA_DIR, STORAGE_SOCKET, private_folder
-from millrace.layout import GATEWAY_NAME, admin_process, reachable
+from millrace.layout import GATEWAY_NAME, LISTENER, admin_process, certificate_of, reachable
 from millrace.ports import Reservation
 from millrace.supervisor import Supervisor
 
@@ -70,9 +71,11 @@ class Broker:
         flush_policy: str | None = None,
         log_level: str | None = None,
         users: Mapping[str, str] | None = None,
+        tls: tuple[str | os.PathLike[str], str | os.PathLike[str]] | None = None,
         **settings: object,
     ) -> None:
-        """Prepare a broker; `topics` are created at the start: `"orders:3,users:1"`.
+        """Prepare a broker; `topics` are created at the start: `"orders:3,users:1"`. `tls`: PEM files of a key and its
+        certificate, for a listener with TLS.
 
         `users` are passwords by name: with them, clients log in by SASL (SCRAM-SHA-256, SCRAM-SHA-512 or PLAIN).
 
@@ -89,6 +92,9 @@ class Broker:
         self._host = host
         self._kafka_port = kafka_port
         self._http_port = http_port if admin else None
+        if tls is not None:
+            files = {"ssl_key_file": os.fspath(tls[0]), "ssl_certificate_file": os.fspath(tls[1])}
+            settings = {"listener_security_protocol_map": f"{LISTENER}:SSL", **files, **settings}
         given = {"topics": topics, "log_level": log_level, "flush_policy": flush_policy}
         self._settings = {**{name: value for name, value in given.items() if value is not None}, **settings}
         #: The lock of `start` and `close`.
@@ -164,7 +170,11 @@ class Broker:
             reservation = held.enter_context(Reservation(self._host, self._http_port))
             health = held.enter_context(Reservation("127.0.0.1", 0))
             self._ports = [kafka.port, reservation.address.port, health.address.port]
-            admin = admin_process(storage_bind, reachable(kafka), reservation.address, health.address)
+            chosen = {variable(name): str(value) for name, value in settings.shown().items()}
+            certificate = certificate_of(chosen)
+            admin = admin_process(
+                storage_bind, reachable(kafka), reservation.address, health.address, encrypted=certificate
+            )
             level = {"MILLRACE_LOG_LEVEL": settings.log_level, "MILLRACE_LOG_FORMAT": settings.log_format}
             admin = replace(admin, settings={**level, **admin.settings, **admin_login})
             supervisor = Supervisor([admin], settings.stop_deadline_s, () if lock is None else (lock,))

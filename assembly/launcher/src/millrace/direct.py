@@ -20,6 +20,7 @@ from service_chassis import lifecycle, metrics
 from service_chassis.health import Health, HttpEndpoint
 from service_chassis.lifecycle import StartError
 from service_chassis.settings import setting
+from service_chassis.tls import TlsError
 from storage_svc import app as storage_app
 from storage_svc.log.errors import DataFolderError
 from storage_svc.settings import StorageSettings
@@ -105,7 +106,7 @@ class DirectBroker:
         """
         try:
             self._server = await storage_app.serve(self.core, address)
-        except OSError as error:
+        except (OSError, TlsError) as error:
             raise StartError(str(error)) from error
 
     async def stop(self) -> None:

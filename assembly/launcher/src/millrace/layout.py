@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -24,7 +24,9 @@ from millrace.folders import STORAGE_SOCKET
 GATEWAY_NAME = "millrace"
 #: Hosts that stand for every interface of this machine.
 WILDCARD_HOSTS = ("", "0.0.0.0", "::")
-_ALLOWED_HOSTS = "MILLRACE_ADMIN_ALLOWED_HOSTS"
+_ALLOWED_HOSTS, _GATEWAY_CA = "MILLRACE_ADMIN_ALLOWED_HOSTS", "MILLRACE_ADMIN_GATEWAY_CA_FILE"
+#: The name of the one Kafka listener.
+LISTENER = "EXTERNAL"
 
 
 @dataclass(frozen=True)
@@ -67,7 +69,8 @@ class Layout:
         else:
             http = str(metrics_address())
             processes.append(ServiceProcess("broker", {**storage, **kafka, "MILLRACE_BROKER_HTTP": http}, http))
-        admin = admin_process(storage_socket, reachable(self.kafka), self.http, metrics_address(), self._names())
+        gateway, certificate = reachable(self.kafka), certificate_of(os.environ)
+        admin = admin_process(storage_socket, gateway, self.http, metrics_address(), self._names(), certificate)
         return [*processes, replace(admin, clients=self.http)]
 
     def _names(self) -> list[str]:
@@ -78,6 +81,14 @@ class Layout:
         if self.http.host not in WILDCARD_HOSTS:
             names.append(self.http.host)
         return list(dict.fromkeys(names))
+
+
+def certificate_of(variables: Mapping[str, str]) -> str:
+    """Return the file with the certificate of the Kafka listener; an empty text without TLS."""
+    pairs = (each.partition(":") for each in variables.get("MILLRACE_LISTENER_SECURITY_PROTOCOL_MAP", "").split(","))
+    protocols = {name.strip().upper(): protocol.strip().upper() for name, _, protocol in pairs}
+    encrypted = protocols.get(LISTENER, "").endswith("SSL")
+    return variables.get("MILLRACE_SSL_CERTIFICATE_FILE", "") if encrypted else ""
 
 
 def reachable(listening: Address) -> Address:
@@ -92,10 +103,13 @@ def admin_process(
     http: Address,
     health: Address,
     names: Sequence[str] = (),
+    encrypted: str = "",
 ) -> ServiceProcess:
     """Return admin-api for a storage and a gateway that run already or are about to.
 
-    `names`: the host names to serve, unless the environment has a list; empty for admin-api's default.
+    Args:
+        names: the host names to serve, unless the environment has a list; empty for admin-api's default.
+        encrypted: file with the gateway's certificate if its listener has TLS.
     """
     settings = {
         "MILLRACE_STORAGE_ADDRESS": storage_address,
@@ -103,6 +117,8 @@ def admin_process(
         "MILLRACE_ADMIN_HTTP": str(http),
         "MILLRACE_ADMIN_HEALTH_HTTP": str(health),
     }
+    if encrypted and not os.environ.get(_GATEWAY_CA):
+        settings[_GATEWAY_CA] = encrypted
     if names and not os.environ.get(_ALLOWED_HOSTS):  # mutant: host-names-allowed
         settings[_ALLOWED_HOSTS] = ",".join(names)
     return ServiceProcess("admin-api", settings, str(health))

@@ -137,6 +137,8 @@ class TlsWire(asyncio.BufferedProtocol):
 
     def connection_lost(self, error: Exception | None) -> None:  # noqa: ARG002
         self._keep(b"")
+        if not self._is_ready and self._received_bytes:
+            self._user.failed("tls_handshake", "the client left before the end")
         self._user.lost()
         # The wire refers to its connection: it is freed now, not when Python's collector comes.
         del self._user, self._room_of, self._deliver

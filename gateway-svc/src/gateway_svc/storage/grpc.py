@@ -34,6 +34,7 @@ from broker_contract.version import CONTRACT_VERSION
 from protocol_lib.errors import ErrorCode
 from service_chassis import rpc
 from service_chassis.grpc_channel import Channel
+from service_chassis.internal_tls import InternalTls
 
 from gateway_svc.errors import StorageUnavailable
 from gateway_svc.metrics import GatewayMetrics
@@ -224,10 +225,14 @@ class GrpcStorage:
         metrics: GatewayMetrics,
         *,
         record_lanes: int = 0,
+        tls: InternalTls | None = None,
     ) -> GrpcStorage:
-        """Connect in the background, for as long as it takes. Options as for the class."""
-        channel = rpc.channel(address, CONTRACT_VERSION)
-        return cls(channel, gateway_name, metrics, record_lanes=record_lanes)
+        """Connect in the background, for as long as it takes. Options as for the class.
+
+        With TLS there are no lanes: the system cannot move what has to be decrypted.
+        """
+        channel = rpc.channel(address, CONTRACT_VERSION, tls=tls)
+        return cls(channel, gateway_name, metrics, record_lanes=0 if tls is not None else record_lanes)
 
     def fault(self) -> str | None:
         """Return why storage cannot be reached, for /readyz; None when it can."""

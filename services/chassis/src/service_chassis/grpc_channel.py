@@ -44,9 +44,9 @@ AnswerT = TypeVar("AnswerT")
 class Channel:
     """A channel to `host:port` or `unix:/path`. Build it inside the event loop; `close` it, or use it as a context.
 
-    `user_agent` goes with every call. `tls` must offer h2 by ALPN, and has the client's certificate where the server
-    needs one. `server_name` is the name in the server's certificate, if it is not that of the address. `limits` bound
-    the server's answers.
+    `user_agent` goes with every call. `tls` returns the context of each connection. It must offer h2 by ALPN, and has
+    the client's certificate where the server needs one. `server_name` is the name in the server's certificate, if it
+    is not that of the address. `limits` bound the server's answers.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class Channel:
         address: str,
         user_agent: str = "millrace",
         *,
-        tls: ssl.SSLContext | None = None,
+        tls: Callable[[], ssl.SSLContext] | None = None,
         server_name: str | None = None,
         limits: Limits | None = None,
         stream_ids: int = _STREAM_IDS,
@@ -170,17 +170,18 @@ class Channel:
         loop = asyncio.get_running_loop()
         connection = Connection(is_client=True, limits=self._limits, counts=self.counts)
         name = self._server_name
+        tls = None if self._tls is None else self._tls()
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT_S):
                 if self.address.startswith("unix:"):
                     path = self.address.removeprefix("unix:")
-                    if self._tls is not None:
+                    if tls is not None:
                         name = name or "localhost"
-                    await loop.create_unix_connection(lambda: connection, path, ssl=self._tls, server_hostname=name)
+                    await loop.create_unix_connection(lambda: connection, path, ssl=tls, server_hostname=name)
                 else:
                     host, _, port = self.address.rpartition(":")
                     await loop.create_connection(
-                        lambda: connection, host.strip("[]"), int(port), ssl=self._tls, server_hostname=name
+                        lambda: connection, host.strip("[]"), int(port), ssl=tls, server_hostname=name
                     )
                 await asyncio.shield(connection.settled)
         except TimeoutError:

@@ -46,6 +46,8 @@ _NOT_GRPC: Final = headers.block([(":status", "415")])
 _UNITS: Final = {"H": 3600.0, "M": 60.0, "S": 1.0, "m": 1e-3, "u": 1e-6, "n": 1e-9}
 _TIMEOUT_DIGITS_MAX: Final = 8
 _BACKLOG: Final = 512
+#: Seconds from the begin of a connection to the end of its handshake.
+_HANDSHAKE_S: Final = 10.0
 
 log = logs.get(__name__)
 
@@ -347,7 +349,8 @@ class Server:
     """A server without ports until `listen`.
 
     `refusal` returns why a caller with a user agent may not call a path; None if it may. `tls` offers h2 by ALPN. If it
-    has CERT_REQUIRED, clients need a certificate.
+    has CERT_REQUIRED, clients need a certificate. `peer_refusal` returns why the client of a connection with TLS may
+    not connect, None if it may.
     """
 
     def __init__(
@@ -355,9 +358,12 @@ class Server:
         refusal: Callable[[str, str], str | None] = lambda _path, _agent: None,
         *,
         tls: ssl.SSLContext | None = None,
+        peer_refusal: Callable[[ssl.SSLObject], str | None] = lambda _tls: None,
         limits: Limits | None = None,
     ) -> None:
         self.refusal = refusal
+        self._peer_refusal = peer_refusal
+        self._is_stopping = False
         self.limits = limits or Limits()
         self.counts = TransportCounts()
         self._tls = tls
@@ -393,22 +399,41 @@ class Server:
         self._room = SocketRoom(loop)
         for sock in self._sockets:
             create = loop.create_unix_server if sock.family == socket.AF_UNIX else loop.create_server
-            self._listeners.append(await create(self._connect, sock=sock, ssl=self._tls, backlog=_BACKLOG))
+            within_s = None if self._tls is None else _HANDSHAKE_S
+            listener = create(self._connect, sock=sock, ssl=self._tls, ssl_handshake_timeout=within_s, backlog=_BACKLOG)
+            self._listeners.append(await listener)
 
     def _connect(self) -> Connection:
         def accept(connection: Connection, stream_id: int) -> Stream:
             return ServerCall(self, connection, stream_id)
 
-        connection = Connection(is_client=False, limits=self.limits, counts=self.counts, accept=accept, room=self._room)
+        return Connection(
+            is_client=False,
+            limits=self.limits,
+            counts=self.counts,
+            accept=accept,
+            room=self._room,
+            admit=self._admit,
+        )
+
+    def _admit(self, connection: Connection) -> str | None:
+        """Count a connection; return why it is refused. A client that fails in its handshake never comes here."""
+        if self._is_stopping:
+            return "the server has stopped"
         if len(self._connections) >= self.limits.connections:  # mutant: connections-bounded
             self.counts.floods += 1
-            connection.abort("too many connections")
+            return "too many connections"
+        tls = connection.transport.get_extra_info("ssl_object")
+        if tls is not None and (reason := self._peer_refusal(tls)) is not None:
+            log.warning("connection refused", reason=reason)
+            return reason
         self._connections.add(connection)
         connection.lost.add_done_callback(lambda _: self._connections.discard(connection))
-        return connection
+        return None
 
     async def stop(self, grace_s: float | None) -> None:
         """Accept no new calls, and cut those that have not ended after `grace_s` seconds (None for at once)."""
+        self._is_stopping = True
         for listener in self._listeners:
             listener.close()
         for sock in self._sockets:
@@ -437,6 +462,7 @@ def _bound(address: str) -> socket.socket:
             if stat.S_ISSOCK(os.stat(path).st_mode):
                 os.unlink(path)  # of a server that was killed
         sock = socket.socket(socket.AF_UNIX)
+        os.fchmod(sock.fileno(), 0o600)  # mutant: unix-socket-private
         where: Any = path
     else:
         host, _, port = address.rpartition(":")

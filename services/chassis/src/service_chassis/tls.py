@@ -94,7 +94,7 @@ def server_context(files: TlsFiles, peers: PeerCertificate) -> ssl.SSLContext:
 
 
 def client_context(files: TlsFiles) -> ssl.SSLContext:
-    """Return the context of a client that shows its certificate, and knows servers by `files.ca` and their names.
+    """Return the context of a client that shows its certificate, if any, and knows servers by `files.ca` and names.
 
     Raises:
         TlsError: a file cannot be used.
@@ -108,7 +108,8 @@ def _prepare(context: ssl.SSLContext, files: TlsFiles) -> None:
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     # A CA may be an intermediate one, as in Java's trust stores.
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
-    _load_pair(context, files)
+    if files.certificate:
+        _load_pair(context, files)
     if files.ca:
         try:
             context.load_verify_locations(files.ca)
@@ -190,7 +191,7 @@ class Certificates:
             context, certificate = self._loaded()
             if self._files.contents() != contents:  # they change just now
                 return False
-            if certificate.valid_until < self._now():
+            if certificate.valid_until < self._now():  # mutant: expired-certificate-not-used
                 raise TlsError(f"{self._files.certificate}: the certificate has expired")
         except (TlsError, ValueError) as error:
             if self._fault != str(error):

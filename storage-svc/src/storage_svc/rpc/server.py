@@ -31,6 +31,7 @@ from service_chassis import logs as service_logs
 from service_chassis import rpc
 from service_chassis.grpc_server import Method, Server, ServerCall, unary
 from service_chassis.grpc_status import RpcError, Status
+from service_chassis.internal_tls import InternalTls
 
 from storage_svc.rpc.access import AccessService
 from storage_svc.rpc.administration import AdministrationService
@@ -94,13 +95,13 @@ class StorageServer:
         self.counts = server.counts
 
     @classmethod
-    async def start(cls, services: RpcServices, address: str) -> StorageServer:
+    async def start(cls, services: RpcServices, address: str, tls: InternalTls | None = None) -> StorageServer:
         """Listen at an address and serve.
 
         Raises:
             OSError: the address cannot be used.
         """
-        server = rpc.server(CONTRACT_VERSION)
+        server = rpc.server(CONTRACT_VERSION, tls=tls)
         objects = {
             "Topics": services.topics,
             "Producers": services.producers,

@@ -324,11 +324,11 @@ async def test_mutual_tls_with_ours_and_with_stock_grpc(pem: Path) -> None:
     port = server.listen("127.0.0.1:0")
     await server.start()
     message = bytes(3_000_000)
-    async with Channel(f"localhost:{port}", tls=context(pem, is_server=False)) as channel:
+    async with Channel(f"localhost:{port}", tls=lambda: context(pem, is_server=False)) as channel:
         assert await channel.unary("/x/Echo", bytes, bytes)(message, timeout=60) == message
     async with grpc.aio.secure_channel(f"localhost:{port}", stock_credentials(pem)) as stock:
         assert await stock.unary_unary("/x/Echo")(message[:100_000], timeout=60) == message[:100_000]
-    async with Channel(f"localhost:{port}", tls=context(pem, is_server=False, certificate=False)) as channel:
+    async with Channel(f"localhost:{port}", tls=lambda: context(pem, is_server=False, certificate=False)) as channel:
         with pytest.raises(RpcError) as caught:
             await channel.unary("/x/Echo", bytes, bytes)(message, timeout=60)
         assert caught.value.status is Status.UNAVAILABLE
@@ -340,6 +340,6 @@ async def test_a_peer_that_does_not_agree_to_h2_is_refused(pem: Path) -> None:
     other.set_alpn_protocols(["http/1.1"])
     async with await asyncio.start_server(lambda *_: None, "127.0.0.1", 0, ssl=other) as listener:
         port = listener.sockets[0].getsockname()[1]
-        async with Channel(f"localhost:{port}", tls=context(pem, is_server=False)) as channel:
+        async with Channel(f"localhost:{port}", tls=lambda: context(pem, is_server=False)) as channel:
             with pytest.raises(RpcError, match=r"did not agree to h2|alert no application protocol"):
                 await channel.unary("/x/Echo", bytes, bytes)(b"", timeout=60)

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from millrace.cli.errors import USAGE, CliError
 from millrace.cli.options import pairs, shown_name
+
+if TYPE_CHECKING:
+    import ssl
 
 _INT_MAX = 2**31 - 1
 
@@ -56,7 +59,8 @@ CLIENT: Mapping[str, tuple[str, _Read]] = {
     "retry.backoff.max.ms": ("retry_backoff_max_ms", _number(1)),
     "metadata.max.age.ms": ("metadata_max_age_ms", _number(100)),
 }
-SECURITY = ("security.protocol", "sasl.mechanism", "sasl.username", "sasl.password", "ssl.ca.location")
+_TLS = ("ssl.ca.location", "ssl.certificate.location", "ssl.key.location")
+SECURITY = ("security.protocol", "sasl.mechanism", "sasl.username", "sasl.password", *_TLS)
 CONSUMER: Mapping[str, tuple[str, _Read]] = {
     "isolation.level": ("isolation_level", _one_of("read_uncommitted", "read_committed")),
     "fetch.min.bytes": ("fetch_min_bytes", _number(1)),
@@ -166,8 +170,6 @@ def read_file(path: str) -> Properties:
 
 def security(given: Mapping[str, str]) -> dict[str, Any]:
     """Return the arguments `tls` and `sasl` of ClientSettings. Raises CliError for values that do not fit together."""
-    import ssl
-
     from protocol_lib.client import SaslPlain, SaslScram, ScramMechanism
 
     protocol = given.get("security.protocol", "PLAINTEXT").upper()
@@ -175,12 +177,9 @@ def security(given: Mapping[str, str]) -> dict[str, Any]:
         raise CliError(f"-X: security.protocol={protocol} is not PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL", USAGE)
     wanted: dict[str, Any] = {}
     if protocol.endswith("SSL"):
-        try:
-            wanted["tls"] = ssl.create_default_context(cafile=given.get("ssl.ca.location"))
-        except OSError as error:
-            raise CliError(f"-X: ssl.ca.location={given.get('ssl.ca.location')}: {error.strerror}", USAGE) from error
-    elif "ssl.ca.location" in given:
-        raise CliError("-X: ssl.ca.location needs security.protocol=SSL or SASL_SSL", USAGE)
+        wanted["tls"] = _tls(*(given.get(name) for name in _TLS))
+    elif files := [name for name in _TLS if name in given]:
+        raise CliError(f"-X: {files[0]} needs security.protocol=SSL or SASL_SSL", USAGE)
     named = [name for name in ("sasl.mechanism", "sasl.username", "sasl.password") if name in given]
     if not protocol.startswith("SASL"):
         if named:
@@ -196,3 +195,21 @@ def security(given: Mapping[str, str]) -> dict[str, Any]:
     plain = mechanism == "PLAIN"
     wanted["sasl"] = SaslPlain(username, password) if plain else SaslScram(username, password, scram[mechanism])
     return wanted
+
+
+def _tls(ca: str | None, certificate: str | None, key: str | None) -> ssl.SSLContext:
+    """Return the context for these files. Raises CliError for one that cannot be used."""
+    import ssl
+
+    if key is not None and certificate is None:
+        raise CliError("-X: ssl.key.location needs ssl.certificate.location", USAGE)
+    try:
+        context = ssl.create_default_context(cafile=ca)
+    except OSError as error:
+        raise CliError(f"-X: ssl.ca.location={ca}: {error.strerror}", USAGE) from error
+    if certificate is not None:
+        try:
+            context.load_cert_chain(certificate, key, lambda: "")  # nobody is asked for a password
+        except OSError as error:
+            raise CliError(f"-X: ssl.certificate.location={certificate}: {error.strerror}", USAGE) from error
+    return context

@@ -49,7 +49,8 @@ class Connection(asyncio.BufferedProtocol):
     """One end of a connection. Its server or channel owns it.
 
     The client begins the calls. At a server, `accept` returns the stream of a call that the peer begins. All
-    connections of an owner share `limits`, `counts` and `room`, without which no files are sent.
+    connections of an owner share `limits`, `counts` and `room`, without which no files are sent. `admit` is
+    asked once the connection is there, its encryption included, and returns why it is refused.
     """
 
     def __init__(
@@ -60,10 +61,12 @@ class Connection(asyncio.BufferedProtocol):
         counts: TransportCounts,
         accept: Callable[[Connection, int], Stream] | None = None,
         room: SocketRoom | None = None,
+        admit: Callable[[Connection], str | None] = lambda _connection: None,
     ) -> None:
         self.is_client = is_client
         self.limits, self.counts = limits, counts
         self.accept = accept
+        self._admit = admit
         self.loop = asyncio.get_running_loop()
         self.transport: Any = None
         self.streams: dict[int, Stream] = {}
@@ -115,6 +118,9 @@ class Connection(asyncio.BufferedProtocol):
         if tls is not None and tls.selected_alpn_protocol() != "h2":
             self._end(Status.UNAVAILABLE, "the peer did not agree to h2")
             transport.abort()
+            return
+        if (reason := self._admit(self)) is not None:
+            self.abort(reason)
             return
         ours: dict[str, int] = {"enable_push": 0} if self.is_client else {"max_concurrent_streams": self.limits.streams}
         greeting = frames.settings(
