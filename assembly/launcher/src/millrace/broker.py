@@ -94,7 +94,8 @@ class Broker:
         self._http_port = http_port if admin else None
         if tls is not None:
             files = {"ssl_key_file": os.fspath(tls[0]), "ssl_certificate_file": os.fspath(tls[1])}
-            settings = {"listener_security_protocol_map": f"{LISTENER}:SSL", **files, **settings}
+            protocol = "SSL" if users is None else "SASL_SSL"
+            settings = {"listener_security_protocol_map": f"{LISTENER}:{protocol}", **files, **settings}
         given = {"topics": topics, "log_level": log_level, "flush_policy": flush_policy}
         self._settings = {**{name: value for name, value in given.items() if value is not None}, **settings}
         #: The lock of `start` and `close`.
