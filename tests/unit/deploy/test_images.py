@@ -35,6 +35,7 @@ DISTRIBUTIONS = {
     "yaml": "pyyaml",
     "starlette": "fastapi",
     "h11": "uvicorn",
+    "jwt": "pyjwt",
     "pydantic_core": "pydantic",
 }
 TOOLS = {"pytest", "mypy", "ruff", "hypothesis", "grpcio-tools", "uv", "import-linter", "hatchling", "schemathesis"}
@@ -74,16 +75,17 @@ def normal(requirement: str) -> str:
     return re.split(r"[=<>!~\[; ]", requirement)[0].lower().replace("_", "-")
 
 
-#: The part of the chassis that no other service than admin-api imports: contracts of import-linter see to that.
-HTTP_RING = "service_chassis/http"
+#: Parts of the chassis that an image does without. Its service imports none, as contracts of import-linter see to.
+HTTP_RING, BEARER_TOKENS = "service_chassis/http", "service_chassis/bearer_tokens.py"
+WITHOUT = {"storage": (HTTP_RING, BEARER_TOKENS), "gateway": (HTTP_RING,)}
 
 
 @cache
-def imported(folder: Path, *, with_ring: bool = True) -> set[str]:
+def imported(folder: Path, without: tuple[str, ...] = ()) -> set[str]:
     """Return the distributions of others that the modules below a folder import, in functions too."""
     found = set()
     for path in (folder / "src").rglob("*.py"):
-        if HTTP_RING in path.parent.as_posix() and not with_ring:
+        if any(f"{part}/" in f"{path.as_posix()}/" for part in without):
             continue
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Import):
@@ -177,8 +179,8 @@ def test_pins_are_those_of_development_with_every_hash(image: str, root: Path) -
 @pytest.mark.parametrize("image", CONTENTS)
 def test_an_image_carries_what_its_packages_import_and_no_tools(image: str, root: Path) -> None:
     here = set(pins(root / "requirements" / f"{image}.txt"))
-    with_ring = image == "admin"
-    assert set().union(*(imported(root / folder, with_ring=with_ring) for folder in CONTENTS[image])) <= here
+    without = WITHOUT.get(image, ())
+    assert set().union(*(imported(root / folder, without) for folder in CONTENTS[image])) <= here
     assert not here & TOOLS
 
 

@@ -42,7 +42,7 @@ class Issuer:
         }
 
     def token(self, user: str = USER, lifetime_s: float = 600, **claims: Any) -> str:
-        now = time.time()
+        now = time.time()  # wall clock: of a token
         body = {"iss": "https://id.example", "aud": "kafka", "sub": user, "iat": now - 60, "exp": now + lifetime_s}
         return jwt.encode({**body, **claims}, self.key, "RS256", headers={"kid": "1"})
 

@@ -22,6 +22,10 @@ BAD = pytest.mark.parametrize(("user", "password"), [(USER, "wrong"), ("nobody",
 pytestmark = [pytest.mark.timeout(180), pytest.mark.blocks_event_loop("clients share the interpreter")]
 
 
+def expiry() -> float:
+    return time.time() + 600  # wall clock: of a token
+
+
 def bootstrap(broker: Running) -> str:
     return f"localhost:{broker.address[1]}"
 
@@ -90,11 +94,11 @@ def with_token(broker: Running, token: Callable[[], tuple[str, float]]) -> dict[
 
 async def test_librdkafka_with_a_token(secured: Secured, issuer: Issuer) -> None:
     broker = await secured()
-    options = with_token(broker, lambda: (issuer.token(), time.time() + 600))
+    options = with_token(broker, lambda: (issuer.token(), expiry()))
     assert await asyncio.to_thread(written, options) == 3
-    foreign = with_token(broker, lambda: (issuer.token(aud="others"), time.time() + 600))
+    foreign = with_token(broker, lambda: (issuer.token(aud="others"), expiry()))
     assert "invalid_token" in await asyncio.to_thread(errors_of, foreign)
-    expired = with_token(broker, lambda: (issuer.token(lifetime_s=-100), time.time() + 600))
+    expired = with_token(broker, lambda: (issuer.token(lifetime_s=-100), expiry()))
     assert "invalid_token" in await asyncio.to_thread(errors_of, expired)
 
 
@@ -104,7 +108,7 @@ async def test_librdkafka_logs_in_again_while_it_produces(secured: Secured, issu
     broker = await secured(connections_max_reauth_ms=2_000)
     options = librdkafka(broker, mechanism)
     if mechanism == "OAUTHBEARER":
-        options = with_token(broker, lambda: (issuer.token(), time.time() + 600))
+        options = with_token(broker, lambda: (issuer.token(), expiry()))
 
     def produce_for_a_while() -> tuple[int, int]:
         delivered: list[bool] = []

@@ -27,8 +27,8 @@ class InternalTlsSettings(Settings):
 
     internal_tls: Literal["mutual", "off"] = setting(
         "mutual",
-        description="TLS between services at gRPC addresses that other machines can reach: mutual, which needs the "
-        "files, or off on a private network, with a line in the log.",
+        description="TLS between services at gRPC addresses that other machines can reach. The word mutual needs the "
+        "files. The word off is for a private network, and leaves a line in the log.",
     )
     internal_tls_key_file: str = setting("", description="PEM file with this service's key, for other services.")
     internal_tls_certificate_file: str = setting(

@@ -69,7 +69,7 @@ class FileLock:
         return True
 
     def check(self) -> None:
-        """A lock of a local disk lasts as long as its process."""
+        """Do nothing: a lock of a local disk lasts as long as its process."""
 
     def release(self) -> None:
         while self._held:
