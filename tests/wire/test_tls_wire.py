@@ -125,8 +125,7 @@ async def test_a_client_that_leaves_in_the_middle_of_an_answer_costs_nothing(
         await until(lambda: not connection.peer_is_open())
         wire.writer.transport.resume_reading()
         received = await wire.closed()
-        assert len(received) < len(records)
-        assert received[1000 : WRITE_BYTES // 2] in records
+        assert received.endswith(records), "the whole answer that was due"
     wire.writer.transport.abort()
     await until(lambda: broker.gateway.metrics.connections == 0 and broker.gateway.memory_held == 0)
 

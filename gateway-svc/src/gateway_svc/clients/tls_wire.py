@@ -82,6 +82,7 @@ class TlsWire(asyncio.BufferedProtocol):
         "_awaits_turn",
         "_deliver",
         "_end",
+        "_has_ended",
         "_incoming",
         "_is_paused",
         "_is_ready",
@@ -121,6 +122,8 @@ class TlsWire(asyncio.BufferedProtocol):
         #: The client's user; set before the wire is ready.
         self.principal = ""
         self._is_ready = self._is_paused = self._awaits_turn = False
+        #: Whether the client sends no more, and is owed answers.
+        self._has_ended = False
         #: Bytes received before the end of the handshake.
         self._received_bytes = 0
         #: Bytes of the record in `incoming` that are still to come; then nothing else is in `incoming`.
@@ -220,6 +223,14 @@ class TlsWire(asyncio.BufferedProtocol):
             self._keep(b"")
             self._take(joined)
 
+    def eof_received(self) -> bool:
+        return self._is_ready and self._is_owed_answers()
+
+    def _is_owed_answers(self) -> bool:
+        """Return whether the client, which has ended TLS or the connection, may still get answers."""
+        self._has_ended = self._has_ended or self._user.ended()  # mutant: tls-answers-after-end
+        return self._has_ended
+
     def _take(self, data: memoryview) -> None:
         """Decrypt into the room of the connection, until the last whole record or a pause; keep the rest."""
         at, is_open = 0, True
@@ -241,7 +252,7 @@ class TlsWire(asyncio.BufferedProtocol):
             return
         if at < len(data) and not self.is_closing():
             self._keep(bytes(data[at:]))
-        if not is_open:
+        if not is_open and not self._is_owed_answers():
             self.close()
         elif self._outgoing.pending:
             self._answer()

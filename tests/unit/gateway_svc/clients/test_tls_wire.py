@@ -67,6 +67,8 @@ class User:
         self.is_ready = False
         self._chance, self._pauses = chance, pauses
         self._room = bytearray()
+        #: Whether the client is owed answers, and how often that was asked.
+        self.owes, self.asked = False, 0
 
     def began(self, wire: Any) -> None:
         self._wire = wire
@@ -83,6 +85,10 @@ class User:
         self.received_bytes += self._room[:count]
         if self._chance.random() < self._pauses:
             self._wire.pause_reading()
+
+    def ended(self) -> bool:
+        self.asked += 1
+        return self.owes
 
     def pause_writing(self) -> None: ...
 
@@ -232,6 +238,33 @@ async def test_paused_wires_keep_little_and_read_less_when_they_are_many(
     assert len(pair.wire.get_buffer(-1)) == 4096
     pair.wire.connection_lost(None)
     assert pair.end.backlog == 0
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+@pytest.mark.parametrize("owes", [True, False])
+async def test_a_client_that_ends_gets_the_answers_that_are_due(
+    authority: Authority, context: ssl.SSLContext, version: ssl.TLSVersion, owes: bool
+) -> None:
+    """It ends TLS by an alert and then the connection; answers come between the two, and after them."""
+    user = User(random.Random(0))
+    user.owes = owes
+    pair = Pair(context, trust_of(authority, version), user)
+    await pair.send(await pair.shake_hands())
+    pair.receive()
+    last = pair.encrypt(b"the last request")
+    with pytest.raises(ssl.SSLWantReadError):
+        pair.client.unwrap()
+    await pair.send(last + pair._outgoing.read())
+    assert user.received_bytes == b"the last request"
+    assert pair.transport.closed == ("" if owes else "closed")
+    if owes:
+        pair.wire.write(b"first")
+        assert pair.wire.eof_received() is True
+        pair.wire.write(b"second")
+        assert (user.asked, pair.transport.closed) == (1, "")
+        assert sum(map(len, pair.transport.written)) > len(b"firstsecond")
+        pair.wire.close()
+    assert pair.transport.closed == "closed"
 
 
 @pytest.mark.parametrize("seed", range(100))
