@@ -23,6 +23,7 @@ may call; one transaction is over before the next begins.
 from __future__ import annotations
 
 import contextlib
+import os
 import sqlite3
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -148,6 +149,7 @@ class CatalogFile:
         """
         path = data_dir / FILE_NAME
         with _translated(path):
+            _keep_private(path)  # mutant: catalog-private
             connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
         try:
             with _translated(path):
@@ -382,6 +384,13 @@ def _outcome(change: Callable[[], object]) -> object:
         return error
 
 
+def _keep_private(path: Path) -> None:
+    """Let nobody else read the file, which has credentials. SQLite gives its other files the mode of this one."""
+    os.close(os.open(path, os.O_CREAT | os.O_CLOEXEC, 0o600))
+    with contextlib.suppress(PermissionError):  # a volume that belongs to another user, and lets us write
+        path.chmod(0o600)
+
+
 @contextlib.contextmanager
 def _translated(path: Path | str = FILE_NAME) -> Iterator[None]:
     try:
@@ -392,6 +401,8 @@ def _translated(path: Path | str = FILE_NAME) -> Iterator[None]:
             raise _damaged(path, str(error)) from error
         full = getattr(error, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR)
         raise (CatalogFull if full else CatalogError)(f"catalog: {error}") from error
+    except OSError as error:
+        raise CatalogError(f"catalog: {error}") from error
 
 
 def _damaged(path: Path | str, fault: str) -> DamagedCatalog:

@@ -44,6 +44,17 @@ def test_topics_survive(catalog: CatalogFile, reopened: Reopened) -> None:
     assert again.read().topics == [ORDERS, USERS]
 
 
+def test_only_its_user_reads_it(tmp_path: Path) -> None:
+    """A file of an older version, which everybody could read, as well."""
+    (tmp_path / FILE_NAME).touch(0o644)
+    (tmp_path / FILE_NAME).chmod(0o644)
+    catalog = CatalogFile.open(tmp_path)
+    catalog.add_topics([ORDERS])
+    modes = {each.name: each.stat().st_mode & 0o777 for each in tmp_path.iterdir()}
+    catalog.close()
+    assert modes == dict.fromkeys([FILE_NAME, f"{FILE_NAME}-wal", f"{FILE_NAME}-shm"], 0o600)
+
+
 def test_a_removed_topic_is_a_deletion_until_it_is_forgotten(catalog: CatalogFile, reopened: Reopened) -> None:
     catalog.add_topics([ORDERS])
     catalog.remove_topics(["orders"])
