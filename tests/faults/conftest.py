@@ -123,7 +123,7 @@ class Reader:
                 "bootstrap.servers": bootstrap_servers,
                 "group.id": "readers",
                 "auto.offset.reset": "earliest",
-                "jvm.session.timeout.ms": 6000,  # the group waits no longer for an id whose answer died with a gateway
+                "session.timeout.ms": 6000,  # the group waits no longer for an id whose answer died with a gateway
             }
         )
         self._consumer.subscribe([topic])

@@ -52,7 +52,7 @@ class Copier:
                 "enable.auto.commit": False,
                 "auto.offset.reset": "earliest",
                 "isolation.level": "read_committed",
-                "jvm.session.timeout.ms": 6000,
+                "session.timeout.ms": 6000,
             }
         )
         try:

@@ -129,7 +129,7 @@ class Transformer(Transactional):
             "group.id": self.identity,
             "group.instance.id": self.identity,  # the next takes the place of one that was killed at once
             "auto.offset.reset": "earliest",
-            "jvm.session.timeout.ms": 6000,
+            "session.timeout.ms": 6000,
         }
         poller = Poller(self, options)
         poller.subscribe([SOURCE])
@@ -180,7 +180,7 @@ class SubscribedReader(Client):
     """A member of a group of readers, which changes often."""
 
     def live(self) -> None:
-        options = {"group.id": "readers", "auto.offset.reset": "earliest", "jvm.session.timeout.ms": 6000}
+        options = {"group.id": "readers", "auto.offset.reset": "earliest", "session.timeout.ms": 6000}
         poller = Poller(self, options)
         poller.subscribe([SOURCE, TARGET])
         while self.goes_on():

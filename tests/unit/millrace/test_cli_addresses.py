@@ -169,7 +169,8 @@ def test_outcomes_of_profiles_for_programs(capsys, home):
     for arguments in (("create", "p", "--token-file", "/t"), ("use", "p"), ("delete", "p")):
         assert commands.run(["profile", *arguments, "-o", "json"]) == 0
         outcomes.append(json.loads(capsys.readouterr().out))
-    made = {"profile": "p", "rest": "localhost:8082", "kafka": "localhost:9092", "token_file": "/t"}
+    addresses = {"rest": "localhost:8082", "kafka": "localhost:9092"}
+    made = {"profile": "p", **addresses, "token_file": "/t", "client_config": ""}
     assert outcomes == [made, {"profile": "p", "current": True}, {"profile": "p", "deleted": True}]
     assert commands.run(["version", "-o", "json"]) == 0
     assert json.loads(capsys.readouterr().out) == {"version": "0.1.0", "record_walker": FORM}

@@ -141,7 +141,10 @@ def test_the_first_table_of_all_rows_comes_first(tmp_path):
 @pytest.mark.parametrize(
     ("sink", "reason"),
     [
-        ({"columns": ["id"], "partition_by": ["day"]}, "columns must have those of keys, order_by and partition_by"),
+        (
+            {"columns": ["id"], "partition_by": ["day"]},
+            "columns must have those of keys, order_by, partition_by and statistics",
+        ),
         ({"columns": ["id"], "mode": "upsert", "keys": ["day"]}, "columns must have those of keys"),
         (
             {"columns": ["id"], "mode": "upsert", "keys": ["id"], "envelope": "debezium"},

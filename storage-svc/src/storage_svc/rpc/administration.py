@@ -18,12 +18,12 @@ from broker_contract import groups_pb2
 from storage_svc.log.disk.threads import Threads
 from storage_svc.log.folder.data_folder import DataFolder
 from storage_svc.log.partition.partition_log import PartitionLog
-from storage_svc.log.recovery.quarantine import kept_files
 from storage_svc.log.scrub.scrubber import Scrubber
 from storage_svc.log.segment.offset_index import ENTRY as OFFSET_ENTRY
 from storage_svc.log.segment.time_index import ENTRY as TIME_ENTRY
 from storage_svc.log.segment_names import INDEX_SUFFIX, TIME_INDEX_SUFFIX, file_stem
 from storage_svc.rpc.groups import GroupsService
+from storage_svc.rpc.quarantined_files import kept_files
 from storage_svc.rpc.samples import Samples
 
 #: Segments of one answer: about 200 KB.

@@ -82,9 +82,9 @@ class AccessRules:
         self._followers: dict[tuple[str, int], tuple[int, float]] = {}
         #: Gateway and process -> the rates that it counts.
         self._rates: dict[tuple[str, int], Mapping[CountedClients, float]] = {}
-        #: Set, and replaced, at each change, and at each question of a follower.
-        self._changed = asyncio.Event()
-        self._seen = asyncio.Event()
+        #: Those who wait for a change, and for a question of a follower.
+        self._changed: set[asyncio.Future[None]] = set()
+        self._seen: set[asyncio.Future[None]] = set()
 
     async def change_acls(self, choose: Callable[[], tuple[list[Binding], list[Binding]]]) -> None:
         """Add and remove the rows that `choose` returns when it is this change's turn; wait until all followers know.
@@ -132,8 +132,7 @@ class AccessRules:
         self._kept_rows += kept.row_count
         while self._kept_rows > KEPT_ROWS_MAX:
             self._kept_rows -= self._kept.popleft().row_count
-        self._changed.set()
-        self._changed = asyncio.Event()
+        _wake_all(self._changed)
 
     def matching(self, filters: Sequence[Filter]) -> list[list[Binding]]:
         """Return the rows that each filter matches."""
@@ -151,17 +150,12 @@ class AccessRules:
                 raise ValueError(f"{FOLLOWERS_MAX} gateways follow the access rules")
             held = revision if run == self.run else -1
             self._followers[key] = (held, self.monotonic() + lease_ms / 1000)
-        self._seen.set()
-        self._seen = asyncio.Event()
+        _wake_all(self._seen)
 
     async def changed(self, revision: int, timeout_s: float) -> None:
         """Wait for a revision after this one, for at most so long."""
-        try:
-            async with asyncio.timeout(timeout_s):
-                while self.revision == revision:
-                    await self._changed.wait()
-        except TimeoutError:
-            pass
+        if self.revision == revision:
+            await _woken(self._changed, timeout_s)
 
     async def held_everywhere(self, revision: int) -> None:
         """Wait until each follower has the revision, or has let its time pass."""
@@ -170,12 +164,7 @@ class AccessRules:
             late = [ends for held, ends in self._followers.values() if held < revision]
             if not late:
                 return
-            seen = self._seen
-            try:
-                async with asyncio.timeout(max(0.0, min(late) - self.monotonic()) + 0.001):
-                    await seen.wait()
-            except TimeoutError:
-                pass
+            await _woken(self._seen, max(0.0, min(late) - self.monotonic()) + 0.001)
 
     def _forget_late(self) -> None:
         now = self.monotonic()
@@ -218,3 +207,27 @@ class AccessRules:
     async def finish(self) -> None:
         """Wait for the changes that are being stored."""
         await self._order.finish()
+
+
+async def _woken(waiting: set[asyncio.Future[None]], timeout_s: float) -> None:
+    """Wait for `_wake_all`, for at most so long. Time that passes raises nothing: it does so twice a second."""
+    loop = asyncio.get_running_loop()
+    future = loop.create_future()
+    waiting.add(future)
+    timer = loop.call_later(timeout_s, _wake, future)
+    try:
+        await future
+    finally:
+        timer.cancel()
+        waiting.discard(future)
+
+
+def _wake(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+def _wake_all(waiting: set[asyncio.Future[None]]) -> None:
+    for each in waiting:
+        _wake(each)
+    waiting.clear()

@@ -14,10 +14,9 @@ from one that a power cut left. Operators decide about the content. It is delete
 
 from __future__ import annotations
 
-import os
 import re
-from collections.abc import Iterator, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Sequence
+from typing import Final
 
 from service_chassis import logs
 
@@ -35,30 +34,6 @@ _NAME: Final = re.compile(rf"\d{{20}}{re.escape(LOG_SUFFIX)}-\d+-(\d+)-(\d+)(?:\
 _STEP: Final = 8 << 20
 
 _log = logs.get(__name__)
-
-
-class KeptFile(NamedTuple):
-    """A file of damaged bytes."""
-
-    path: str
-    size: int
-    modified_ms: int
-
-
-def kept_files(folder: str) -> Iterator[KeptFile]:
-    """Yield the files of the quarantine in a partition's folder by name; none if it cannot be read."""
-    try:
-        with os.scandir(f"{folder}/{FOLDER}") as found:
-            entries = sorted((each for each in found if not each.name.endswith(".tmp")), key=lambda each: each.name)
-    except OSError:  # mostly, there is none
-        return
-    for each in entries:
-        try:
-            status = each.stat()
-        except OSError:  # deleted since, with its topic
-            continue
-        # wall clock: when the damage was cut out, for people
-        yield KeptFile(each.path, status.st_size, status.st_mtime_ns // 1_000_000)
 
 
 def known_gaps(files: Files, folder: str) -> dict[int, int]:

@@ -18,10 +18,10 @@ from storage_svc.log.folder.maintenance import Maintenance
 from storage_svc.log.inspection.verification import Totals, verify
 from storage_svc.log.partition.partition_log import PartitionLog
 from storage_svc.log.partition.transaction_end import end_transaction
-from storage_svc.log.recovery.quarantine import kept_files
 from storage_svc.log.scrub import job as scrub_job
 from storage_svc.log.scrub import scrubber
 from storage_svc.rpc.offsets import OffsetsService
+from storage_svc.rpc.quarantined_files import kept_files
 from unit.storage_svc.log.compacting import COMPACT, TOPIC_ID, append, make_cleanable, records_of, start, stop
 from unit.storage_svc.log.conftest import NOW_MS
 from unit.storage_svc.log.unreadable import spoil
