@@ -27,9 +27,8 @@ _KEYWORDS: Final = {
 _UTC_TIME: Final = 0x17
 _TIMES: Final = {_UTC_TIME: "%y%m%d%H%M%SZ", 0x18: "%Y%m%d%H%M%SZ"}
 _VERSION: Final = 0xA0
-#: The texts that Java writes as such: UTF8, Printable, T61, IA5, General and BMP.
+#: The texts that Java writes as such, each as if it were UTF-8: UTF8, Printable, T61, IA5, General and BMP.
 _TEXTS: Final = frozenset((0x0C, 0x13, 0x14, 0x16, 0x1B, 0x1E))
-_BMP: Final = 0x1E
 #: Most characters of a subject: it is matched with patterns and written to logs.
 _SUBJECT_MAX: Final = 2000
 
@@ -113,7 +112,7 @@ def _attribute(identifier: bytes, tag: int, value: bytes, whole: bytes) -> str:
         # The value's own element ends the attribute's.
         begin = len(whole) - len(value) - (2 if len(value) < 0x80 else 2 + (len(value).bit_length() + 7) // 8)
         return f"{keyword or number}=#{whole[begin:].hex()}"
-    return f"{keyword}={_escaped(value.decode('utf-16-be' if tag == _BMP else 'utf-8', 'replace'))}"
+    return f"{keyword}={_escaped(value.decode('utf-8', 'replace'))}"
 
 
 def _dotted(content: bytes) -> str:

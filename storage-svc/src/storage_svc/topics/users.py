@@ -118,9 +118,7 @@ class Users:
         wanted: list[Deletion | Upsertion] = [*deletions, *upsertions]
         changes: dict[str, Deletion | Upsertion] = {}
         for each in wanted:
-            if each.user in refused:
-                continue
-            if changes.pop(each.user, None) is not None:
+            if changes.pop(each.user, None) is not None or each.user in refused:
                 text = "A user credential cannot be altered twice in the same request"
                 refused[each.user] = Refusal(ErrorCode.DUPLICATE_RESOURCE, text)
             elif (fault := self._fault(each)) is not None:
