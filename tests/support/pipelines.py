@@ -25,7 +25,7 @@ def pipeline(folder: Path, schema: dict[str, Any] | None = None, **sections: Any
     document = {
         "apiVersion": "etl/v1",
         "name": "orders",
-        "checkpoint": "none",
+        "checkpoint": "checkpoint",
         "source": {"topics": ["orders"]},
         "decode": {"format": "json", "schema": "schema.json"},
         "sinks": [{"type": "console"}],

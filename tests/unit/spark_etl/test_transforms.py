@@ -48,7 +48,7 @@ def pipeline(folder: Path, unknown_fields: str = "reject") -> Pipeline:
         f"""
 apiVersion: etl/v1
 name: orders
-checkpoint: none
+checkpoint: checkpoint
 source: {{topics: [orders]}}
 decode: {{format: json, schema: schema.json, unknown_fields: {unknown_fields}}}
 derive: {{month: "substring(day, 1, 7)", half: id / 2}}
