@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import cloudpickle
 
-from spark_etl.decode import json_columns, json_values, times
+from spark_etl.decode import json_columns, json_limits, json_values, times
 from spark_etl.decode.json_columns import Columns
 from spark_etl.decode.json_values import DEPTH_MAX, DuplicateNameError, Faults, needs_decimals, parser, reader, rescued
 from spark_etl.schemas import fields
@@ -34,7 +34,7 @@ Batches = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 def shipped() -> None:
     """Have the functions of these modules sent to executors by value."""
-    for module in (fields, times, json_values, json_columns, sys.modules[__name__]):
+    for module in (fields, times, json_limits, json_values, json_columns, sys.modules[__name__]):
         cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
 
 

@@ -8,13 +8,12 @@ parts.
 """
 
 import json
-import operator
 import re
 from collections.abc import Callable, Mapping
 from decimal import Context, Decimal, Inexact, InvalidOperation
-from fractions import Fraction
 from typing import Any
 
+from spark_etl.decode.json_limits import LIMITS
 from spark_etl.decode.times import days, is_clock, microseconds
 from spark_etl.schemas.fields import Field
 
@@ -27,13 +26,11 @@ _BRACKETS = re.compile(r'"(?:[^"\\]|\\.)*"|[\[{]|[\]}]', re.DOTALL)
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 _UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}", re.ASCII)
 _NUMBER = re.compile(r"-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?", re.ASCII)
-EXPONENT_MAX = 400  # of a number that multipleOf looks at: more would be a number of as many digits
 _EXACT = Context(prec=100, traps=[Inexact, InvalidOperation])  # mutant: decimal-exact
 _TIMES_KEPT = 4_096
 
 #: A function that returns a value as its column has it. It notes in the faults what does not fit.
 Reader = Callable[[Any, "Faults"], Any]
-Check = Callable[[Any], bool]
 
 
 class DuplicateNameError(ValueError):
@@ -350,7 +347,7 @@ def _type(value: Any) -> str:
 
 
 def _limited(read: Reader, field: Field, place: str) -> Reader:
-    checks = [(_LIMITS[word](limit), f"{place} ({word})") for word, limit in field.limits]
+    checks = [(LIMITS[word](limit), f"{place} ({word})") for word, limit in field.limits]
 
     def read_limited(value: Any, faults: Faults) -> Any:
         for fits, refused in checks:
@@ -359,51 +356,3 @@ def _limited(read: Reader, field: Field, place: str) -> Reader:
         return read(value, faults)
 
     return read_limited
-
-
-def _exact(number: Any) -> Any:
-    """Return a number as it is written: 0.1 is not the binary fraction next to it."""
-    return Decimal(repr(number)) if type(number) is float else number
-
-
-def _compared(fits: Callable[[Any, Any], bool]) -> Callable[[Any], Check]:
-    def limited(limit: Any) -> Check:
-        bound = _exact(limit)
-        return lambda value: type(value) not in (int, float, Decimal) or fits(_exact(value), bound)
-
-    return limited
-
-
-def _is_multiple(number: Any, unit: Any) -> bool:
-    if type(number) is Decimal and (not number.is_finite() or abs(number.adjusted()) > EXPONENT_MAX):
-        return False
-    return (Fraction(number) / Fraction(unit)).denominator == 1
-
-
-def _pattern(limit: str) -> Check:
-    search = re.compile(limit).search
-    return lambda value: type(value) is not str or search(value) is not None
-
-
-def _enum(limit: Any) -> Check:
-    allowed = frozenset((boolean, _exact(value)) for boolean, value in limit)
-    return lambda value: type(value) not in (dict, list) and (type(value) is bool, _exact(value)) in allowed
-
-
-#: Each keyword looks at values of its own type only.
-_LIMITS: Mapping[str, Callable[[Any], Check]] = {
-    "enum": _enum,
-    "pattern": _pattern,
-    "minimum": _compared(operator.ge),
-    "maximum": _compared(operator.le),
-    "exclusiveMinimum": _compared(operator.gt),
-    "exclusiveMaximum": _compared(operator.lt),
-    "multipleOf": _compared(_is_multiple),
-    "minLength": lambda limit: lambda value: type(value) is not str or len(value) >= limit,
-    "maxLength": lambda limit: lambda value: type(value) is not str or len(value) <= limit,
-    "minItems": lambda limit: lambda value: type(value) is not list or len(value) >= limit,
-    "maxItems": lambda limit: lambda value: type(value) is not list or len(value) <= limit,
-    "uniqueItems": lambda _: lambda value: type(value) is not list or len({written(v) for v in value}) == len(value),
-    "minProperties": lambda limit: lambda value: type(value) is not dict or len(value) >= limit,
-    "maxProperties": lambda limit: lambda value: type(value) is not dict or len(value) <= limit,
-}
