@@ -19,11 +19,9 @@ may be any sentence: it states a fact. A fixture's may begin with a noun phrase 
 from __future__ import annotations
 
 import ast
-import io
 import os
 import re
 import sys
-import tokenize
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -129,9 +127,9 @@ def _kind(node: ast.AST) -> str:
     return "test" if node.name.startswith("test_") else "function"
 
 
-def _docstrings(source: str) -> Iterator[tuple[int, str, str]]:
+def _docstrings(module: ast.Module) -> Iterator[tuple[int, str, str]]:
     """Yield (line, kind, text) of each docstring."""
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(module):
         if not isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) or not node.body:
             continue
         first = node.body[0]
@@ -144,23 +142,39 @@ def _docstrings(source: str) -> Iterator[tuple[int, str, str]]:
             yield first.lineno, _kind(node), first.value.value
 
 
-def _comments(source: str) -> Iterator[tuple[int, str]]:
-    """Yield (line, text) of each block of `#:` comments."""
+def _comments(source: str, module: ast.Module) -> Iterator[tuple[int, str]]:
+    """Yield (line, text) of each block of `#:` comments. Python's own tokenizer takes half a minute for all files."""
     begin, last = 0, -1
     block: list[str] = []
-    for token in tokenize.generate_tokens(io.StringIO(source).readline):
-        if token.type != tokenize.COMMENT or not token.string.startswith("#:"):
-            continue
-        alone = not token.line[: token.start[1]].strip()
-        if block and not (alone and token.start[0] == last + 1):
+    for number, before, text in _attribute_comments(source, module):
+        if block and (before.strip() or number != last + 1):
             yield begin, "\n".join(block)
             block = []
         if not block:
-            begin = token.start[0]
-        block.append(token.string[2:].strip())
-        last = token.start[0]
+            begin = number
+        block.append(text.strip())
+        last = number
     if block:
         yield begin, "\n".join(block)
+
+
+def _attribute_comments(source: str, module: ast.Module) -> Iterator[tuple[int, str, str]]:
+    """Yield (line, text before it, text) of each comment that begins with `#:`."""
+    lines = source.split("\n")
+    candidates = [number for number, line in enumerate(lines, 1) if "#:" in line]
+    if not candidates:
+        return
+    strings = [
+        ((node.lineno, node.col_offset), (node.end_lineno or 0, node.end_col_offset or 0))
+        for node in ast.walk(module)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and "#" in node.value
+    ]
+    for number in candidates:
+        line = lines[number - 1].encode()  # columns of the syntax tree count bytes
+        signs = [match.start() for match in re.finditer(b"#", line)]
+        outside = (at for at in signs if not any(begin <= (number, at) < end for begin, end in strings))
+        if (at := next(outside, None)) is not None and line[at:].startswith(b"#:"):
+            yield number, line[:at].decode(), line[at + 2 :].decode()
 
 
 def _long_sentences(docstring: str) -> Iterator[tuple[int, str]]:
@@ -178,7 +192,9 @@ def _long_sentences(docstring: str) -> Iterator[tuple[int, str]]:
 
 def check_python(path: str, source: str) -> Iterator[Breach]:
     """Yield each breach in the docstrings and `#:` comments of a module."""
-    for line, kind, text in [*_docstrings(source), *((line, "attribute", text) for line, text in _comments(source))]:
+    module = ast.parse(source)
+    attributes = ((line, "attribute", text) for line, text in _comments(source, module))
+    for line, kind, text in [*_docstrings(module), *attributes]:
         for rule, problem in _docstring(kind, text):
             yield Breach(path, line, rule, f"{kind} {problem}: {' '.join(text.split())[:60]}")
         for at, excerpt in _long_sentences(text):

@@ -349,7 +349,7 @@ def test_an_end_by_a_signal_without_a_name_is_a_death_like_any_other(ensemble, c
     made.supervisor.stop()
     made.join()
     assert made.error is None
-    assert json.loads(capfd.readouterr().err.splitlines()[0])["how"] == f"signal {signal.SIGRTMIN + 1}"
+    assert logged(capfd)[0]["how"] == f"signal {signal.SIGRTMIN + 1}"
 
 
 def test_signals_to_a_service_are_blocked_until_it_ignores_them(ensemble):
