@@ -78,7 +78,8 @@ class Gateway:
         self._security = {**self._listener_security.protocols, **security}
         #: The addresses at which clients reach the listeners, with the port that was bound.
         self.addresses: dict[str, tuple[str, int]] = {}
-        self._rules = FollowedRules(storage.access, settings.name, settings.gateway_lease_ms, is_local=storage.is_local)
+        lapse = settings.authorizer == "acl" and not storage.is_local
+        self._rules = FollowedRules(storage.access, settings.name, settings.gateway_lease_ms, lapse=lapse)
         self._quotas = ClientQuotas(self._rules.quotas)
         self._parts = parts = Parts(settings, storage, counts, admission or self._obeying, loop)
         entrance = self._entrance(storage)

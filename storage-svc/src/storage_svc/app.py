@@ -272,6 +272,7 @@ class Storage:
         await self._producer_ids.close()
         await self.coordinator.stop()
         await self.offsets.look_ups.close()
+        self._access_rules.close()
         await self.data.close()
 
     async def stop(self) -> None:

@@ -4,9 +4,12 @@
         ↑          └── an answer: change the objects here, and call those that use them ──┐ │
         └─────────────────────────────────────────────────────────────────────────────────┴─┘
 
-A change is answered to its client when every gateway has it, or was silent for its lease. So a gateway does not know
-what is in force when its last answered question is as old as its lease. `are_current` is False then, until storage
-answers again. In one process with storage there is nothing to lose, and the lease does not end.
+A change is answered to its client when every gateway has it, or was silent for its lease. So a gateway that decides by
+access rules does not know what is in force when its last answered question is as old as its lease. `are_current` is
+False then, until storage answers again. It asks three times in a lease.
+
+In one process with storage there is nothing to lose, and without an authorizer nothing to decide: the rules do not
+lapse then, and storage holds a question for HOLD_MS.
 """
 
 from __future__ import annotations
@@ -29,6 +32,8 @@ from gateway_svc.storage.protocols import Access
 RETRY_S: Final = 0.2
 #: Seconds for which a request waits until the rules are current: as for any answer of storage.
 RULES_WAIT_S: Final = 10.0
+#: The time for which storage holds a question of a gateway whose rules do not lapse.
+HOLD_MS: Final = 10_000
 
 log = logs.get(__name__)
 
@@ -36,13 +41,13 @@ log = logs.get(__name__)
 class FollowedRules:
     """The rules here. The gateway owns them; only the event loop uses them."""
 
-    def __init__(self, access: Access, name: str, lease_ms: int, *, is_local: bool) -> None:
-        """Begin with nothing. `name` and `lease_ms` are those of the gateway's lease."""
+    def __init__(self, access: Access, name: str, lease_ms: int, *, lapse: bool) -> None:
+        """Begin with nothing. `name` and `lease_ms` are those of the gateway's lease; `lapse`: whether the rules do."""
         self._access = access
         self._name = name
         self._process = secrets.randbits(62)
         self._lease_ms = lease_ms
-        self._is_local = is_local
+        self._may_lapse = lapse
         self._run = 0
         self._revision = 0
         self._changed: list[Callable[[], None]] = []
@@ -111,18 +116,19 @@ class FollowedRules:
             run=self._run,
             revision=self._revision,
             lease_ms=self._lease_ms,
+            wait_ms=self._lease_ms // 3 if self._may_lapse else HOLD_MS,
             rates=self.own_rates(),
         )
         try:
             answer = await self._access.follow(request)
         except StorageUnavailable as error:
-            if self.are_current:
+            if self._may_lapse and self.are_current:
                 log.warning("access rules not confirmed", reason=str(error))
             return False
         has_changed = self._obey(answer)
         self.obey_rates(answer.rates, answer.other_processes)
         ends = asked_at + self._lease_ms / 1000
-        was_current, self.are_current = self.are_current, self._is_local or loop.time() < ends
+        was_current, self.are_current = self.are_current, not self._may_lapse or loop.time() < ends
         if has_changed or self.are_current != was_current:
             self._call_changed()
         if self.are_current:
@@ -147,7 +153,7 @@ class FollowedRules:
         return bool(answer.whole or answer.added or answer.removed or answer.has_quotas)
 
     def _extend(self, ends: float) -> None:
-        if self._is_local:
+        if not self._may_lapse:
             return
         if self._lapse is not None:
             self._lapse.cancel()

@@ -47,7 +47,7 @@ from gateway_svc.storage.unary import Unary, failed, no_coordinator, not_leader,
 
 #: Seconds for the calls that end a lease or list the gateways.
 _SHORT_WAIT_S: Final = 1.0
-#: Seconds for a question of a follower, which storage holds back for half a second at most.
+#: Seconds for a question of a follower, and for storage to be there, beyond the time for which storage may hold it.
 _FOLLOW_S: Final = 2.0
 #: Seconds for a credential: less than a client waits for its login.
 _LOGIN_WAIT_S: Final = 5.0
@@ -157,11 +157,14 @@ class GrpcAccess:
         self.create_acls = unary.once(stub.CreateAcls, timed_out(access_pb2.CreateAclsResponse))
         self.describe_acls = unary.repeatable(stub.DescribeAcls, timed_out(access_pb2.DescribeAclsResponse))
         self.delete_acls = unary.once(stub.DeleteAcls, timed_out(access_pb2.DeleteAclsResponse))
-        # Its caller repeats it.
-        self.follow = unary.once(stub.Follow, timeout_s=_FOLLOW_S)
+        self._ask, self._follow = unary.ask, stub.Follow
         self.alter_quotas = unary.once(stub.AlterQuotas, timed_out(access_pb2.AlterQuotasResponse))
         self.charge_mutations = unary.once(stub.ChargeMutations)
         self.describe_quotas = unary.once(stub.DescribeQuotas)
+
+    async def follow(self, request: access_pb2.FollowRequest) -> access_pb2.FollowResponse:
+        """Ask once: the caller repeats it."""
+        return await self._ask(self._follow, request, request.wait_ms / 1000 + _FOLLOW_S)
 
 
 class GrpcUsers:

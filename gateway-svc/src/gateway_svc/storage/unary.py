@@ -59,7 +59,7 @@ class Unary:
 
         async def call(request: RequestT) -> AnswerT:
             try:
-                return await self._ask(method, request, timeout_s)
+                return await self.ask(method, request, timeout_s)
             except StorageUnavailable:
                 if otherwise is None:
                     raise
@@ -88,7 +88,7 @@ class Unary:
             until = loop.time() + CONTROL_WAIT_S
             while True:
                 try:
-                    return await self._ask(method, request, until - loop.time())
+                    return await self.ask(method, request, until - loop.time())
                 except StorageUnavailable:
                     if loop.time() + RECONNECT_MAX_S >= until or not may_repeat(request):  # mutant: delete-records-once
                         return otherwise(request)
@@ -108,13 +108,13 @@ class Unary:
             try:
                 async with asyncio.timeout(CONTROL_WAIT_S):
                     await self._connected.wait()
-                return await self._ask(method, request, None)
+                return await self.ask(method, request, None)
             except (TimeoutError, StorageUnavailable):
                 return otherwise(request)
 
         return call
 
-    async def _ask(self, method: StubMethod[RequestT, AnswerT], request: RequestT, timeout_s: float | None) -> AnswerT:
+    async def ask(self, method: StubMethod[RequestT, AnswerT], request: RequestT, timeout_s: float | None) -> AnswerT:
         """Call storage, and wait until it is there. `timeout_s`: None for no end but that of the connection.
 
         Raises:

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x0c\x61\x63\x63\x65ss.proto\x12\x0bmillrace.v1\"z\n\x03\x41\x63l\x12\x0c\n\x04type\x18\x01 \x01(\x05\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0f\n\x07pattern\x18\x03 \x01(\x05\x12\x11\n\tprincipal\x18\x04 \x01(\t\x12\x0c\n\x04host\x18\x05 \x01(\t\x12\x11\n\toperation\x18\x06 \x01(\x05\x12\x12\n\npermission\x18\x07 \x01(\x05\"\xaf\x01\n\tAclFilter\x12\x0c\n\x04type\x18\x01 \x01(\x05\x12\x11\n\x04name\x18\x02 \x01(\tH\x00\x88\x01\x01\x12\x0f\n\x07pattern\x18\x03 \x01(\x05\x12\x16\n\tprincipal\x18\x04 \x01(\tH\x01\x88\x01\x01\x12\x11\n\x04host\x18\x05 \x01(\tH\x02\x88\x01\x01\x12\x11\n\toperation\x18\x06 \x01(\x05\x12\x12\n\npermission\x18\x07 \x01(\x05\x42\x07\n\x05_nameB\x0c\n\n_principalB\x07\n\x05_host\"/\n\x08\x41\x63lError\x12\x12\n\nerror_code\x18\x01 \x01(\x05\x12\x0f\n\x07message\x18\x02 \x01(\t\"K\n\x11\x43reateAclsRequest\x12\x16\n\x0e\x63orrelation_id\x18\x01 \x01(\x05\x12\x1e\n\x04\x61\x63ls\x18\x02 \x03(\x0b\x32\x10.millrace.v1.Acl\"<\n\x12\x43reateAclsResponse\x12&\n\x07results\x18\x01 \x03(\x0b\x32\x15.millrace.v1.AclError\"U\n\x13\x44\x65scribeAclsRequest\x12\x16\n\x0e\x63orrelation_id\x18\x01 \x01(\x05\x12&\n\x06\x66ilter\x18\x02 \x01(\x0b\x32\x16.millrace.v1.AclFilter\"J\n\x14\x44\x65scribeAclsResponse\x12\x12\n\nerror_code\x18\x01 \x01(\x05\x12\x1e\n\x04\x61\x63ls\x18\x02 \x03(\x0b\x32\x10.millrace.v1.Acl\"T\n\x11\x44\x65leteAclsRequest\x12\x16\n\x0e\x63orrelation_id\x18\x01 \x01(\x05\x12\'\n\x07\x66ilters\x18\x02 \x03(\x0b\x32\x16.millrace.v1.AclFilter\"R\n\x0b\x44\x65letedAcls\x12\x12\n\nerror_code\x18\x01 \x01(\x05\x12\x0f\n\x07message\x18\x02 \x01(\t\x12\x1e\n\x04\x61\x63ls\x18\x03 \x03(\x0b\x32\x10.millrace.v1.Acl\"?\n\x12\x44\x65leteAclsResponse\x12)\n\x07results\x18\x01 \x03(\x0b\x32\x18.millrace.v1.DeletedAcls\"7\n\x06\x41\x63tion\x12\x11\n\toperation\x18\x01 \x01(\x05\x12\x0c\n\x04type\x18\x02 \x01(\x05\x12\x0c\n\x04name\x18\x03 \x01(\t\"V\n\rDecideRequest\x12\x11\n\tprincipal\x18\x01 \x01(\t\x12\x0c\n\x04host\x18\x02 \x01(\t\x12$\n\x07\x61\x63tions\x18\x03 \x03(\x0b\x32\x13.millrace.v1.Action\"#\n\x0e\x44\x65\x63ideResponse\x12\x11\n\tdecisions\x18\x01 \x03(\x05\"\x8b\x01\n\rFollowRequest\x12\x0f\n\x07gateway\x18\x01 \x01(\t\x12\x0f\n\x07process\x18\x02 \x01(\x03\x12\x0b\n\x03run\x18\x03 \x01(\x03\x12\x10\n\x08revision\x18\x04 \x01(\x03\x12\x10\n\x08lease_ms\x18\x05 \x01(\x05\x12\'\n\x05rates\x18\x06 \x03(\x0b\x32\x18.millrace.v1.CountedRate\"j\n\x0b\x43ountedRate\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x11\n\x04user\x18\x02 \x01(\tH\x00\x88\x01\x01\x12\x16\n\tclient_id\x18\x03 \x01(\tH\x01\x88\x01\x01\x12\x0c\n\x04rate\x18\x04 \x01(\x01\x42\x07\n\x05_userB\x0c\n\n_client_id\"\xfc\x01\n\x0e\x46ollowResponse\x12\x0b\n\x03run\x18\x01 \x01(\x03\x12\x10\n\x08revision\x18\x02 \x01(\x03\x12\r\n\x05whole\x18\x03 \x01(\x08\x12\x1f\n\x05\x61\x64\x64\x65\x64\x18\x04 \x03(\x0b\x32\x10.millrace.v1.Acl\x12!\n\x07removed\x18\x05 \x03(\x0b\x32\x10.millrace.v1.Acl\x12\x12\n\nhas_quotas\x18\x06 \x01(\x08\x12\"\n\x06quotas\x18\x07 \x03(\x0b\x32\x12.millrace.v1.Quota\x12\'\n\x05rates\x18\x08 \x03(\x0b\x32\x18.millrace.v1.CountedRate\x12\x17\n\x0fother_processes\x18\t \x01(\x05\":\n\x0eQuotaComponent\x12\x0c\n\x04type\x18\x01 \x01(\t\x12\x11\n\x04name\x18\x02 \x01(\tH\x00\x88\x01\x01\x42\x07\n\x05_name\"\x93\x01\n\x05Quota\x12+\n\x06\x65ntity\x18\x01 \x03(\x0b\x32\x1b.millrace.v1.QuotaComponent\x12.\n\x06values\x18\x02 \x03(\x0b\x32\x1e.millrace.v1.Quota.ValuesEntry\x1a-\n\x0bValuesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"5\n\x07QuotaOp\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01\x12\x0e\n\x06remove\x18\x03 \x01(\x08\"a\n\x0fQuotaAlteration\x12+\n\x06\x65ntity\x18\x01 \x03(\x0b\x32\x1b.millrace.v1.QuotaComponent\x12!\n\x03ops\x18\x02 \x03(\x0b\x32\x14.millrace.v1.QuotaOp\"v\n\x12\x41lterQuotasRequest\x12\x16\n\x0e\x63orrelation_id\x18\x01 \x01(\x05\x12\x31\n\x0b\x61lterations\x18\x02 \x03(\x0b\x32\x1c.millrace.v1.QuotaAlteration\x12\x15\n\rvalidate_only\x18\x03 \x01(\x08\"=\n\x13\x41lterQuotasResponse\x12&\n\x07results\x18\x01 \x03(\x0b\x32\x15.millrace.v1.AclError\"1\n\rTopicMutation\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x12\n\npartitions\x18\x02 \x01(\x05\"x\n\x16\x43hargeMutationsRequest\x12\x0c\n\x04user\x18\x01 \x01(\t\x12\x11\n\tclient_id\x18\x02 \x01(\t\x12*\n\x06topics\x18\x03 \x03(\x0b\x32\x1a.millrace.v1.TopicMutation\x12\x11\n\tis_strict\x18\x04 \x01(\x08\"?\n\x17\x43hargeMutationsResponse\x12\x0f\n\x07\x61llowed\x18\x01 \x03(\x08\x12\x13\n\x0bthrottle_ms\x18\x02 \x01(\x05\"/\n\x15\x44\x65scribeQuotasRequest\x12\x16\n\x0e\x63orrelation_id\x18\x01 \x01(\x05\"<\n\x16\x44\x65scribeQuotasResponse\x12\"\n\x06quotas\x18\x01 \x03(\x0b\x32\x12.millrace.v1.Quota2\x8c\x05\n\x06\x41\x63\x63\x65ss\x12M\n\nCreateAcls\x12\x1e.millrace.v1.CreateAclsRequest\x1a\x1f.millrace.v1.CreateAclsResponse\x12S\n\x0c\x44\x65scribeAcls\x12 .millrace.v1.DescribeAclsRequest\x1a!.millrace.v1.DescribeAclsResponse\x12M\n\nDeleteAcls\x12\x1e.millrace.v1.DeleteAclsRequest\x1a\x1f.millrace.v1.DeleteAclsResponse\x12\x41\n\x06\x44\x65\x63ide\x12\x1a.millrace.v1.DecideRequest\x1a\x1b.millrace.v1.DecideResponse\x12\x41\n\x06\x46ollow\x12\x1a.millrace.v1.FollowRequest\x1a\x1b.millrace.v1.FollowResponse\x12P\n\x0b\x41lterQuotas\x12\x1f.millrace.v1.AlterQuotasRequest\x1a .millrace.v1.AlterQuotasResponse\x12Y\n\x0e\x44\x65scribeQuotas\x12\".millrace.v1.DescribeQuotasRequest\x1a#.millrace.v1.DescribeQuotasResponse\x12\\\n\x0f\x43hargeMutations\x12#.millrace.v1.ChargeMutationsRequest\x1a$.millrace.v1.ChargeMutationsResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x0c\x61\x63\x63\x65ss.proto\x12\x0bmillrace.v1\"z\n\x03\x41\x63l\x12\x0c\n\x04type\x18\x01 \x01(\x05\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0f\n\x07pattern\x18\x03 \x01(\x05\x12\x11\n\tprincipal\x18\x04 \x01(\t\x12\x0c\n\x04host\x18\x05 \x01(\t\x12\x11\n\toperation\x18\x06 \x01(\x05\x12\x12\n\npermission\x18\x07 \x01(\x05\"\xaf\x01\n\tAclFilter\x12\x0c\n\x04type\x18\x01 \x01(\x05\x12\x11\n\x04name\x18\x02 \x01(\tH\x00\x88\x01\x01\x12\x0f\n\x07pattern\x18\x03 \x01(\x05\x12\x16\n\tprincipal\x18\x04 \x01(\tH\x01\x88\x01\x01\x12\x11\n\x04host\x18\x05 \x01(\tH\x02\x88\x01\x01\x12\x11\n\toperation\x18\x06 \x01(\x05\x12\x12\n\npermission\x18\x07 \x01(\x05\x42\x07\n\x05_nameB\x0c\n\n_principalB\x07\n\x05_host\"/\n\x08\x41\x63lError\x12\x12\n\nerror_code\x18\x01 \x01(\x05\x12\x0f\n\x07message\x18\x02 \x01(\t\"K\n\x11\x43reateAclsRequest\x12\x16\n\x0e\x63orrelation_id\x18\x01 \x01(\x05\x12\x1e\n\x04\x61\x63ls\x18\x02 \x03(\x0b\x32\x10.millrace.v1.Acl\"<\n\x12\x43reateAclsResponse\x12&\n\x07results\x18\x01 \x03(\x0b\x32\x15.millrace.v1.AclError\"U\n\x13\x44\x65scribeAclsRequest\x12\x16\n\x0e\x63orrelation_id\x18\x01 \x01(\x05\x12&\n\x06\x66ilter\x18\x02 \x01(\x0b\x32\x16.millrace.v1.AclFilter\"J\n\x14\x44\x65scribeAclsResponse\x12\x12\n\nerror_code\x18\x01 \x01(\x05\x12\x1e\n\x04\x61\x63ls\x18\x02 \x03(\x0b\x32\x10.millrace.v1.Acl\"T\n\x11\x44\x65leteAclsRequest\x12\x16\n\x0e\x63orrelation_id\x18\x01 \x01(\x05\x12\'\n\x07\x66ilters\x18\x02 \x03(\x0b\x32\x16.millrace.v1.AclFilter\"R\n\x0b\x44\x65letedAcls\x12\x12\n\nerror_code\x18\x01 \x01(\x05\x12\x0f\n\x07message\x18\x02 \x01(\t\x12\x1e\n\x04\x61\x63ls\x18\x03 \x03(\x0b\x32\x10.millrace.v1.Acl\"?\n\x12\x44\x65leteAclsResponse\x12)\n\x07results\x18\x01 \x03(\x0b\x32\x18.millrace.v1.DeletedAcls\"7\n\x06\x41\x63tion\x12\x11\n\toperation\x18\x01 \x01(\x05\x12\x0c\n\x04type\x18\x02 \x01(\x05\x12\x0c\n\x04name\x18\x03 \x01(\t\"V\n\rDecideRequest\x12\x11\n\tprincipal\x18\x01 \x01(\t\x12\x0c\n\x04host\x18\x02 \x01(\t\x12$\n\x07\x61\x63tions\x18\x03 \x03(\x0b\x32\x13.millrace.v1.Action\"#\n\x0e\x44\x65\x63ideResponse\x12\x11\n\tdecisions\x18\x01 \x03(\x05\"\x9c\x01\n\rFollowRequest\x12\x0f\n\x07gateway\x18\x01 \x01(\t\x12\x0f\n\x07process\x18\x02 \x01(\x03\x12\x0b\n\x03run\x18\x03 \x01(\x03\x12\x10\n\x08revision\x18\x04 \x01(\x03\x12\x10\n\x08lease_ms\x18\x05 \x01(\x05\x12\'\n\x05rates\x18\x06 \x03(\x0b\x32\x18.millrace.v1.CountedRate\x12\x0f\n\x07wait_ms\x18\x07 \x01(\x05\"j\n\x0b\x43ountedRate\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x11\n\x04user\x18\x02 \x01(\tH\x00\x88\x01\x01\x12\x16\n\tclient_id\x18\x03 \x01(\tH\x01\x88\x01\x01\x12\x0c\n\x04rate\x18\x04 \x01(\x01\x42\x07\n\x05_userB\x0c\n\n_client_id\"\xfc\x01\n\x0e\x46ollowResponse\x12\x0b\n\x03run\x18\x01 \x01(\x03\x12\x10\n\x08revision\x18\x02 \x01(\x03\x12\r\n\x05whole\x18\x03 \x01(\x08\x12\x1f\n\x05\x61\x64\x64\x65\x64\x18\x04 \x03(\x0b\x32\x10.millrace.v1.Acl\x12!\n\x07removed\x18\x05 \x03(\x0b\x32\x10.millrace.v1.Acl\x12\x12\n\nhas_quotas\x18\x06 \x01(\x08\x12\"\n\x06quotas\x18\x07 \x03(\x0b\x32\x12.millrace.v1.Quota\x12\'\n\x05rates\x18\x08 \x03(\x0b\x32\x18.millrace.v1.CountedRate\x12\x17\n\x0fother_processes\x18\t \x01(\x05\":\n\x0eQuotaComponent\x12\x0c\n\x04type\x18\x01 \x01(\t\x12\x11\n\x04name\x18\x02 \x01(\tH\x00\x88\x01\x01\x42\x07\n\x05_name\"\x93\x01\n\x05Quota\x12+\n\x06\x65ntity\x18\x01 \x03(\x0b\x32\x1b.millrace.v1.QuotaComponent\x12.\n\x06values\x18\x02 \x03(\x0b\x32\x1e.millrace.v1.Quota.ValuesEntry\x1a-\n\x0bValuesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"5\n\x07QuotaOp\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01\x12\x0e\n\x06remove\x18\x03 \x01(\x08\"a\n\x0fQuotaAlteration\x12+\n\x06\x65ntity\x18\x01 \x03(\x0b\x32\x1b.millrace.v1.QuotaComponent\x12!\n\x03ops\x18\x02 \x03(\x0b\x32\x14.millrace.v1.QuotaOp\"v\n\x12\x41lterQuotasRequest\x12\x16\n\x0e\x63orrelation_id\x18\x01 \x01(\x05\x12\x31\n\x0b\x61lterations\x18\x02 \x03(\x0b\x32\x1c.millrace.v1.QuotaAlteration\x12\x15\n\rvalidate_only\x18\x03 \x01(\x08\"=\n\x13\x41lterQuotasResponse\x12&\n\x07results\x18\x01 \x03(\x0b\x32\x15.millrace.v1.AclError\"1\n\rTopicMutation\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x12\n\npartitions\x18\x02 \x01(\x05\"x\n\x16\x43hargeMutationsRequest\x12\x0c\n\x04user\x18\x01 \x01(\t\x12\x11\n\tclient_id\x18\x02 \x01(\t\x12*\n\x06topics\x18\x03 \x03(\x0b\x32\x1a.millrace.v1.TopicMutation\x12\x11\n\tis_strict\x18\x04 \x01(\x08\"?\n\x17\x43hargeMutationsResponse\x12\x0f\n\x07\x61llowed\x18\x01 \x03(\x08\x12\x13\n\x0bthrottle_ms\x18\x02 \x01(\x05\"/\n\x15\x44\x65scribeQuotasRequest\x12\x16\n\x0e\x63orrelation_id\x18\x01 \x01(\x05\"<\n\x16\x44\x65scribeQuotasResponse\x12\"\n\x06quotas\x18\x01 \x03(\x0b\x32\x12.millrace.v1.Quota2\x8c\x05\n\x06\x41\x63\x63\x65ss\x12M\n\nCreateAcls\x12\x1e.millrace.v1.CreateAclsRequest\x1a\x1f.millrace.v1.CreateAclsResponse\x12S\n\x0c\x44\x65scribeAcls\x12 .millrace.v1.DescribeAclsRequest\x1a!.millrace.v1.DescribeAclsResponse\x12M\n\nDeleteAcls\x12\x1e.millrace.v1.DeleteAclsRequest\x1a\x1f.millrace.v1.DeleteAclsResponse\x12\x41\n\x06\x44\x65\x63ide\x12\x1a.millrace.v1.DecideRequest\x1a\x1b.millrace.v1.DecideResponse\x12\x41\n\x06\x46ollow\x12\x1a.millrace.v1.FollowRequest\x1a\x1b.millrace.v1.FollowResponse\x12P\n\x0b\x41lterQuotas\x12\x1f.millrace.v1.AlterQuotasRequest\x1a .millrace.v1.AlterQuotasResponse\x12Y\n\x0e\x44\x65scribeQuotas\x12\".millrace.v1.DescribeQuotasRequest\x1a#.millrace.v1.DescribeQuotasResponse\x12\\\n\x0f\x43hargeMutations\x12#.millrace.v1.ChargeMutationsRequest\x1a$.millrace.v1.ChargeMutationsResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -61,35 +61,35 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_DECIDERESPONSE']._serialized_start=1062
   _globals['_DECIDERESPONSE']._serialized_end=1097
   _globals['_FOLLOWREQUEST']._serialized_start=1100
-  _globals['_FOLLOWREQUEST']._serialized_end=1239
-  _globals['_COUNTEDRATE']._serialized_start=1241
-  _globals['_COUNTEDRATE']._serialized_end=1347
-  _globals['_FOLLOWRESPONSE']._serialized_start=1350
-  _globals['_FOLLOWRESPONSE']._serialized_end=1602
-  _globals['_QUOTACOMPONENT']._serialized_start=1604
-  _globals['_QUOTACOMPONENT']._serialized_end=1662
-  _globals['_QUOTA']._serialized_start=1665
-  _globals['_QUOTA']._serialized_end=1812
-  _globals['_QUOTA_VALUESENTRY']._serialized_start=1767
-  _globals['_QUOTA_VALUESENTRY']._serialized_end=1812
-  _globals['_QUOTAOP']._serialized_start=1814
-  _globals['_QUOTAOP']._serialized_end=1867
-  _globals['_QUOTAALTERATION']._serialized_start=1869
-  _globals['_QUOTAALTERATION']._serialized_end=1966
-  _globals['_ALTERQUOTASREQUEST']._serialized_start=1968
-  _globals['_ALTERQUOTASREQUEST']._serialized_end=2086
-  _globals['_ALTERQUOTASRESPONSE']._serialized_start=2088
-  _globals['_ALTERQUOTASRESPONSE']._serialized_end=2149
-  _globals['_TOPICMUTATION']._serialized_start=2151
-  _globals['_TOPICMUTATION']._serialized_end=2200
-  _globals['_CHARGEMUTATIONSREQUEST']._serialized_start=2202
-  _globals['_CHARGEMUTATIONSREQUEST']._serialized_end=2322
-  _globals['_CHARGEMUTATIONSRESPONSE']._serialized_start=2324
-  _globals['_CHARGEMUTATIONSRESPONSE']._serialized_end=2387
-  _globals['_DESCRIBEQUOTASREQUEST']._serialized_start=2389
-  _globals['_DESCRIBEQUOTASREQUEST']._serialized_end=2436
-  _globals['_DESCRIBEQUOTASRESPONSE']._serialized_start=2438
-  _globals['_DESCRIBEQUOTASRESPONSE']._serialized_end=2498
-  _globals['_ACCESS']._serialized_start=2501
-  _globals['_ACCESS']._serialized_end=3153
+  _globals['_FOLLOWREQUEST']._serialized_end=1256
+  _globals['_COUNTEDRATE']._serialized_start=1258
+  _globals['_COUNTEDRATE']._serialized_end=1364
+  _globals['_FOLLOWRESPONSE']._serialized_start=1367
+  _globals['_FOLLOWRESPONSE']._serialized_end=1619
+  _globals['_QUOTACOMPONENT']._serialized_start=1621
+  _globals['_QUOTACOMPONENT']._serialized_end=1679
+  _globals['_QUOTA']._serialized_start=1682
+  _globals['_QUOTA']._serialized_end=1829
+  _globals['_QUOTA_VALUESENTRY']._serialized_start=1784
+  _globals['_QUOTA_VALUESENTRY']._serialized_end=1829
+  _globals['_QUOTAOP']._serialized_start=1831
+  _globals['_QUOTAOP']._serialized_end=1884
+  _globals['_QUOTAALTERATION']._serialized_start=1886
+  _globals['_QUOTAALTERATION']._serialized_end=1983
+  _globals['_ALTERQUOTASREQUEST']._serialized_start=1985
+  _globals['_ALTERQUOTASREQUEST']._serialized_end=2103
+  _globals['_ALTERQUOTASRESPONSE']._serialized_start=2105
+  _globals['_ALTERQUOTASRESPONSE']._serialized_end=2166
+  _globals['_TOPICMUTATION']._serialized_start=2168
+  _globals['_TOPICMUTATION']._serialized_end=2217
+  _globals['_CHARGEMUTATIONSREQUEST']._serialized_start=2219
+  _globals['_CHARGEMUTATIONSREQUEST']._serialized_end=2339
+  _globals['_CHARGEMUTATIONSRESPONSE']._serialized_start=2341
+  _globals['_CHARGEMUTATIONSRESPONSE']._serialized_end=2404
+  _globals['_DESCRIBEQUOTASREQUEST']._serialized_start=2406
+  _globals['_DESCRIBEQUOTASREQUEST']._serialized_end=2453
+  _globals['_DESCRIBEQUOTASRESPONSE']._serialized_start=2455
+  _globals['_DESCRIBEQUOTASRESPONSE']._serialized_end=2515
+  _globals['_ACCESS']._serialized_start=2518
+  _globals['_ACCESS']._serialized_end=3170
 # @@protoc_insertion_point(module_scope)

@@ -373,6 +373,7 @@ class FollowRequest(_message.Message):
     REVISION_FIELD_NUMBER: _builtins.int
     LEASE_MS_FIELD_NUMBER: _builtins.int
     RATES_FIELD_NUMBER: _builtins.int
+    WAIT_MS_FIELD_NUMBER: _builtins.int
     gateway: _builtins.str
     process: _builtins.int
     """Tells the processes of one gateway from each other."""
@@ -380,9 +381,11 @@ class FollowRequest(_message.Message):
     """The run of storage whose revision the gateway has; 0 for none."""
     revision: _builtins.int
     lease_ms: _builtins.int
-    """The time for which changes wait for this gateway. It stops to decide when it has heard nothing for so long.
-    0: the gateway leaves.
+    """The time for which changes wait for this gateway after its last question was answered or lost. One that decides by
+    access rules stops to decide when it has heard nothing for so long. 0: the gateway leaves.
     """
+    wait_ms: _builtins.int
+    """For how long storage may hold the question if it has nothing new."""
     @_builtins.property
     def rates(self) -> _containers.RepeatedCompositeFieldContainer[Global___CountedRate]:
         """The rates of this process for which there are quotas, as it counts them now."""
@@ -396,10 +399,11 @@ class FollowRequest(_message.Message):
         revision: _builtins.int = ...,
         lease_ms: _builtins.int = ...,
         rates: _abc.Iterable[Global___CountedRate] | None = ...,
+        wait_ms: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["gateway", b"gateway", "lease_ms", b"lease_ms", "process", b"process", "rates", b"rates", "revision", b"revision", "run", b"run"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["gateway", b"gateway", "lease_ms", b"lease_ms", "process", b"process", "rates", b"rates", "revision", b"revision", "run", b"run", "wait_ms", b"wait_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

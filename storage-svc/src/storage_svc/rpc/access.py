@@ -20,8 +20,8 @@ from storage_svc.topics.mutation_quotas import MutationQuotas
 log = service_logs.get(__name__)
 
 _DENIED, _ALLOWED, _NO_ROW = range(3)
-#: The longest wait of a follower's question, in seconds.
-_WAIT_S_MAX: Final = 0.5
+#: Seconds for which a question is held while there are quotas: with each, a gateway's processes exchange their rates.
+_EXCHANGE_S: Final = 0.5
 
 
 class AccessService:
@@ -99,11 +99,12 @@ class AccessService:
         return pb.DecideResponse(decisions=decisions)
 
     async def follow(self, request: pb.FollowRequest) -> pb.FollowResponse:
-        """Return what the gateway lacks; if that is nothing, wait for it for a third of its time."""
+        """Return what the gateway lacks; if that is nothing, wait for it."""
         rules = self._rules
         rules.follow(request.gateway, request.process, request.run, request.revision, request.lease_ms)
         if request.lease_ms > 0 and request.run == rules.run:
-            await rules.changed(request.revision, min(request.lease_ms / 3000, _WAIT_S_MAX))
+            wait_s = min(request.wait_ms / 1000, _EXCHANGE_S) if len(rules.quotas) else request.wait_ms / 1000
+            await rules.next_change(request.gateway, request.process, request.revision, wait_s)
         change = rules.since(request.run, request.revision)
         return pb.FollowResponse(
             run=rules.run,

@@ -1,8 +1,9 @@
 """The cluster's access rules and quotas, and the gateways that follow them.
 
 A change is stored, made here, and awaited (`held_everywhere`). It is in force once each follower has its revision, or
-has let its time pass. A follower names the revision it has with each question (`follow`). One that does not ask for its
-`lease_ms` is forgotten, and must not decide by what it has then.
+has let its time pass. A follower names the revision it has with each question (`follow`). Its time is its `lease_ms`,
+and begins when the question has been answered or lost: one that waits for a change (`next_change`) costs nothing. A
+follower that does not ask again in time is forgotten, and must not decide by what it has then.
 
 Revisions count from the start of this process: `run` tells them from those of others. The latest changes are kept, so
 that a follower gets these rows and not all of them.
@@ -30,6 +31,8 @@ CountedClients = tuple[str, "str | None", "str | None"]
 KEPT_ROWS_MAX: Final = 1000
 #: Gateways, with all of their processes, that can follow.
 FOLLOWERS_MAX: Final = 10_000
+#: Seconds for which a question waits once storage stops: less than the stop waits for calls.
+CLOSED_WAIT_S: Final = 0.1
 _ORDER: Final = ("access rules",)
 
 
@@ -56,6 +59,17 @@ class _Kept:
         return 1 + len(self.added) + len(self.removed)
 
 
+@dataclass(slots=True)
+class _Follower:
+    """A process of a gateway."""
+
+    revision: int
+    lease_s: float
+    #: The time at which it is forgotten, unless it asks before, or a question of it waits.
+    ends: float
+    waiting: int = 0
+
+
 class AccessRules:
     """Owner: the storage service's event loop. `monotonic` returns seconds of such a clock."""
 
@@ -78,13 +92,14 @@ class AccessRules:
         self.revision = 0
         self._kept: deque[_Kept] = deque()
         self._kept_rows = 0
-        #: Gateway and process -> the revision that it has, and the time at which it is forgotten.
-        self._followers: dict[tuple[str, int], tuple[int, float]] = {}
+        #: The followers, by gateway and process.
+        self._followers: dict[tuple[str, int], _Follower] = {}
         #: Gateway and process -> the rates that it counts.
         self._rates: dict[tuple[str, int], Mapping[CountedClients, float]] = {}
         #: Those who wait for a change, and for a question of a follower.
         self._changed: set[asyncio.Future[None]] = set()
         self._seen: set[asyncio.Future[None]] = set()
+        self._is_closed = False
 
     async def change_acls(self, choose: Callable[[], tuple[list[Binding], list[Binding]]]) -> None:
         """Add and remove the rows that `choose` returns when it is this change's turn; wait until all followers know.
@@ -148,27 +163,36 @@ class AccessRules:
             self._forget_late()
             if key not in self._followers and len(self._followers) >= FOLLOWERS_MAX:
                 raise ValueError(f"{FOLLOWERS_MAX} gateways follow the access rules")
-            held = revision if run == self.run else -1
-            self._followers[key] = (held, self.monotonic() + lease_ms / 1000)
+            follower = self._followers.setdefault(key, _Follower(-1, 0.0, 0.0))
+            follower.revision = revision if run == self.run else -1
+            follower.lease_s = lease_ms / 1000
+            follower.ends = self.monotonic() + follower.lease_s
         _wake_all(self._seen)
 
-    async def changed(self, revision: int, timeout_s: float) -> None:
-        """Wait for a revision after this one, for at most so long."""
-        if self.revision == revision:
-            await _woken(self._changed, timeout_s)
+    async def next_change(self, gateway: str, process: int, revision: int, timeout_s: float) -> None:
+        """Let a question of a follower wait for a revision after this one, for at most so long."""
+        if self.revision != revision:
+            return
+        follower = self._followers[gateway, process]
+        follower.waiting += 1
+        try:
+            await _woken(self._changed, min(timeout_s, CLOSED_WAIT_S) if self._is_closed else timeout_s)
+        finally:
+            follower.waiting -= 1
+            follower.ends = self.monotonic() + follower.lease_s  # mutant: lease-after-question
 
     async def held_everywhere(self, revision: int) -> None:
         """Wait until each follower has the revision, or has let its time pass."""
         while True:
             self._forget_late()
-            late = [ends for held, ends in self._followers.values() if held < revision]
+            late = [each.ends for each in self._followers.values() if each.revision < revision]
             if not late:
                 return
             await _woken(self._seen, max(0.0, min(late) - self.monotonic()) + 0.001)
 
     def _forget_late(self) -> None:
         now = self.monotonic()
-        for key in [key for key, (_, ends) in self._followers.items() if ends <= now]:
+        for key in [key for key, each in self._followers.items() if each.ends <= now and not each.waiting]:
             del self._followers[key]
             self._rates.pop(key, None)
 
@@ -204,13 +228,18 @@ class AccessRules:
         """Return how many followers a gateway has, but for this one."""
         return sum(name == gateway and number != process for name, number in self._followers)
 
+    def close(self) -> None:
+        """Answer the questions that wait, and later ones almost at once: a server that stops waits for its calls."""
+        self._is_closed = True
+        _wake_all(self._changed)
+
     async def finish(self) -> None:
         """Wait for the changes that are being stored."""
         await self._order.finish()
 
 
 async def _woken(waiting: set[asyncio.Future[None]], timeout_s: float) -> None:
-    """Wait for `_wake_all`, for at most so long. Time that passes raises nothing: it does so twice a second."""
+    """Wait for `_wake_all`, for at most so long. Time that passes raises nothing: errors leave garbage."""
     loop = asyncio.get_running_loop()
     future = loop.create_future()
     waiting.add(future)

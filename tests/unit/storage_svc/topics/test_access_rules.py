@@ -33,6 +33,11 @@ async def add(rules: AccessRules, *names: str) -> None:
     await rules.change_acls(lambda: ([row(name) for name in names], []))
 
 
+async def until_changed(rules: AccessRules) -> None:
+    while rules.revision == 0:  # noqa: ASYNC110
+        await asyncio.sleep(0.001)
+
+
 async def test_rules_survive_a_restart(catalog: Catalog) -> None:
     rules = rules_of(catalog, Clock())
     await add(rules, "a", "b")
@@ -84,7 +89,7 @@ async def test_a_change_waits_for_each_follower(catalog: Catalog) -> None:
     for process in (1, 2):
         rules.follow("gw", process, rules.run, 0, 1000)
     change = asyncio.ensure_future(add(rules, "a"))
-    await rules.changed(0, 10)
+    await until_changed(rules)
     assert (rules.revision, change.done()) == (1, False)
     rules.follow("gw", 1, rules.run, 1, 1000)
     await asyncio.sleep(0.02)
@@ -99,7 +104,7 @@ async def test_a_change_does_not_wait_for_a_follower_that_is_late_or_has_left(ca
     for process, lease_ms in ((1, 20), (2, 60_000), (3, 60_000)):
         rules.follow("gw", process, rules.run + 1, 5, lease_ms)
     change = asyncio.ensure_future(add(rules, "a"))
-    await rules.changed(0, 10)
+    await until_changed(rules)
     clock.now += 0.03
     await asyncio.sleep(0.05)
     assert not change.done()
@@ -108,6 +113,46 @@ async def test_a_change_does_not_wait_for_a_follower_that_is_late_or_has_left(ca
     assert not change.done()
     rules.follow("gw", 3, rules.run, 1, 60_000)
     await change
+
+
+async def test_a_question_that_waits_lasts_beyond_the_lease_which_begins_when_it_is_lost(catalog: Catalog) -> None:
+    clock = Clock()
+    rules = rules_of(catalog, clock)
+    rules.follow("gw", 1, rules.run, 0, 50)
+    question = asyncio.ensure_future(rules.next_change("gw", 1, 0, 60))
+    await asyncio.sleep(0)
+    clock.now += 60
+    rules.follow("gw", 2, 0, 0, 0)
+    assert rules.other_processes("gw", 2) == 1
+    change = asyncio.ensure_future(add(rules, "a"))
+    await question
+    await asyncio.sleep(0.02)
+    assert not change.done(), "it may have the change by now, or never"
+    clock.now += 0.049
+    rules.follow("gw", 1, rules.run, 1, 50)
+    await change
+
+    lost = asyncio.ensure_future(rules.next_change("gw", 1, 1, 60))
+    await asyncio.sleep(0)
+    clock.now += 60
+    lost.cancel()
+    await asyncio.wait({lost})
+    change = asyncio.ensure_future(add(rules, "b"))
+    await rules.next_change("gw", 1, 1, 60)
+    await asyncio.sleep(0.02)
+    assert not change.done()
+    clock.now += 0.06
+    await change
+
+
+async def test_questions_end_when_storage_stops(catalog: Catalog) -> None:
+    rules = rules_of(catalog, Clock())
+    rules.follow("gw", 1, rules.run, 0, 1000)
+    question = asyncio.ensure_future(rules.next_change("gw", 1, 0, 600))
+    await asyncio.sleep(0)
+    rules.close()
+    await question
+    await rules.next_change("gw", 1, 0, 600)
 
 
 async def test_followers_of_one_gateway_get_the_rates_of_the_others(catalog: Catalog) -> None:
