@@ -1,6 +1,6 @@
 """A quota is one function of request, answer and time: its delay is in the answer, and the gateway holds to it.
 
-The gateway has no quotas yet: the policy is a double, which says 200 ms. It stands for the file that quotas take.
+The policy is a double, which says 200 ms. It stands for the file that quotas take.
 """
 
 from __future__ import annotations
