@@ -245,6 +245,32 @@ def test_a_list_that_cannot_be_read(
         assert tokens.verify(token()).subject == "alice", "the old keys count until there are new ones"
 
 
+@pytest.mark.parametrize(
+    "bad",
+    ["{}", "[" * 50_000, "null", '{"keys": [null]}', '{"keys": [{"crv": []}]}', '{"keys": {"a": 1}}',
+     '{"keys": [1e999]}', '{"keys": [{"kty": "RSA", "n": "AA", "e": "AQAB", "kid": "rsa"}]}', '{"error": "slow down"}'],
+    ids=lambda text: text[:30],
+)  # fmt: skip
+def test_an_answer_that_is_no_list_leaves_the_old_keys_and_is_not_asked_for_again(
+    issuer: Issuer, monkeypatch: pytest.MonkeyPatch, bad: str
+) -> None:
+    reads = counted(monkeypatch)
+    tokens = issuer.tokens()
+    assert tokens.verify(token()).subject == "alice"
+    issuer.path.write_text(bad)
+    issuer.uptime += 4000
+    for _ in range(10):
+        assert tokens.verify(token()).subject == "alice"
+        with pytest.raises(InvalidToken):
+            tokens.verify(token(OTHER, key_id="made-up"))
+    assert reads() == 3, "the list, one more as it was old, and one more for the unknown id"
+    fresh = issuer.tokens()
+    for _ in range(10):
+        with pytest.raises(KeysUnavailable):
+            fresh.verify(token())
+    assert reads() == 5
+
+
 def test_an_issuer_with_one_key_need_not_name_it(issuer: Issuer) -> None:
     with pytest.raises(InvalidToken):
         issuer.tokens().verify(token(key_id=None))

@@ -20,6 +20,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from http.client import HTTPException
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -34,9 +35,14 @@ TOKEN_MAX: Final = 48 * 1024
 _LIST_BYTES_MAX: Final = 1 << 20
 _KEYS_MAX: Final = 256
 _READ_S: Final = 5.0
+_PIECE_BYTES: Final = 64 * 1024
 #: Seconds between two readings that an unknown key id causes, and between two tries after a failure.
 _UNKNOWN_S: Final = 60.0
 _RETRY_S: Final = 10.0
+#: The errors of an issuer that is away, or that answers anything but a list of keys.
+_NO_LIST: Final = (
+    OSError, HTTPException, ValueError, TypeError, AttributeError, LookupError, ArithmeticError, RecursionError,
+)  # fmt: skip
 #: The algorithms of a key, by its type or curve.
 _ALGORITHMS: Final[Mapping[str, frozenset[str]]] = {
     "RSA": frozenset({"RS256", "RS384", "RS512", "PS256", "PS384", "PS512"}),
@@ -224,11 +230,11 @@ class _Keys:
 
     def _read(self) -> None:
         """Read the keys, and keep the old ones on an error."""
+        self._due = self._monotonic() + _RETRY_S  # mutant: failed-keys-not-read-again
         try:
             self._keys = _keys_of(_fetched(self._address))
             self._due = self._monotonic() + self._refresh_s
-        except (OSError, ValueError, TypeError, AttributeError) as error:
-            self._due = self._monotonic() + _RETRY_S
+        except _NO_LIST as error:
             log.warning(
                 "keys of OAuth tokens not read", address=self._address, error=f"{type(error).__name__}: {error}"
             )
@@ -243,15 +249,21 @@ def _fetched(address: str) -> bytes:
     """Return the bytes at an https or file address. Raises OSError or ValueError."""
     handlers = [_NoRedirects(), urllib.request.HTTPSHandler(context=ssl.create_default_context())]
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), *handlers)
+    until = time.monotonic() + _READ_S
+    data = bytearray()
     try:
         with opener.open(address, timeout=_READ_S) as answer:
-            data: bytes = answer.read(_LIST_BYTES_MAX + 1)
+            # `timeout` is for each piece: an issuer that sends a byte now and then would hold the thread for days.
+            while piece := answer.read1(_PIECE_BYTES):
+                data += piece
+                if len(data) > _LIST_BYTES_MAX:
+                    raise ValueError("the list of keys is too long")
+                if time.monotonic() > until:
+                    raise TimeoutError("the list of keys took too long")
     except urllib.error.HTTPError as error:
         error.close()
         raise ValueError(f"status {error.code}") from None
-    if len(data) > _LIST_BYTES_MAX:
-        raise ValueError("the list of keys is too long")
-    return data
+    return bytes(data)
 
 
 def _keys_of(data: bytes) -> dict[str | None, _Key]:
