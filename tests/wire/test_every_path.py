@@ -62,9 +62,6 @@ class Policy:
     ) -> bool:
         return True
 
-    def charge(self, call: Call) -> int:
-        return 0
-
     def fetch_bytes_max(self, principal: str, client_id: str | None) -> int | None:
         return None
 
@@ -86,24 +83,6 @@ class Denying(Policy):
         self, principal: str, host: str, operation: Operation, resource_type: ResourceType, name: str | None
     ) -> bool:
         return not self.is_armed
-
-
-class Charging(Policy):
-    """Lets one request of each case pass."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.left = 0
-
-    def arm(self, is_armed: bool) -> None:
-        super().arm(is_armed)
-        self.left = 1
-
-    def charge(self, call: Call) -> int:
-        if not self.is_armed:
-            return 0
-        self.left -= call.count
-        return 0 if self.left >= 0 else int(ErrorCode.THROTTLING_QUOTA_EXCEEDED)
 
 
 @dataclasses.dataclass
@@ -349,22 +328,6 @@ async def test_a_denied_client_gets_the_error_in_the_shape_of_every_api(start: S
                     ErrorCode[f"{each}_AUTHORIZATION_FAILED"] for each in kinds
                 }
                 assert {code} <= codes_in(response) <= allowed, case.name
-
-
-async def test_a_request_over_its_quota_is_refused_on_every_path(start: Start) -> None:
-    policy, entries = Charging(), list[Entry]()
-    compared = [case for case in CASES if case.is_compared]
-    answers = {}
-    async with start(partial(Audited, policy=policy, entries=entries)) as broker:
-        ids = await prepared(broker)
-        for case in compared:
-            got = await exchanged(broker, case, ids, policy, entries)
-            assert sum(each.count for each in got.entries) == sum(SENT), case.name
-            over = sum(each.count for each in got.entries if each.error == ErrorCode.THROTTLING_QUOTA_EXCEEDED)
-            assert over == sum(SENT) - 1, case.name
-            assert got.recognised == (sum(SENT) - 1 if case.is_recognised else 0), case.name
-            answers[case.name] = got.frames
-    assert answers == await decoded(start, Charging(), compared)
 
 
 async def test_a_pattern_is_not_used_once_the_policy_has_changed(start: Start) -> None:

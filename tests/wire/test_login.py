@@ -89,7 +89,7 @@ async def test_a_stock_client_logs_in_and_works_in_a_group(
 async def test_requests_sent_with_the_token_are_served_as_those_of_the_user(
     start_broker: StartBroker, users_file: str
 ) -> None:
-    """They wait for the answer to the token; `charge` and the rights are those of the user from then on."""
+    """They wait for the answer to the token; the quotas and the rights are those of the user from then on."""
     asked: set[str] = set()
 
     class Asked(Prefixed):

@@ -41,9 +41,6 @@ class Quota:
     def may(self, principal: str, host: str, operation: Operation, kind: ResourceType, name: str | None) -> bool:
         return True
 
-    def charge(self, call: Call) -> int:
-        return 0
-
     def fetch_bytes_max(self, principal: str, client_id: str | None) -> int | None:
         return None
 

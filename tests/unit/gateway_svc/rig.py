@@ -24,7 +24,6 @@ from gateway_svc.requests.path import PathContext, RequestPath
 from gateway_svc.requests.resources import Operation, ResourceType
 from gateway_svc.requests.topic_names import TopicNames
 from protocol_lib.codec import encode
-from protocol_lib.errors import ErrorCode
 from protocol_lib.headers import RequestHeader, encode_request_header
 
 NOT_NEEDED: Any = None
@@ -93,7 +92,7 @@ class FakeClient:
 
 
 class FakePolicy:
-    """A policy that keeps the rights it is asked for and the calls it charges."""
+    """A policy that keeps the rights it is asked for and the calls it throttles."""
 
     decides_access = True
     throttles = True
@@ -102,9 +101,8 @@ class FakePolicy:
     def __init__(self) -> None:
         #: (operation, type, name) of each question, by their names.
         self.asked: list[tuple[str, str, str | None]] = []
-        self.charged: list[int] = []
+        self.throttled: list[int] = []
         self.denies: Callable[[str | None], bool] = lambda name: False
-        self.charges: ErrorCode = ErrorCode.NONE
         self.changed: Callable[[], None] = lambda: None
 
     def attach(self, changed: Callable[[], None]) -> None:
@@ -117,14 +115,11 @@ class FakePolicy:
         self.asked.append((operation.name, resource_type.name, name))
         return not self.denies(name)
 
-    def charge(self, call: Call) -> int:
-        self.charged.append(call.count)
-        return self.charges
-
     def fetch_bytes_max(self, principal: str, client_id: str | None) -> int | None:
         return None
 
     def throttle_ms(self, call: Call, size: int) -> int:
+        self.throttled.append(call.count)
         return 17
 
 

@@ -145,7 +145,7 @@ HANDLER = Handler(
     context=GroupContext,
     resources=resources,
     refuse=refuse,
-    pattern=partial(HeartbeatPattern, serve, _answer, refuse),
+    pattern=partial(HeartbeatPattern, serve, _answer),
     when_client_left=WhenClientLeft.SERVE_IF_FRESH,
     is_farewell=lambda request: request.member_epoch < 0,
 )

@@ -44,6 +44,6 @@ HANDLER = Handler(
     context=GroupContext,
     resources=of_group(Operation.READ),
     refuse=refuse,
-    pattern=partial(HeartbeatPattern, serve, _answer, refuse),
+    pattern=partial(HeartbeatPattern, serve, _answer),
     when_client_left=WhenClientLeft.SERVE_IF_FRESH,
 )

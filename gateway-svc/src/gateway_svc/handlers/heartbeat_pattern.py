@@ -19,7 +19,6 @@ from protocol_lib.template import AnswerTemplate, RequestTemplate, read_correlat
 from gateway_svc.clients.pipeline import Pipeline
 from gateway_svc.requests.call import Call, Client, Ring
 from gateway_svc.requests.contexts import GroupContext
-from gateway_svc.requests.handler import Refuse
 from gateway_svc.requests.patterns import Store
 from gateway_svc.requests.rights import OUTDATED
 from gateway_svc.requests.subject import Subject
@@ -45,7 +44,6 @@ class HeartbeatPattern:
         "_error",
         "_fill",
         "_first",
-        "_refuse",
         "_repeat",
         "_request",
         "_ring",
@@ -61,17 +59,15 @@ class HeartbeatPattern:
         self,
         serve: Serve,
         answer: Answer,
-        refuse: Refuse[GroupContext],
         client: Client,
         ring: Ring,
         context: GroupContext,
         pipeline: Pipeline,  # noqa: ARG002
         shared: bytearray,  # noqa: ARG002
     ) -> None:
-        """Start without a heartbeat. `serve`, `answer` and `refuse` are those of the API's handler."""
+        """Start without a heartbeat. `serve` and `answer` are those of the API's handler."""
         self._serve = serve
         self._answer = answer
-        self._refuse = refuse
         self._client = client
         self._ring = ring
         self._context = context
@@ -118,9 +114,6 @@ class HeartbeatPattern:
         self._error = response.error_code
         self._fill = AnswerTemplate(response, call.version, ("throttle_time_ms",)).fill
         self._first = None
-
-    def refuse(self, call: Call, error: int) -> None:
-        call.answer(self._refuse(call, self._request, error, self._context), error)
 
     def learn(self, call: Call, request: Any, frame: bytes | memoryview, kept: object) -> None:
         """Keep a heartbeat that storage lets the gateway repeat: `kept` is a RepeatableHeartbeat then."""

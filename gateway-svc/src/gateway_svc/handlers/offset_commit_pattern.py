@@ -16,7 +16,7 @@ from protocol_lib.messages.offset_commit import OffsetCommitRequest
 from protocol_lib.template import AnswerTemplate, RequestTemplate, read_correlation_id
 
 from gateway_svc.clients.pipeline import Pipeline
-from gateway_svc.handlers.offset_commit_messages import answer, asked, refuse, response_of
+from gateway_svc.handlers.offset_commit_messages import answer, asked, response_of
 from gateway_svc.requests.call import Call, Client, Ring
 from gateway_svc.requests.contexts import GroupContext
 from gateway_svc.requests.patterns import Store
@@ -103,10 +103,6 @@ class OffsetCommitPattern:
         learned.repeat = self._context.groups.commit_offsets(
             message, partial(_committed, call, learned), self._client.peer_is_open
         )
-
-    def refuse(self, call: Call, error: int) -> None:
-        assert self._learned is not None
-        call.answer(refuse(call, self._learned.request, error, self._context), error)
 
     def learn(self, call: Call, request: Any, frame: bytes | memoryview, kept: object) -> None:  # noqa: ARG002
         self.forget()

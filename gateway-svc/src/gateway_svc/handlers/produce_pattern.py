@@ -122,10 +122,6 @@ class ProducePattern:
         assert isinstance(call, CallRun)
         call.append()
 
-    def refuse(self, call: Call, error: int) -> None:
-        assert isinstance(call, CallRun)
-        call.refuse_all(error)
-
     def learn(self, call: Call, request: Any, frame: bytes | memoryview, kept: object) -> None:
         """Remember the head of a decoded request once its records are accepted.
 

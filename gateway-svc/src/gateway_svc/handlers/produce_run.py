@@ -14,7 +14,7 @@ from broker_contract.data import Append, AppendOutcome, AppendResponse, TopicIdP
 from protocol_lib.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 
 from gateway_svc.clients.slices import Part
-from gateway_svc.handlers.produce_answer import Conclusion, count_appended, refused
+from gateway_svc.handlers.produce_answer import Conclusion, count_appended
 from gateway_svc.handlers.produce_template import TopicTemplate
 from gateway_svc.requests.call import Call, Client, Ring
 from gateway_svc.requests.contexts import ProduceContext
@@ -132,13 +132,6 @@ class CallRun(Call):
             conclusion.add(0, (target,), (batch,), (outcome,))
             answers.append(conclusion.parts(request))
         self._send_all(answers)
-
-    def refuse_all(self, error: int) -> None:
-        """Answer each request with the error; with acks=0 close the connection."""
-        if self.template.acks:
-            self._send_all([call.encoded(refused(call, request, error), error) for call, request in self._requests()])
-        else:
-            self._send_all([call.unanswered(error) for call in self._calls()])
 
     def _send_all(self, answers: Sequence[Sequence[Part] | None]) -> None:
         """Send the answers of requests that are finished, or close the connection if one has None."""

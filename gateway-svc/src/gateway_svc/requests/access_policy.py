@@ -48,9 +48,6 @@ class AccessPolicy:
         assert self._authorizer is not None
         return self._authorizer.may(principal, host, operation, resource_type, name)
 
-    def charge(self, call: Call) -> int:  # noqa: ARG002
-        return 0
-
     def throttle_ms(self, call: Call, size: int) -> int:
         return self._quotas.throttle_ms(call, size)
 

@@ -1,7 +1,7 @@
 """The one ring around every request: it judges, admits, slows down, counts and logs.
 
     judge          once for similar requests, when one of them is decoded: which of its resources may the client use?
-    admit          for every request, and once for a run of Produce: charges quotas, writes the request line
+    admit          for every request, and once for a run of Produce: writes the request line
     throttle_ms    when all of the answer is known but this: the delay that its client is asked for, and held to
     finish         once for every request, and once for a run: counts it and writes the answer line
 
@@ -41,7 +41,7 @@ class Policy(Protocol):
 
     @property
     def throttles(self) -> bool:
-        """Whether there are quotas: without any, `charge` and `throttle_ms` are not called. Changes are reported."""
+        """Whether there are quotas: without any, `throttle_ms` is not called. Changes are reported."""
         ...
 
     @property
@@ -61,10 +61,6 @@ class Policy(Protocol):
         self, principal: str, host: str, operation: Operation, resource_type: ResourceType, name: str | None
     ) -> bool:
         """Return whether a principal may do this from a host; with the name None, to any one resource of the type."""
-        ...
-
-    def charge(self, call: Call) -> int:
-        """Charge a request, or `call.count` of them. Return 0, or the error code that refuses them."""
         ...
 
     def fetch_bytes_max(self, principal: str, client_id: str | None) -> int | None:
@@ -144,7 +140,7 @@ class Admission:
         """
         rights = self.rights_of(subject.principal, host)
         if not rights.are_total:
-            if self._policy is not None and not self._policy.is_current:  # mutant: lapsed-rules-wait
+            if not self.is_current:  # mutant: lapsed-rules-wait
                 return ()
             used = tuple(resources())
             unnamed = {each.topic_id for each in used if each.name is None}
@@ -158,8 +154,12 @@ class Admission:
         verdict = judge(rights, request, whole, judged.rows, self._name_of)
         if verdict.missing:
             note_denials(subject, host, verdict.missing)
-        subject.error = verdict.error
         return verdict
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the rules here are those in force. It compares times: rights end a moment later."""
+        return self._policy is None or self._policy.is_current
 
     def when_current(self, done: Callable[[Exception | None], None]) -> None:
         """Call `done` once the rules in force are known, or with an error if they are not in time."""
@@ -170,13 +170,10 @@ class Admission:
         """Give a request in service the rights that its client has now, as its own ended after it was judged."""
         call.subject.rights = self.rights_of(call.subject.principal, call.client.host)
 
-    def admit(self, call: Call) -> int:
-        """Return 0 to serve the request, or the error code it is refused with."""
+    def admit(self, call: Call) -> None:
+        """Log a judged request, or all of a run, before it is served or refused."""
         if log.debug_enabled:
             self._log("request", call, bytes=call.size)
-        if not self.throttles or self._policy is None:
-            return call.subject.error
-        return call.subject.error or self._policy.charge(call)
 
     def fetch_bytes_max(self, call: Call) -> int | None:
         """Return the most bytes of an answer to Fetch that a quota of the client allows, or None."""

@@ -3,7 +3,7 @@
     bytes ── recognised by the pattern of its API and version ─────────────┐
          └── decoded (`dispatch`), judged (`admission`), learned by it ──┐ │
                                                                          admit ── serve ── answer ── finish
-                                                                             └── refuse ──────────────┘
+                                                           (decoded and denied)  └── refuse ──────────────┘
 
 A request gets its position in the connection's pipeline before it is admitted, so answers leave in the order of the
 requests. Bytes are copied out of the shared buffer once, into memory that is never written again. A pool of buffers
@@ -109,18 +109,20 @@ class RequestPath:
             RequestRefused: it is no request that can be answered.
         """
         pattern = self._by_api_and_version.get(_api_and_version_of(store, begin)[0])
-        if pattern is not None and pattern.rights.is_current:  # mutant: pattern-used
+        # mutant: pattern-used
+        if (
+            pattern is not None
+            and pattern.rights.is_current
+            and (pattern.rights.are_total or self._admission.is_current)
+        ):
             call = pattern.open(store, begin, frame_end, end)
             if call is not None:
                 call.recognised = True
                 self._memory.take(self._share, call.size)
                 self._pipeline.open(call)
                 try:
-                    error = self._admission.admit(call)  # mutant: pattern-admitted
-                    if error:
-                        pattern.refuse(call, error)
-                    else:
-                        pattern.serve(call)
+                    self._admission.admit(call)  # mutant: pattern-admitted
+                    pattern.serve(call)
                     if self._admission.throttles:
                         call.note_begin()
                 except Exception as failure:
@@ -160,9 +162,9 @@ class RequestPath:
             else:
                 self._admission.when_current(again)
             return
-        error = self._admission.admit(call)
-        if error:
-            dispatcher.refuse(call, request, error)
+        self._admission.admit(call)
+        if verdict.error:
+            dispatcher.refuse(call, request, verdict.error)
             return
         if verdict.denied:  # mutant: denied-rows-answered
             call.subject.complete = partial(dispatcher.complete, call, verdict)

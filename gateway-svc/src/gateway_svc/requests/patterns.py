@@ -35,10 +35,6 @@ class Pattern(Protocol):
         """Serve a call that `open` returned."""
         ...
 
-    def refuse(self, call: Call, error: int) -> None:
-        """Answer a call that `open` returned with an error code."""
-        ...
-
     def learn(self, call: Call, request: Any, frame: bytes | memoryview, kept: object) -> None:
         """Learn from a decoded request that was admitted. `kept`: the return value of its handler's `serve`."""
         ...

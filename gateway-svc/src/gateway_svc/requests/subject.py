@@ -20,7 +20,7 @@ Complete = Callable[[Any, int], tuple[Any, int]]
 class Subject:
     """The subject of a decoded request. A pattern that learns from the request keeps it."""
 
-    __slots__ = ("client_id", "complete", "error", "principal", "resources", "rights", "route")
+    __slots__ = ("client_id", "complete", "principal", "resources", "rights", "route")
 
     def __init__(self, route: Route, client_id: str | None, principal: str) -> None:
         self.route = route
@@ -31,7 +31,5 @@ class Subject:
         self.rights: Rights = TOTAL
         #: None unless the policy decides on access.
         self.resources: tuple[Resource, ...] | None = None
-        #: Kafka's error code that refuses these requests; 0 admits them. Set by `Admission.judge`.
-        self.error = 0
         #: None unless some entries of the request are denied. Such a request is no example of others.
         self.complete: Complete | None = None

@@ -52,7 +52,7 @@ def test_without_a_policy_resources_are_never_computed() -> None:
     verdict = admission.judge(judged, "1.2.3.4", "request", HANDLER, resources)
     assert isinstance(verdict, Verdict)
     assert (verdict.request, verdict.error, verdict.denied) == ("request", 0, ())
-    assert (judged.error, judged.resources, judged.rights) == (0, None, TOTAL)
+    assert (judged.resources, judged.rights) == (None, TOTAL)
 
 
 def test_a_policy_is_asked_once_the_names_are_known() -> None:

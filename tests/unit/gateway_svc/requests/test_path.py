@@ -115,7 +115,7 @@ def test_a_decoded_request_is_judged_admitted_served_and_finished() -> None:
     assert answer[4:8] == b"\0\0\0\x09"
     assert decode(HeartbeatResponse, 4, answer, 9) == HeartbeatResponse(throttle_time_ms=17, error_code=0)
     assert policy.asked == [("READ", "GROUP", "g")]
-    assert (policy.charged, groups.asked) == ([1], 1)
+    assert (policy.throttled, groups.asked) == ([1], 1)
     assert rig.finished("Heartbeat") == {(4, "NONE"): 1}
     assert rig.parts.requests.used == len(beat()) - 4  # the connection gives it back
 
@@ -126,17 +126,17 @@ def test_a_denied_request_does_not_reach_storage() -> None:
     rig = Rig(policy, groups=groups)
     (answer,) = rig.receive(beat())
     assert decode(HeartbeatResponse, 4, answer, 9).error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED
-    assert (groups.asked, policy.charged) == (0, [])
+    assert (groups.asked, policy.throttled) == (0, [1])
     assert rig.finished("Heartbeat") == {(4, "GROUP_AUTHORIZATION_FAILED"): 1}
     assert not rig.path._by_api_and_version
 
 
-def test_alike_requests_are_judged_once_and_charged_as_one_run() -> None:
+def test_alike_requests_are_judged_once_and_throttled_as_one_run() -> None:
     policy, records = FakePolicy(), Records()
     rig = Rig(policy, records=records)
     assert produced(rig.receive(produce(1))) == [(1, 0, 17)]
     assert produced(rig.receive(*[produce(number) for number in range(2, 7)])) == [(n, 0, 17) for n in range(2, 7)]
-    assert (policy.asked, policy.charged, len(records.appended)) == ([("WRITE", "TOPIC", "orders")], [1, 5], 2)
+    assert (policy.asked, policy.throttled, len(records.appended)) == ([("WRITE", "TOPIC", "orders")], [1, 5], 2)
     assert rig.recognised("Produce") == 5
 
 
@@ -149,19 +149,6 @@ def test_after_a_change_of_the_policy_a_request_is_judged_and_learned_again() ->
     for number in range(2, 5):
         rig.receive(produce(number))
     assert (policy.asked, rig.recognised("Produce")) == ([("WRITE", "TOPIC", "orders")] * 2, 3)
-
-
-@pytest.mark.parametrize("acks", [1, 0])
-def test_a_run_over_its_quota_is_refused_request_by_request(acks: int) -> None:
-    policy, records = FakePolicy(), Records()
-    rig = Rig(policy, records=records)
-    rig.receive(produce(1, acks=acks))
-    policy.charges = ErrorCode.THROTTLING_QUOTA_EXCEEDED
-    answers = rig.receive(*[produce(number, acks=acks) for number in (2, 3)])
-    assert produced(answers) == ([(2, 89, 17), (3, 89, 17)] if acks else [])
-    assert rig.client.is_ending == (not acks)
-    assert (len(records.appended), policy.charged) == (1, [1, 2])
-    assert rig.finished("Produce") == {(7, "NONE"): 1, (7, "THROTTLING_QUOTA_EXCEEDED"): 2}
 
 
 def test_a_bug_closes_the_connection_and_is_finished_once() -> None:
@@ -268,13 +255,13 @@ class BrokenPolicy(FakePolicy):
             raise ZeroDivisionError
         return super().may(*asked)
 
-    def charge(self, call: Call) -> int:
-        if self.step == "charge" or (self.step == "charge again" and self.charged):
+    def throttle_ms(self, call: Call, size: int) -> int:
+        if self.step == "throttle" or (self.step == "throttle again" and self.throttled):
             raise ZeroDivisionError
-        return super().charge(call)
+        return super().throttle_ms(call, size)
 
 
-@pytest.mark.parametrize(("step", "answered"), [("judge", 0), ("charge", 0), ("charge again", 1)])
+@pytest.mark.parametrize(("step", "answered"), [("judge", 0), ("throttle", 0), ("throttle again", 1)])
 def test_a_bug_in_the_policy_is_a_failed_request(step: str, answered: int) -> None:
     rig = Rig(BrokenPolicy(step), records=Records())
     rig.receive(produce(1), produce(2) if answered else b"")
