@@ -31,8 +31,8 @@ def _service(name, http_address, settings):
 
 
 @contextlib.contextmanager
-def two_gateways(data_dir, topics):
-    """Start storage and two gateways; yield the gateways' processes and their addresses."""
+def two_gateways(data_dir, topics, own=({}, {})):
+    """Start storage and two gateways, each with settings of its own; yield their processes and their addresses."""
     with contextlib.ExitStack() as held:
         socket_dir, _ = held.enter_context(private_folder())
 
@@ -50,13 +50,14 @@ def two_gateways(data_dir, topics):
         }
         held.enter_context(_service("storage-svc", http, settings))
         gateways, addresses = [], []
-        for name in ("one", "two"):
+        for name, settings_of_one in zip(("one", "two"), own, strict=True):
             kafka, http = address(), address()
             settings = {
                 "MILLRACE_STORAGE_ADDRESS": storage,
                 "MILLRACE_LISTENERS": f"EXTERNAL://{kafka}",
                 "MILLRACE_GATEWAY_NAME": name,
                 "MILLRACE_GATEWAY_HTTP": http,
+                **settings_of_one,
             }
             addresses.append(kafka)
             gateways.append(held.enter_context(_service("gateway-svc", http, settings)))

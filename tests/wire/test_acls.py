@@ -242,7 +242,7 @@ async def test_without_storage_requests_wait_for_the_rules_and_their_connections
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(followed_rules, "RULES_WAIT_S", 0.05)
-    scene.broker.gateway._rules.are_current = False
+    scene.broker.gateway._rules._is_confirmed = False
     scene.broker.gateway._rules._call_changed()
     alice = await scene.connect("User:alice")
     alice.send(0, 7, produce_request("single", RECORD))

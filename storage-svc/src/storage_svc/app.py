@@ -179,7 +179,9 @@ class Storage:
             lambda: self.topic_registry.deletions,
             self.administration.samples.add_sent,
         )
-        self._access_rules = AccessRules(catalog, contents.acls, contents.quotas, time.monotonic)
+        self._access_rules = AccessRules(
+            catalog, contents.acls, contents.quotas, time.monotonic, contents.rules_lease_ms
+        )
         self.access = AccessService(self._access_rules, self._partition_count, settings.num_partitions)
         self.registry = registry
         self.registry.register(_CoreMetrics(self))

@@ -205,7 +205,10 @@ def _answer(
 
     `read` is None if there was nothing to read.
     """
-    if not call.subject.rights.is_current:  # mutant: parked-read-judged-again
+    if not call.has_lasting_rights:  # mutant: parked-read-judged-again
+        if not call.ring.is_current:  # mutant: parked-read-of-lapsed-rules
+            call.ring.when_current(partial(_answer_when_current, call, context, fetch, read, results))
+            return
         read, results = _judge_again(call, context, fetch, read, results)
     lanes = context.lanes
     if context.files is not None or lanes is None or not any(result.slices for result in results):
@@ -225,6 +228,24 @@ def _answer(
     give_up = lanes.read([piece for result in results for piece in result.slices], done)
     if not answered:
         call.abandon = give_up
+
+
+def _answer_when_current(
+    call: Call,
+    context: FetchContext,
+    fetch: Fetch,
+    read: ReadRequest | None,
+    results: Sequence[ReadResult],
+    failure: Exception | None,
+) -> None:
+    """Answer now that the access rules in force are known. Without storage, close the connection."""
+    if failure is not None:
+        call.close_refused("storage_unavailable", "access rules")
+        return
+    try:
+        _answer(call, context, fetch, read, results)
+    except Exception as error:
+        call.failed(error)
 
 
 def _judge_again(

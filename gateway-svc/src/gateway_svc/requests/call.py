@@ -92,6 +92,13 @@ class Ring(Protocol):
         """Whether `throttle_ms` may return anything but 0."""
         ...
 
+    @property
+    def is_current(self) -> bool:
+        """Whether the access rules here are those in force."""
+        ...
+
+    def when_current(self, done: Callable[[Exception | None], None]) -> None: ...
+
     def renew(self, call: Call) -> None: ...
 
     def throttle_ms(self, call: Call, size: int) -> int: ...
@@ -155,6 +162,12 @@ class Call(Pending):
     @property
     def client_id(self) -> str | None:
         return self.subject.client_id
+
+    @property
+    def has_lasting_rights(self) -> bool:
+        """Whether the rights by which the request was judged have not ended."""
+        rights = self.subject.rights
+        return rights.is_current and (rights.are_total or self.ring.is_current)
 
     def renew_rights(self) -> None:
         """Give the request the rights that its client has now: its own have ended after it was judged."""

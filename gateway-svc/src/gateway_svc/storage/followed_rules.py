@@ -6,7 +6,8 @@
 
 A change is answered to its client when every gateway has it, or was silent for its lease. So a gateway that decides by
 access rules does not know what is in force when its last answered question is as old as its lease. `are_current` is
-False then, until storage answers again. It asks three times in a lease.
+False then, until storage answers again. It compares times: a process that stood still reads its sockets before its
+timers run. It asks three times in a lease.
 
 In one process with storage there is nothing to lose, and without an authorizer nothing to decide: the rules do not
 lapse then, and storage holds a question for HOLD_MS.
@@ -16,6 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
@@ -60,8 +62,15 @@ class FollowedRules:
         #: Functions of the owner of the counts: they return the rates of this process, and take those of the others.
         self.own_rates: Callable[[], Iterable[pb.CountedRate]] = lambda: ()
         self.obey_rates: Callable[[Sequence[pb.CountedRate], int], None] = lambda _, __: None
-        #: Whether a change that has been answered is known here.
-        self.are_current = False
+        #: Whether storage has answered, and the lease had not ended when that was noticed.
+        self._is_confirmed = False
+        #: The end of the lease, in seconds of `time.monotonic`.
+        self._ends = 0.0
+
+    @property
+    def are_current(self) -> bool:
+        """Whether a change that has been answered is known here."""
+        return self._is_confirmed and (not self._may_lapse or time.monotonic() < self._ends)  # mutant: rules-end-in-time
 
     def attach(self, changed: Callable[[], None]) -> None:
         """Call `changed` whenever the rules, or whether they are current, have changed."""
@@ -108,8 +117,7 @@ class FollowedRules:
 
     async def _ask(self) -> bool:
         """Ask storage once, and obey the answer; return whether there was one."""
-        loop = asyncio.get_running_loop()
-        asked_at = loop.time()
+        asked_at = time.monotonic()
         request = pb.FollowRequest(
             gateway=self._name,
             process=self._process,
@@ -122,17 +130,18 @@ class FollowedRules:
         try:
             answer = await self._access.follow(request)
         except StorageUnavailable as error:
-            if self._may_lapse and self.are_current:
+            if self._may_lapse and self._is_confirmed:
                 log.warning("access rules not confirmed", reason=str(error))
             return False
         has_changed = self._obey(answer)
         self.obey_rates(answer.rates, answer.other_processes)
-        ends = asked_at + self._lease_ms / 1000
-        was_current, self.are_current = self.are_current, not self._may_lapse or loop.time() < ends
-        if has_changed or self.are_current != was_current:
+        was_confirmed, self._is_confirmed = self._is_confirmed, True
+        self._ends = asked_at + self._lease_ms / 1000
+        self._is_confirmed = is_confirmed = self.are_current
+        if has_changed or is_confirmed != was_confirmed:
             self._call_changed()
-        if self.are_current:
-            self._extend(ends)
+        if is_confirmed:
+            self._await_end()
             waiting, self._waiting = self._waiting, {}
             for done, late in waiting.items():
                 late.cancel()
@@ -152,17 +161,17 @@ class FollowedRules:
             self.quotas.replace((entity_of(each.entity), each.values) for each in answer.quotas)
         return bool(answer.whole or answer.added or answer.removed or answer.has_quotas)
 
-    def _extend(self, ends: float) -> None:
+    def _await_end(self) -> None:
         if not self._may_lapse:
             return
         if self._lapse is not None:
             self._lapse.cancel()
-        self._lapse = asyncio.get_running_loop().call_at(ends, self._lapsed)
+        self._lapse = asyncio.get_running_loop().call_later(self._ends - time.monotonic(), self._lapsed)
 
     def _lapsed(self) -> None:
         """Decide nothing more until storage has answered."""
         log.warning("access rules may be out of date: storage has not confirmed them in time")
-        self.are_current = False  # mutant: rules-lapse
+        self._is_confirmed = False  # mutant: rules-lapse
         self._call_changed()
 
     def _call_changed(self) -> None:

@@ -101,6 +101,7 @@ class AccessService:
     async def follow(self, request: pb.FollowRequest) -> pb.FollowResponse:
         """Return what the gateway lacks; if that is nothing, wait for it."""
         rules = self._rules
+        await rules.note_lease(request.lease_ms)
         rules.follow(request.gateway, request.process, request.run, request.revision, request.lease_ms)
         if request.lease_ms > 0 and request.run == rules.run:
             wait_s = min(request.wait_ms / 1000, _EXCHANGE_S) if len(rules.quotas) else request.wait_ms / 1000

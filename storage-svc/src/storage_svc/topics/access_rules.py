@@ -3,7 +3,8 @@
 A change is stored, made here, and awaited (`held_everywhere`). It is in force once each follower has its revision, or
 has let its time pass. A follower names the revision it has with each question (`follow`). Its time is its `lease_ms`,
 and begins when the question has been answered or lost: one that waits for a change (`next_change`) costs nothing. A
-follower that does not ask again in time is forgotten, and must not decide by what it has then.
+follower that does not ask again in time is forgotten, and must not decide by what it has then. A start knows none of
+those that followed before it: for the longest lease, which the catalog keeps, changes wait for them all.
 
 Revisions count from the start of this process: `run` tells them from those of others. The latest changes are kept, so
 that a follower gets these rows and not all of them.
@@ -79,8 +80,9 @@ class AccessRules:
         acls: Iterable[Binding],
         quotas: Mapping[Entity, Mapping[str, float]],
         monotonic: Callable[[], float],
+        lease_ms: int = 0,
     ) -> None:
-        """Begin with what the catalog has."""
+        """Begin with what the catalog has. `lease_ms`: the longest lease of those that followed an earlier run."""
         self._catalog = catalog
         self.monotonic = monotonic
         self._order = ChangeOrder()
@@ -94,6 +96,9 @@ class AccessRules:
         self._kept_rows = 0
         #: The followers, by gateway and process.
         self._followers: dict[tuple[str, int], _Follower] = {}
+        self._lease_ms = lease_ms
+        #: The time until which gateways may obey what an earlier run told them.
+        self._unknown_until = monotonic() + lease_ms / 1000 if lease_ms else 0.0
         #: Gateway and process -> the rates that it counts.
         self._rates: dict[tuple[str, int], Mapping[CountedClients, float]] = {}
         #: Those who wait for a change, and for a question of a follower.
@@ -169,6 +174,16 @@ class AccessRules:
             follower.ends = self.monotonic() + follower.lease_s
         _wake_all(self._seen)
 
+    async def note_lease(self, lease_ms: int) -> None:
+        """Store the lease of a follower before it is answered, so that later runs know it.
+
+        Raises:
+            CatalogError: it is not stored.
+        """
+        if lease_ms > self._lease_ms:
+            await self._catalog.extend_rules_lease(lease_ms)  # mutant: rules-lease-stored
+            self._lease_ms = max(self._lease_ms, lease_ms)
+
     async def next_change(self, gateway: str, process: int, revision: int, timeout_s: float) -> None:
         """Let a question of a follower wait for a revision after this one, for at most so long."""
         if self.revision != revision:
@@ -186,6 +201,8 @@ class AccessRules:
         while True:
             self._forget_late()
             late = [each.ends for each in self._followers.values() if each.revision < revision]
+            if self._unknown_until > self.monotonic():  # mutant: followers-of-earlier-runs
+                late.append(self._unknown_until)
             if not late:
                 return
             await _woken(self._seen, max(0.0, min(late) - self.monotonic()) + 0.001)

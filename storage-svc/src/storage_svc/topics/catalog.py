@@ -101,6 +101,9 @@ class Catalog:
     def add_gateway(self, name: str) -> asyncio.Future[int]:
         return self._change(partial(self._file.add_gateway, name))
 
+    def extend_rules_lease(self, lease_ms: int) -> asyncio.Future[None]:
+        return self._change(partial(self._file.extend_rules_lease, lease_ms))
+
     def _change(self, change: Callable[[], T]) -> asyncio.Future[T]:
         """Make a change after all that were asked for before. Its arguments must not change until then."""
         loop = asyncio.get_running_loop()

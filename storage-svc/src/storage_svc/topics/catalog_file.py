@@ -129,6 +129,8 @@ class CatalogContents:
     credentials: Mapping[str, Mapping[ScramMechanism, ScramCredential]] = field(default_factory=dict, repr=False)
     #: The secret that the made-up credentials of other names come from.
     users_secret: bytes = field(default=b"", repr=False)
+    #: The longest time in milliseconds for which a gateway obeys access rules without an answer; 0 without gateways.
+    rules_lease_ms: int = 0
 
 
 class CatalogFile:
@@ -197,6 +199,7 @@ class CatalogFile:
                 catalog_access.read_quotas(self._connection),
                 catalog_users.read_credentials(self._connection),
                 catalog_users.read_secret(self._connection),
+                next((value for (value,) in execute("SELECT value FROM counters WHERE name = 'rules_lease_ms'")), 0),
             )
 
     def _configs(self, query: str) -> dict[str, dict[str, str]]:
@@ -341,6 +344,15 @@ class CatalogFile:
             node_id = self._take(connection, "next_node_id", 1)
             connection.execute("INSERT INTO gateways VALUES (?, ?)", (name, node_id))
         return node_id
+
+    def extend_rules_lease(self, lease_ms: int) -> None:
+        """Note that gateways obey access rules without an answer for so long, unless a longer time is noted."""
+        with self._transaction() as connection:
+            connection.execute(
+                "INSERT INTO counters VALUES ('rules_lease_ms', ?) "
+                "ON CONFLICT (name) DO UPDATE SET value = max(value, excluded.value)",
+                (lease_ms,),
+            )
 
     @staticmethod
     def _remove(connection: sqlite3.Connection, names: Collection[str]) -> None:

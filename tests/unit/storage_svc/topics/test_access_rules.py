@@ -26,7 +26,7 @@ def row(name: str) -> Binding:
 
 def rules_of(catalog: Catalog, clock: Clock) -> AccessRules:
     stored = catalog.read()
-    return AccessRules(catalog, stored.acls, stored.quotas, clock)
+    return AccessRules(catalog, stored.acls, stored.quotas, clock, stored.rules_lease_ms)
 
 
 async def add(rules: AccessRules, *names: str) -> None:
@@ -153,6 +153,22 @@ async def test_questions_end_when_storage_stops(catalog: Catalog) -> None:
     rules.close()
     await question
     await rules.next_change("gw", 1, 0, 600)
+
+
+async def test_a_change_after_a_restart_waits_for_gateways_that_obey_what_they_knew_before(catalog: Catalog) -> None:
+    clock = Clock()
+    rules = rules_of(catalog, clock)
+    for lease_ms in (100, 300, 200):
+        await rules.note_lease(lease_ms)
+    again = rules_of(catalog, clock)
+    again.follow("one", 1, again.run, 1, 60_000)
+    change = asyncio.ensure_future(add(again, "a"))
+    await until_changed(again)
+    clock.now += 0.2
+    await asyncio.sleep(0.05)
+    assert (list(again.acls), change.done()) == ([row("a")], False)
+    clock.now += 0.11
+    await change
 
 
 async def test_followers_of_one_gateway_get_the_rates_of_the_others(catalog: Catalog) -> None:
