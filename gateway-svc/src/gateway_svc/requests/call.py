@@ -123,6 +123,7 @@ class Call(Pending):
         "loop_s",
         "owed_s",
         "recognised",
+        "resumed_at",
         "ring",
         "route",
         "started_at",
@@ -144,11 +145,13 @@ class Call(Pending):
         #: Whether a pattern recognised the request by its bytes.
         self.recognised = False
         self.finished = False
-        #: Seconds of the event loop that its begin has taken; 0.0 while it has not ended.
+        #: Seconds of the event loop that it took before `resumed_at`. Counted only while there are quotas.
         self.loop_s = 0.0
         #: Seconds that its client has to wait for what it has changed.
         self.owed_s = 0.0
         self.started_at = time.perf_counter()
+        #: The time since which the event loop works on it; 0.0 while it waits.
+        self.resumed_at = self.started_at
 
     @property
     def version(self) -> int:
@@ -197,6 +200,8 @@ class Call(Pending):
 
     def answer_parts(self, fill: Callable[[int], Sequence[Part]], error: int = 0) -> None:
         """Send an answer in its turn. `fill` returns it for a throttle time, with its length in front."""
+        if self.ring.throttles:
+            self.resume()
         parts = fill(0)
         size = sum(map(len, parts)) - 4
         if self.ring.throttles and (throttle_ms := self.throttle(size)):
@@ -206,6 +211,8 @@ class Call(Pending):
 
     def answer_bytes(self, fill: Callable[[int], bytes], error: int = 0) -> None:
         """Send an answer in its turn. `fill` returns it for a throttle time, from a template."""
+        if self.ring.throttles:
+            self.resume()
         frame = fill(0)
         size = len(frame) - 4
         if self.ring.throttles and (throttle_ms := self.throttle(size)):
@@ -228,6 +235,8 @@ class Call(Pending):
 
     def encoded(self, response: Any, error: int) -> list[Part]:
         """Return the answer's bytes and finish the request."""
+        if self.ring.throttles:
+            self.resume()
         if self.subject.complete is not None:
             response, error = self.subject.complete(response, error)
         parts, size = self._encode(response)
@@ -279,9 +288,21 @@ class Call(Pending):
             self.client.close_when_answered()  # mutant: answered-before-close
         self.client.answered(self, parts or ())
 
-    def note_begin(self) -> None:
-        """Note the time of the event loop up to now: the request has begun, and is answered later."""
-        self.loop_s = time.perf_counter() - self.started_at
+    def resume(self) -> None:
+        """Count the time of the event loop for the request from now on."""
+        if not self.resumed_at:
+            self.resumed_at = time.perf_counter()
+
+    def suspend(self) -> None:
+        """Count no more time: the request waits."""
+        if self.resumed_at:
+            self.loop_s += time.perf_counter() - self.resumed_at
+            self.resumed_at = 0.0
+
+    @property
+    def spent_s(self) -> float:
+        """Seconds of the event loop that the request has taken up to now."""
+        return self.loop_s + (time.perf_counter() - self.resumed_at if self.resumed_at else 0.0)
 
     def finish(self, error: int, size: int) -> None:
         """Count and log the request, once. `size`: bytes of its answer without its length."""

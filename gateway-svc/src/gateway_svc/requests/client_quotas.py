@@ -84,8 +84,7 @@ class ClientQuotas:
         elif api_key == ApiKey.FETCH and CONSUMER_BYTE_RATE in used:
             delay_s = max(delay_s, self._count(CONSUMER_BYTE_RATE, user, client_id, size, now))
         if REQUEST_PERCENTAGE in used:
-            percent_s = 100 * (call.loop_s or time.perf_counter() - call.started_at)
-            request_s = self._count(REQUEST_PERCENTAGE, user, client_id, percent_s, now)
+            request_s = self._count(REQUEST_PERCENTAGE, user, client_id, 100 * call.spent_s, now)
             delay_s = max(delay_s, min(request_s, _REQUEST_DELAY_S_MAX))
         return math.ceil(delay_s * 1000) if delay_s >= 0.0005 else 0
 

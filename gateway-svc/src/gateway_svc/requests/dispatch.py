@@ -9,7 +9,7 @@ down.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Generator, Iterable, Sequence
 from dataclasses import fields
 from functools import partial
 from inspect import iscoroutine
@@ -201,7 +201,10 @@ class Dispatcher:
         return response, error
 
     def _start(self, call: Call, work: Coroutine[Any, Any, tuple[Any, int]]) -> asyncio.Task[None]:
-        task = asyncio.get_running_loop().create_task(self._run(call, work), name=call.route.api_name)
+        running = self._run(call, work)
+        if call.ring.throttles:
+            running = _timed(call, running)
+        task = asyncio.get_running_loop().create_task(running, name=call.route.api_name)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
@@ -233,6 +236,35 @@ class Dispatcher:
         if late:
             await asyncio.wait(late)
         return len(late)
+
+
+class _Steps:
+    """The steps of a coroutine, whose time counts for its request. What it waits for does not."""
+
+    def __init__(self, call: Call, work: Coroutine[Any, Any, None]) -> None:
+        self._call = call
+        self._work = work
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        call, work = self._call, self._work
+        step: Callable[[Any], Any] = work.send
+        given: Any = None
+        while True:
+            call.resume()
+            try:
+                awaited = step(given)
+            except StopIteration:
+                return
+            finally:
+                call.suspend()  # mutant: steps-of-tasks-counted
+            try:
+                step, given = work.send, (yield awaited)
+            except BaseException as error:  # such as the end of a task whose client is gone
+                step, given = work.throw, error
+
+
+async def _timed(call: Call, work: Coroutine[Any, Any, None]) -> None:
+    await _Steps(call, work)
 
 
 def _cancel(task: asyncio.Task[None]) -> None:

@@ -124,7 +124,7 @@ class RequestPath:
                     self._admission.admit(call)  # mutant: pattern-admitted
                     pattern.serve(call)
                     if self._admission.throttles:
-                        call.note_begin()
+                        call.suspend()
                 except Exception as failure:
                     call.failed(failure)
                 return begin + call.size
@@ -140,7 +140,7 @@ class RequestPath:
         try:
             self._judge(call, request, frame, final=False)
             if self._admission.throttles:
-                call.note_begin()
+                call.suspend()
         except Exception as failure:
             call.failed(failure)
 
