@@ -9,12 +9,16 @@ from typing import Any
 
 import pytest
 from broker_contract.acls import Operation, PatternType, Permission, ResourceType
+from gateway_svc.requests import topic_names
 from gateway_svc.storage import followed_rules
 from millrace.direct import DirectSettings
 from protocol_lib.errors import ErrorCode
 from protocol_lib.messages.create_acls import AclCreation, CreateAclsRequest
+from protocol_lib.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from protocol_lib.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 from protocol_lib.messages.describe_acls import DescribeAclsRequest
+from protocol_lib.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from protocol_lib.messages.metadata import MetadataRequest
 from service_chassis import logs
 from support.named_login import NamedLogin
 
@@ -248,6 +252,50 @@ async def test_without_storage_requests_wait_for_the_rules_and_their_connections
     alice.send(0, 7, produce_request("single", RECORD))
     assert await alice.closed() == b""
     assert scene.broker.refused == {"storage_unavailable": 1}
+
+
+def fetch_by_id(*topic_ids: bytes, session: tuple[int, int] = (0, -1)) -> FetchRequest:
+    row = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1000)
+    topics = tuple(FetchTopic(topic_id=each, partitions=(row,)) for each in topic_ids)
+    return FetchRequest(
+        max_wait_ms=0, min_bytes=1, max_bytes=1000, topics=topics, session_id=session[0], session_epoch=session[1]
+    )
+
+
+def read(response: Any) -> list[tuple[int, bool]]:
+    return [(part.error_code, bool(part.records)) for each in response.responses for part in each.partitions]
+
+
+async def test_a_topic_whose_name_gives_way_to_others_is_judged_all_the_same(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client that may make topics can have names displaced, and so choose the one that is unknown when it asks."""
+    monkeypatch.setattr(topic_names, "NAMES_MAX", 2)
+    alice, admin = await scene.connect("User:alice"), await scene.connect("User:admin")
+    assert (await produce(admin, "orders", RECORD, acks=-1))[0] == 0
+    assert (await produce(admin, "single", RECORD, acks=-1))[0] == 0
+    made = tuple(
+        CreatableTopic(name=name, num_partitions=1, replication_factor=1, assignments=(), configs=()) for name in "abc"
+    )
+    await admin.call(19, 5, CreateTopicsRequest(topics=made, timeout_ms=5000))
+    ids = {each.name: each.topic_id for each in (await admin.call(3, 12, MetadataRequest(topics=None))).topics}
+    await create(admin, row("single", READ), row("a", READ), row("b", READ), row("c", READ))
+    for first, second in (("orders", "a"), ("a", "orders")):
+        names = scene.broker.gateway._parts.names
+        names._names.clear()
+        names.learn(ids["orders"], "orders")
+        names.learn(ids["single"], "single")
+        answer = await alice.call(1, 13, fetch_by_id(ids[first], ids[second]))
+        assert sorted(read(answer)) == [(0, False), (DENIED, False)]
+    opened = await alice.call(1, 13, fetch_by_id(ids["single"], session=(0, 0)))
+    assert (read(opened), opened.session_id != 0) == ([(0, True)], True)
+    await delete(admin, wanted(resource_name_filter="single"))
+    await create(admin, row("single", DESCRIBE))
+    for name in "abc":
+        assert read(await alice.call(1, 13, fetch_by_id(ids[name]))) == [(0, False)]
+    assert names.name_of(ids["single"]) is None
+    again = await alice.call(1, 13, fetch_by_id(session=(opened.session_id, 1)))
+    assert read(again) == [(DENIED, False)]
 
 
 def test_settings_are_checked() -> None:

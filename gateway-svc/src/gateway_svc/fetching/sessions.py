@@ -24,6 +24,7 @@ from typing import Final, Protocol, TypeVar
 
 from protocol_lib.errors import ErrorCode
 from protocol_lib.messages.fetch import FetchPartition, FetchRequest
+from protocol_lib.schema import ZERO_UUID
 
 #: Kafka's max.incremental.fetch.session.cache.slots and min.incremental.fetch.session.eviction.ms.
 SESSIONS_MAX = 1000
@@ -54,11 +55,13 @@ class Owner(Protocol):
 class FetchedPartition:
     """A partition as the client last asked for it, and the offsets in the last answer."""
 
-    __slots__ = ("asked", "high_watermark", "log_start_offset", "topic", "topic_id")
+    __slots__ = ("asked", "high_watermark", "log_start_offset", "name", "topic", "topic_id")
 
     def __init__(self, topic: str, topic_id: bytes, asked: FetchPartition) -> None:
         self.topic = topic
         self.topic_id = topic_id
+        #: The topic's name, also if it is called by its id: rights of a later request are judged by it (`_may_read`).
+        self.name = None if topic_id != ZERO_UUID and not topic else topic
         self.asked = asked
         self.high_watermark = -1
         self.log_start_offset = -1

@@ -37,7 +37,6 @@ from protocol_lib.messages.fetch import (
     FetchResponse,
     PartitionData,
 )
-from protocol_lib.schema import ZERO_UUID
 from protocol_lib.template import RecordsAnswerTemplate
 from service_chassis.steps import Steps
 
@@ -101,9 +100,10 @@ def _may_read(call: Call, context: FetchContext, partition: FetchedPartition) ->
     rights = call.rights
     if rights.are_total:
         return True
-    name: str | None = partition.topic
-    if not name and partition.topic_id != ZERO_UUID:
-        name = context.names.name_of(partition.topic_id)
+    name = partition.name
+    if name is None:
+        # mutant: names-of-session-stay
+        name = partition.name = context.names.name_of(partition.topic_id)
     return name is None or rights.may(Operation.READ, ResourceType.TOPIC, name)
 
 

@@ -16,6 +16,7 @@ from collections.abc import Callable, Collection, Iterable
 from functools import partial
 from typing import Any, Final, Protocol
 
+from protocol_lib.schema import ZERO_UUID
 from service_chassis import logs
 
 from gateway_svc.requests.access_log import note_denials
@@ -133,9 +134,10 @@ class Admission:
     ) -> Verdict | Collection[bytes]:
         """Judge a decoded request of a client at `host`, and store its rights and the verdict in the subject.
 
-        Returns ids of topics whose names the policy needs and this gateway does not know. In that case the request is
-        not judged: the caller resolves the names and calls again, with `final` set. A topic that then has no name does
-        not exist, and is no resource. Without any ids, the rules that are in force are not known: the caller calls
+        Returns the ids by which the request calls topics, if this gateway does not know all of their names. In that
+        case the request is not judged: the caller resolves the names and calls again, with `final` set. A topic that
+        then has no name does not exist, and is no resource. So the names that were known are resolved, too: others
+        must not displace them meanwhile. Without any ids, the rules that are in force are not known: the caller calls
         again after `when_current`.
         """
         rights = self.rights_of(subject.principal, host)
@@ -143,9 +145,9 @@ class Admission:
             if not self.is_current:  # mutant: lapsed-rules-wait
                 return ()
             used = tuple(resources())
-            unnamed = {each.topic_id for each in used if each.name is None}
-            if unnamed and not final:
-                return unnamed
+            if not final and any(each.name is None for each in used):
+                # mutant: all-names-of-request-resolved
+                return {each.topic_id for each in used if each.topic_id != ZERO_UUID}
             subject.resources = tuple(each for each in used if each.name is not None)
         subject.rights = rights
         if rights.are_total:

@@ -17,7 +17,8 @@ from protocol_lib.schema import ZERO_UUID
 from gateway_svc.requests.turns import in_turns
 from gateway_svc.storage.protocols import Topics
 
-#: Names kept. Beyond this, the oldest are forgotten, and storage is asked for them again.
+#: Names kept. Beyond this, those that were learned the longest time ago are forgotten, and storage is asked for them
+#: again. One request has far fewer, so it finds all of them after it has waited for one.
 NAMES_MAX: Final = 100_000
 #: Ids without a topic that are kept, the newest, to notice when one of them appears.
 MISSES_MAX: Final = 1000
@@ -43,9 +44,10 @@ class TopicNames:
         self._changed = changed
 
     def learn(self, topic_id: bytes, name: str) -> None:
-        """Keep a pair that storage has returned."""
+        """Keep a pair that storage has returned, as the newest."""
         names = self._names
-        if topic_id not in names and len(names) >= NAMES_MAX:
+        names.pop(topic_id, None)  # mutant: names-of-request-stay
+        if len(names) >= NAMES_MAX:
             del names[next(iter(names))]
         names[topic_id] = name
         if topic_id in self._misses:

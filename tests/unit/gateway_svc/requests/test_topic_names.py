@@ -79,4 +79,4 @@ def test_names_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     names = TopicNames(Topics({}))
     for topic_id, name in ((A, "a"), (B, "b"), (A, "a"), (C, "c")):
         names.learn(topic_id, name)
-    assert [names.name_of(each) for each in (A, B, C)] == [None, "b", "c"]
+    assert [names.name_of(each) for each in (A, B, C)] == ["a", None, "c"], "learned again is newest"
