@@ -22,7 +22,7 @@ from protocol_lib.messages.metadata import MetadataRequest
 from service_chassis import logs
 from support.named_login import NamedLogin
 
-from tests.wire.conftest import Running, StartBroker, Wire, batch, fetch_request, produce, produce_request
+from tests.wire.conftest import Running, StartBroker, Wire, batch, fetch_request, produce, produce_request, until
 from tests.wire.test_storage_grpc import RemoteStorage, gateway_of
 
 TOPIC, LITERAL, PREFIXED = ResourceType.TOPIC, PatternType.LITERAL, PatternType.PREFIXED
@@ -254,12 +254,10 @@ async def test_without_storage_requests_wait_for_the_rules_and_their_connections
     assert scene.broker.refused == {"storage_unavailable": 1}
 
 
-def fetch_by_id(*topic_ids: bytes, session: tuple[int, int] = (0, -1)) -> FetchRequest:
-    row = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1000)
+def fetch_by_id(*topic_ids: bytes, offset: int = 0, wait_ms: int = 0) -> FetchRequest:
+    row = FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=1000)
     topics = tuple(FetchTopic(topic_id=each, partitions=(row,)) for each in topic_ids)
-    return FetchRequest(
-        max_wait_ms=0, min_bytes=1, max_bytes=1000, topics=topics, session_id=session[0], session_epoch=session[1]
-    )
+    return FetchRequest(max_wait_ms=wait_ms, min_bytes=1, max_bytes=1000, topics=topics)
 
 
 def read(response: Any) -> list[tuple[int, bool]]:
@@ -287,15 +285,41 @@ async def test_a_topic_whose_name_gives_way_to_others_is_judged_all_the_same(
         names.learn(ids["single"], "single")
         answer = await alice.call(1, 13, fetch_by_id(ids[first], ids[second]))
         assert sorted(read(answer)) == [(0, False), (DENIED, False)]
-    opened = await alice.call(1, 13, fetch_by_id(ids["single"], session=(0, 0)))
-    assert (read(opened), opened.session_id != 0) == ([(0, True)], True)
-    await delete(admin, wanted(resource_name_filter="single"))
-    await create(admin, row("single", DESCRIBE))
+    other = await scene.connect("User:alice")
+    other.send(1, 13, fetch_by_id(ids["single"], offset=1, wait_ms=30_000))
+    await until(lambda: names.name_of(ids["single"]) is not None)
     for name in "abc":
         assert read(await alice.call(1, 13, fetch_by_id(ids[name]))) == [(0, False)]
     assert names.name_of(ids["single"]) is None
-    again = await alice.call(1, 13, fetch_by_id(session=(opened.session_id, 1)))
-    assert read(again) == [(DENIED, False)]
+    await delete(admin, wanted(resource_name_filter="single"))
+    assert await produce(admin, "single", RECORD, acks=-1) == (0, 1)
+    assert read((await other.receive())[1]) == [(DENIED, False)]
+
+
+async def test_rules_whose_lease_has_ended_are_not_used_before_its_timer_has_run(tmp_path: Path) -> None:
+    """An event loop that stood still, in a frozen process or a stall, reads its sockets first."""
+    storage, login = RemoteStorage(tmp_path), NamedLogin("User:alice")
+    await storage.start()
+    options = {"security": login.security, **SECURED}
+    async with gateway_of(storage, "one", **options) as one, gateway_of(storage, "two", **options) as two:
+        alice = await two.connect()
+        login.principal = "User:admin"
+        admin = await one.connect()
+        await create(admin, row("single", WRITE))
+        assert [await produce(alice, "single", RECORD) for _ in range(3)] == [(0, 0), (0, 1), (0, 2)]
+        rules = two.gateway._rules
+        assert rules._following is not None
+        assert rules._lapse is not None
+        rules._following.cancel()
+        rules._lapse.cancel()
+        await delete(admin, wanted())
+        alice.send(0, 7, produce_request("single", RECORD))
+        await until(lambda: bool(rules._waiting))
+        rules._following = asyncio.create_task(rules._follow())
+        _, answer = await alice.receive()
+        assert answer.responses[0].partition_responses[0].error_code == DENIED
+        assert two.gateway.metrics.api("Produce").recognised == 2
+    await storage.stop()
 
 
 def test_settings_are_checked() -> None:

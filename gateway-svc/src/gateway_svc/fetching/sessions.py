@@ -60,7 +60,7 @@ class FetchedPartition:
     def __init__(self, topic: str, topic_id: bytes, asked: FetchPartition) -> None:
         self.topic = topic
         self.topic_id = topic_id
-        #: The topic's name, also if it is called by its id: rights of a later request are judged by it (`_may_read`).
+        #: The topic's name, also if it is called by its id and its name is forgotten while it is read.
         self.name = None if topic_id != ZERO_UUID and not topic else topic
         self.asked = asked
         self.high_watermark = -1

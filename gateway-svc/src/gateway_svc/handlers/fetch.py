@@ -102,7 +102,7 @@ def _may_read(call: Call, context: FetchContext, partition: FetchedPartition) ->
         return True
     name = partition.name
     if name is None:
-        # mutant: names-of-session-stay
+        # mutant: names-of-parked-reads-stay
         name = partition.name = context.names.name_of(partition.topic_id)
     return name is None or rights.may(Operation.READ, ResourceType.TOPIC, name)
 

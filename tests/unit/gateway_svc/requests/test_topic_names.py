@@ -75,8 +75,9 @@ async def test_a_resolution_without_storage() -> None:
 
 
 def test_names_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(topic_names, "NAMES_MAX", 2)
+    """A name that is learned again is the newest, and none is forgotten for it."""
+    monkeypatch.setattr(topic_names, "NAMES_MAX", 3)
     names = TopicNames(Topics({}))
-    for topic_id, name in ((A, "a"), (B, "b"), (A, "a"), (C, "c")):
+    for topic_id, name in ((A, "a"), (B, "b"), (C, "c"), (B, "b"), (b"d" * 16, "d"), (b"e" * 16, "e")):
         names.learn(topic_id, name)
-    assert [names.name_of(each) for each in (A, B, C)] == ["a", None, "c"], "learned again is newest"
+    assert [names.name_of(each) for each in (A, B, C, b"d" * 16)] == [None, "b", None, "d"]
