@@ -70,7 +70,8 @@ class FollowedRules:
     @property
     def are_current(self) -> bool:
         """Whether a change that has been answered is known here."""
-        return self._is_confirmed and (not self._may_lapse or time.monotonic() < self._ends)  # mutant: rules-end-in-time
+        # mutant: rules-end-in-time
+        return self._is_confirmed and (not self._may_lapse or time.monotonic() < self._ends)
 
     def attach(self, changed: Callable[[], None]) -> None:
         """Call `changed` whenever the rules, or whether they are current, have changed."""
