@@ -16,6 +16,7 @@ from protocol_lib.messages.produce import PartitionProduceData, ProduceRequest, 
 from protocol_lib.records.batch import build_batch
 from protocol_lib.records.record import Record
 from service_chassis import logs
+from support.certificates import Authority
 from support.late import confluent
 
 from tests.wire.conftest import Wire
@@ -164,6 +165,30 @@ def test_a_gateways_configs(broker: Broker) -> None:
     assert described(admin, confluent.admin.ResourceType.BROKER, "1", "fetch.max.bytes") == ("100000", 4)
     assert described(admin, confluent.admin.ResourceType.BROKER, "1", "listeners") == (f"EXTERNAL://{host}:0", 4)
     assert described(admin, confluent.admin.ResourceType.BROKER, "1", "socket.request.max.bytes") == ("104857600", 5)
+
+
+def test_the_security_of_listeners_is_shown_without_keys(tmp_path: Path) -> None:
+    pair = Authority(tmp_path / "ca").issue("server")
+    settings = {"listener_security_protocol_map": "EXTERNAL:PLAINTEXT", "sasl_enabled_mechanisms": "PLAIN"}
+    files = {"ssl_key_file": str(pair.key), "ssl_certificate_file": str(pair.certificate)}
+    with Broker(data_dir=tmp_path / "data", **settings, **files) as broker:
+        rows = {each.name: each for each in shown(broker, BROKER, "1").configs}
+        refused = "These security configs can be dynamically updated only per-listener using the listener prefix"
+        for name in ("ssl.keystore.key", "ssl.keystore.location"):
+            expected = (ErrorCode.INVALID_REQUEST, f"{refused}: [{name}]")
+            assert changed(broker, BROKER, "1", (name, SET, "x")) == expected
+        static = (ErrorCode.INVALID_REQUEST, "Cannot update these configs dynamically: [ssl.client.auth]")
+        assert changed(broker, BROKER, "1", ("ssl.client.auth", SET, "required")) == static
+    values = {name: row.value for name, row in rows.items()}
+    assert values["listener.security.protocol.map"] == "EXTERNAL:PLAINTEXT"
+    assert values["sasl.enabled.mechanisms"] == "PLAIN"
+    assert values["ssl.keystore.location"] == str(pair.certificate)
+    assert values["ssl.client.auth"] == "none"
+    assert values["connections.max.reauth.ms"] == "0"
+    key = rows["ssl.keystore.key"]
+    synonyms = [(each.name, each.value, each.source) for each in key.synonyms]
+    assert (key.value, key.is_sensitive, key.config_type, synonyms) == (None, True, 9, [("ssl.keystore.key", None, 4)])
+    assert [name for name, row in rows.items() if row.is_sensitive] == ["ssl.keystore.key"]
 
 
 def test_limits_of_connections_change_at_once(broker: Broker) -> None:

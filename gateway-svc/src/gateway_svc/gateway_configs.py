@@ -19,14 +19,27 @@ from gateway_svc.settings import GatewaySettings
 _FIELDS: Final[Mapping[str, str]] = {
     "advertised.listeners": "advertised_listeners",
     "connections.max.idle.ms": "connections_max_idle_ms",
+    "connections.max.reauth.ms": "connections_max_reauth_ms",
     "fetch.max.bytes": "fetch_max_bytes",
+    "listener.security.protocol.map": "listener_security_protocol_map",
     "listeners": "listeners",
     "max.connection.creation.rate": "connections_per_second",
     "max.connections": "max_connections",
     "max.connections.per.ip": "max_connections_per_ip",
+    "sasl.enabled.mechanisms": "sasl_enabled_mechanisms",
+    "sasl.oauthbearer.expected.audience": "sasl_oauthbearer_expected_audience",
+    "sasl.oauthbearer.expected.issuer": "sasl_oauthbearer_expected_issuer",
+    "sasl.oauthbearer.jwks.endpoint.url": "sasl_oauthbearer_jwks_endpoint_url",
+    "sasl.oauthbearer.sub.claim.name": "sasl_oauthbearer_sub_claim_name",
     "socket.request.max.bytes": "socket_request_max_bytes",
+    "ssl.client.auth": "ssl_client_auth",
+    "ssl.keystore.key": "ssl_key_file",
+    "ssl.keystore.location": "ssl_certificate_file",
+    "ssl.principal.mapping.rules": "ssl_principal_mapping_rules",
+    "ssl.truststore.location": "ssl_ca_file",
 }
-#: Kafka's number for a rate without a limit.
+#: The config whose 0 is no limit here, and Kafka's number for that.
+_RATE: Final = "max.connection.creation.rate"
 _UNLIMITED: Final = 2**31 - 1
 
 log = logs.get(__name__)
@@ -37,8 +50,8 @@ def registered(settings: GatewaySettings) -> list[GatewayConfig]:
     return [
         GatewayConfig(
             name=name,
-            value=_text(getattr(settings, field)),
-            default_value=_text(GatewaySettings.fields[field].default),
+            value=_text(name, getattr(settings, field)),
+            default_value=_text(name, GatewaySettings.fields[field].default),
             is_set=field in settings.given and getattr(settings, field) != "",
             documentation=GatewaySettings.fields[field].description,
         )
@@ -46,9 +59,9 @@ def registered(settings: GatewaySettings) -> list[GatewayConfig]:
     ]
 
 
-def _text(value: object) -> str | None:
-    """Return a setting as Kafka shows it. Only a rate may be 0, which is no limit here."""
-    if value == 0:
+def _text(name: str, value: object) -> str | None:
+    """Return a setting as Kafka shows it."""
+    if name == _RATE and value == 0:
         return str(_UNLIMITED)
     return str(value) if value != "" else None
 
@@ -69,7 +82,7 @@ class AlteredConfigs:
         self._altered = altered
         most, most_per_address, rate = (
             int(altered.get(name, getattr(self._settings, _FIELDS[name])))
-            for name in ("max.connections", "max.connections.per.ip", "max.connection.creation.rate")
+            for name in ("max.connections", "max.connections.per.ip", _RATE)
         )
         self._entrance.limit(
             most=connections_max(most, with_storage=self._with_storage),

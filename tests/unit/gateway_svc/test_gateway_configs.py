@@ -11,7 +11,13 @@ from storage_svc.topics.broker_configs import GATEWAY_CONFIGS
 
 
 def test_settings_as_broker_configs() -> None:
-    settings = GatewaySettings(max_connections=7, connections_per_second=0, fetch_max_bytes=57_671_680)
+    settings = GatewaySettings(
+        max_connections=7,
+        connections_per_second=0,
+        fetch_max_bytes=57_671_680,
+        ssl_certificate_file="broker.pem",
+        sasl_enabled_mechanisms="SCRAM-SHA-512,PLAIN",
+    )
     rows = {each.name: each for each in registered(settings)}
     assert rows.keys() | {"node.id"} == GATEWAY_CONFIGS.keys()
     assert all(each.documentation for each in rows.values())
@@ -20,6 +26,10 @@ def test_settings_as_broker_configs() -> None:
     assert shown["fetch.max.bytes"] == ("57671680", "57671680", True)
     assert shown["max.connections.per.ip"] == ("1000", "1000", False)
     assert shown["max.connection.creation.rate"] == ("2147483647", "1000", True)
+    assert shown["connections.max.reauth.ms"] == ("0", "0", False)
+    assert shown["ssl.keystore.location"] == ("broker.pem", "", True)
+    assert shown["sasl.enabled.mechanisms"] == ("SCRAM-SHA-512,PLAIN", "", True)
+    assert shown["ssl.client.auth"] == ("none", "none", False)
     advertised = rows["advertised.listeners"]
     assert (advertised.HasField("value"), advertised.HasField("default_value"), advertised.is_set) == (
         False,

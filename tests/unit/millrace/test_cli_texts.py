@@ -148,6 +148,8 @@ def test_properties_of_security():
         {"security.protocol": "SSL", "ssl.ca.location": "/nowhere"},
         {"security.protocol": "SASL_SSL", "sasl.username": "u"},
         {"security.protocol": "SASL_SSL", "sasl.mechanism": "GSSAPI", **login},
+        {"security.protocol": "SASL_SSL", "sasl.oauthbearer.client.id": "a", **login},
+        {"security.protocol": "SSL", "sasl.oauthbearer.client.id": "a"},
     ):
         with pytest.raises(CliError, match="-X: "):
             security(wrong)

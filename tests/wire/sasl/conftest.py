@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import jwt
 import pytest
-from cryptography.hazmat.primitives.asymmetric import rsa
 from protocol_lib.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from protocol_lib.messages.sasl_handshake import SaslHandshakeRequest
 from protocol_lib.oauthbearer import BearerMessage, encode_bearer
 from protocol_lib.scram import ScramClient, ScramMechanism
+from support.token_issuer import Issuer
 
 from tests.wire.conftest import Running, StartBroker, Wire
 
@@ -26,34 +22,9 @@ SCRAM = {each.mechanism_name: each for each in ScramMechanism}
 Secured = Callable[..., Awaitable[Running]]
 
 
-@dataclass
-class Issuer:
-    """An issuer of tokens, whose keys are in a file."""
-
-    path: Path
-    key: rsa.RSAPrivateKey
-
-    @property
-    def settings(self) -> dict[str, str]:
-        return {
-            "sasl_oauthbearer_jwks_endpoint_url": self.path.as_uri(),
-            "sasl_oauthbearer_expected_issuer": "https://id.example",
-            "sasl_oauthbearer_expected_audience": "kafka",
-        }
-
-    def token(self, user: str = USER, lifetime_s: float = 600, **claims: Any) -> str:
-        now = time.time()  # wall clock: of a token
-        body = {"iss": "https://id.example", "aud": "kafka", "sub": user, "iat": now - 60, "exp": now + lifetime_s}
-        return jwt.encode({**body, **claims}, self.key, "RS256", headers={"kid": "1"})
-
-
 @pytest.fixture(scope="session")
 def issuer(tmp_path_factory: pytest.TempPathFactory) -> Issuer:
-    key = rsa.generate_private_key(65537, 2048)
-    listed = {**jwt.get_algorithm_by_name("RS256").to_jwk(key.public_key(), as_dict=True), "kid": "1"}
-    path = tmp_path_factory.mktemp("issuer") / "keys.json"
-    path.write_text(json.dumps({"keys": [listed]}))
-    return Issuer(path, key)
+    return Issuer.made(tmp_path_factory.mktemp("issuer"))
 
 
 @pytest.fixture

@@ -174,9 +174,13 @@ class ConfigDescriptions:
     def _of_broker(self, name: str, node_id: int) -> pb.Config:
         synonyms = [_synonym(each) for each in self._broker.synonyms(name, node_id)]
         source = synonyms[0].source if synonyms else DEFAULT
+        is_sensitive = BROKER_CONFIGS[name].type is ConfigType.PASSWORD  # mutant: sensitive-configs-hidden
+        if is_sensitive:
+            synonyms = [pb.Synonym(name=each.name, source=each.source) for each in synonyms]
         return pb.Config(
             name=name,
-            value=self._broker.value(name, node_id),
+            value=None if is_sensitive else self._broker.value(name, node_id),
+            is_sensitive=is_sensitive,
             is_read_only=not BROKER_CONFIGS[name].is_dynamic,
             is_default=source == DEFAULT,
             source=source,

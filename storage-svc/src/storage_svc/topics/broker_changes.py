@@ -51,6 +51,7 @@ def changed_broker(
                 name, configs.get(name, default_of(name)), ConfigOperation(operation), value or ""
             )
     static = [name for name in configs if name in ABSENT or (name in BROKER_CONFIGS and _is_static(name))]
+    static = [name for name in static if name not in PER_LISTENER]
     _refuse("Cannot update these configs dynamically", static)
     _refuse(
         "These security configs can be dynamically updated only per-listener using the listener prefix",

@@ -143,14 +143,26 @@ _TABLE: Final = (
 _GATEWAYS: Final = (
     BrokerConfig("advertised.listeners", _T.LIST),
     BrokerConfig("connections.max.idle.ms", _T.LONG),
+    BrokerConfig("connections.max.reauth.ms", _T.LONG),
     BrokerConfig("fetch.max.bytes", _T.INT),
+    BrokerConfig("listener.security.protocol.map", _T.STRING),
     BrokerConfig("listeners", _T.LIST),
     # Kafka accepts 0: no client could then connect to set another value.
     BrokerConfig("max.connection.creation.rate", _T.INT, at_least(1)),
     BrokerConfig("max.connections", _T.INT, at_least(1)),
     BrokerConfig("max.connections.per.ip", _T.INT, at_least(1)),
     BrokerConfig("node.id", _T.INT),
+    BrokerConfig("sasl.enabled.mechanisms", _T.LIST),
+    BrokerConfig("sasl.oauthbearer.expected.audience", _T.LIST),
+    BrokerConfig("sasl.oauthbearer.expected.issuer", _T.STRING),
+    BrokerConfig("sasl.oauthbearer.jwks.endpoint.url", _T.STRING),
+    BrokerConfig("sasl.oauthbearer.sub.claim.name", _T.STRING),
     BrokerConfig("socket.request.max.bytes", _T.INT),
+    BrokerConfig("ssl.client.auth", _T.STRING),
+    BrokerConfig("ssl.keystore.key", _T.PASSWORD),
+    BrokerConfig("ssl.keystore.location", _T.STRING),
+    BrokerConfig("ssl.principal.mapping.rules", _T.STRING),
+    BrokerConfig("ssl.truststore.location", _T.STRING),
 )
 
 STORAGE_CONFIGS: Final[Mapping[str, BrokerConfig]] = {config.name: config for config in _TABLE}
@@ -187,7 +199,7 @@ BROKER_CONFIGS: Final[Mapping[str, BrokerConfig]] = {
     **{name: BrokerConfig(name, kind) for name, (kind, _, _) in FIXED.items()},
 }
 
-#: Configs that Kafka alters for one listener at a time only (SslConfigs.RECONFIGURABLE_CONFIGS). There are none here.
+#: Configs that Kafka alters for one listener at a time only (SslConfigs.RECONFIGURABLE_CONFIGS). Here nobody does.
 PER_LISTENER: Final = frozenset(
     (
         "ssl.key.password",
@@ -209,7 +221,6 @@ ABSENT: Final = frozenset(
         "group.coordinator.cached.buffer.max.bytes",
         "group.share.assignment.interval.ms",
         "group.streams.assignment.interval.ms",
-        "listener.security.protocol.map",
         "log.cleaner.io.buffer.load.factor",
         "log.cleaner.io.buffer.size",
         "principal.builder.class",
@@ -222,7 +233,6 @@ ABSENT: Final = frozenset(
         "remote.log.manager.fetch.max.bytes.per.second",
         "remote.log.manager.follower.thread.pool.size",
         "remote.log.reader.threads",
-        "sasl.enabled.mechanisms",
         "sasl.jaas.config",
         "sasl.kerberos.kinit.cmd",
         "sasl.kerberos.min.time.before.relogin",
@@ -237,7 +247,6 @@ ABSENT: Final = frozenset(
         "sasl.mechanism.inter.broker.protocol",
         "share.coordinator.cached.buffer.max.bytes",
         "ssl.cipher.suites",
-        "ssl.client.auth",
         "ssl.enabled.protocols",
         "ssl.endpoint.identification.algorithm",
         "ssl.engine.factory.class",

@@ -10,11 +10,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from millrace.cli import bearer
 from millrace.cli.errors import USAGE, CliError
 from millrace.cli.options import pairs, shown_name
 
 if TYPE_CHECKING:
     import ssl
+
+    from protocol_lib.client import SaslMechanism
 
 _INT_MAX = 2**31 - 1
 
@@ -60,7 +63,7 @@ CLIENT: Mapping[str, tuple[str, _Read]] = {
     "metadata.max.age.ms": ("metadata_max_age_ms", _number(100)),
 }
 _TLS = ("ssl.ca.location", "ssl.certificate.location", "ssl.key.location")
-SECURITY = ("security.protocol", "sasl.mechanism", "sasl.username", "sasl.password", *_TLS)
+SECURITY = ("security.protocol", "sasl.mechanism", "sasl.username", "sasl.password", *bearer.PROPERTIES, *_TLS)
 CONSUMER: Mapping[str, tuple[str, _Read]] = {
     "isolation.level": ("isolation_level", _one_of("read_uncommitted", "read_committed")),
     "fetch.min.bytes": ("fetch_min_bytes", _number(1)),
@@ -170,8 +173,6 @@ def read_file(path: str) -> Properties:
 
 def security(given: Mapping[str, str]) -> dict[str, Any]:
     """Return the arguments `tls` and `sasl` of ClientSettings. Raises CliError for values that do not fit together."""
-    from protocol_lib.client import SaslPlain, SaslScram, ScramMechanism
-
     protocol = given.get("security.protocol", "PLAINTEXT").upper()
     if protocol not in ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"):
         raise CliError(f"-X: security.protocol={protocol} is not PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL", USAGE)
@@ -180,21 +181,32 @@ def security(given: Mapping[str, str]) -> dict[str, Any]:
         wanted["tls"] = _tls(*(given.get(name) for name in _TLS))
     elif files := [name for name in _TLS if name in given]:
         raise CliError(f"-X: {files[0]} needs security.protocol=SSL or SASL_SSL", USAGE)
-    named = [name for name in ("sasl.mechanism", "sasl.username", "sasl.password") if name in given]
-    if not protocol.startswith("SASL"):
-        if named:
-            raise CliError(f"-X: {named[0]} needs security.protocol=SASL_PLAINTEXT or SASL_SSL", USAGE)
-        return wanted
-    username, password = given.get("sasl.username", ""), given.get("sasl.password", "")
+    named = [name for name in SECURITY if name.startswith("sasl.") and name in given]
+    if protocol.startswith("SASL"):
+        wanted["sasl"] = _sasl(given, protocol)
+    elif named:
+        raise CliError(f"-X: {named[0]} needs security.protocol=SASL_PLAINTEXT or SASL_SSL", USAGE)
+    return wanted
+
+
+def _sasl(given: Mapping[str, str], protocol: str) -> SaslMechanism:
+    """Return how a client logs in. Raises CliError for values that do not fit together."""
+    from protocol_lib.client import SaslBearer, SaslPlain, SaslScram, ScramMechanism
+
     mechanism = given.get("sasl.mechanism", "PLAIN").upper()
+    if mechanism == "OAUTHBEARER":
+        return SaslBearer(bearer.token_source(given))
+    if others := [name for name in bearer.PROPERTIES if name in given]:
+        raise CliError(f"-X: {others[0]} needs sasl.mechanism=OAUTHBEARER", USAGE)
+    username, password = given.get("sasl.username", ""), given.get("sasl.password", "")
     if not username or not password:
         raise CliError(f"-X: security.protocol={protocol} needs sasl.username and sasl.password", USAGE)
     scram = {each.mechanism_name: each for each in ScramMechanism}
     if mechanism != "PLAIN" and mechanism not in scram:
-        raise CliError(f"-X: sasl.mechanism={mechanism} is not PLAIN or {' or '.join(scram)}", USAGE)
-    plain = mechanism == "PLAIN"
-    wanted["sasl"] = SaslPlain(username, password) if plain else SaslScram(username, password, scram[mechanism])
-    return wanted
+        raise CliError(f"-X: sasl.mechanism={mechanism} is not PLAIN, OAUTHBEARER or {' or '.join(scram)}", USAGE)
+    if mechanism == "PLAIN":
+        return SaslPlain(username, password)
+    return SaslScram(username, password, scram[mechanism])
 
 
 def _tls(ca: str | None, certificate: str | None, key: str | None) -> ssl.SSLContext:
