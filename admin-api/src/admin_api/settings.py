@@ -101,6 +101,10 @@ class AdminSettings(InternalTlsSettings, ServiceSettings):
             " Confluent's advertised.listeners."
         ),
     )
+    authorizer: Literal["none", "acl"] = setting(
+        "none",
+        description="acl: clients may do what the cluster's ACLs allow (docs/security.md). none: everything.",
+    )
     admin_auth: Literal["", "none", "token"] = setting(
         "",
         description=(

@@ -7,7 +7,7 @@ storage's debug log has the request's number too.
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from broker_contract import (
@@ -41,10 +41,12 @@ OFFSETS_BATCH = 1000
 _SILENCE = frozenset({Status.UNAVAILABLE, Status.DEADLINE_EXCEEDED})
 #: Silence of storage after the start, in seconds, before it is reported: both services start at once.
 _START_PATIENCE_S = 10.0
-#: Seconds for a change of topics, which may have thousands of partitions. `millrace` waits 30 s for REST.
+#: Seconds for a change of topics, which may have thousands of partitions, or of access, for which storage waits until
+#: every gateway obeys it. `millrace` waits 30 s for REST.
 CHANGE_TIMEOUT_S = 25.0
 
 log = logs.get(__name__)
+Request = TypeVar("Request")
 Response = TypeVar("Response")
 
 
@@ -65,6 +67,7 @@ class Storage:
         self._warned = False
         self._patient_until = time.monotonic() + start_patience_s
         self._channel = rpc.channel(address, CONTRACT_VERSION, tls=tls)
+        self.access = stubs.AccessStub(self._channel)
         self.cluster = stubs.ClusterStub(self._channel)
         self.data = stubs.DataStub(self._channel)
         self.groups = stubs.GroupsStub(self._channel)
@@ -72,6 +75,7 @@ class Storage:
         self.administration = stubs.AdministrationStub(self._channel)
         self.topics = stubs.TopicsStub(self._channel)
         self.transactions = stubs.TransactionsStub(self._channel)
+        self.users = stubs.UsersStub(self._channel)
 
     def calls(self, correlation_id: int, *, timeout_s: float | None = None) -> StorageCalls:
         return StorageCalls(self, correlation_id, self.timeout_s if timeout_s is None else timeout_s)
@@ -401,6 +405,14 @@ class StorageCalls:
         if after is not None:
             request.after.topic, request.after.partition, request.after.base_offset = after
         return await self._answer(self._storage.administration.DescribeSegments(request, timeout=self._timeout_s))
+
+    async def ask(self, method: Callable[[Storage], stubs.Unary[Request, Response]], request: Request) -> Response:
+        """Return the answer to a question."""
+        return await self._answer(method(self._storage)(request, timeout=self._timeout_s))
+
+    async def change(self, method: Callable[[Storage], stubs.Unary[Request, Response]], request: Request) -> Response:
+        """Return the answer to a change that storage may take long to make."""
+        return await self._answer(method(self._storage)(request, timeout=self._change_timeout_s))
 
     async def _answer(self, call: Awaitable[Response]) -> Response:
         try:

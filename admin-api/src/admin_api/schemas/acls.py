@@ -1,4 +1,4 @@
-"""Access control lists, as Confluent's API has them. Until there is an authorizer no answer has one."""
+"""Access control lists, as Confluent's API has them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, Field
 
+from admin_api.schemas.answer import Answer
 from admin_api.schemas.requests import Request, Text, example
+from admin_api.schemas.resources import Collection, Resource
 
 #: ACLs of one request.
 ACLS_MAX = 100
@@ -27,8 +29,32 @@ AclOperation = Literal[
     "DESCRIBE_CONFIGS",
     "ALTER_CONFIGS",
     "IDEMPOTENT_WRITE",
+    "CREATE_TOKENS",
+    "DESCRIBE_TOKENS",
+    "TWO_PHASE_COMMIT",
 ]
 AclPermission = Literal["UNKNOWN", "ANY", "DENY", "ALLOW"]
+
+
+class Acl(Resource):
+    kind: Literal["KafkaAcl"] = "KafkaAcl"
+    cluster_id: str
+    resource_type: AclResourceType
+    resource_name: str
+    pattern_type: AclPatternType
+    principal: str
+    host: str
+    operation: AclOperation
+    permission: AclPermission
+
+
+class AclList(Collection):
+    kind: Literal["KafkaAclList"] = "KafkaAclList"
+    data: list[Acl]
+
+
+class DeletedAcls(Answer):
+    data: list[Acl]
 
 
 class AclFilter(BaseModel):

@@ -181,8 +181,8 @@ def _log_change(event: str, call: Call, message: pb.Acl) -> None:
         event,
         principal=call.subject.principal,
         host=call.client.host,
-        resource=f"{row.type.name}:{row.pattern.name}:{row.name}",
-        acl=f"{row.permission.name} {row.operation.name} to {row.principal} from {row.host}",
+        resource=row.resource,
+        acl=row.rule,
     )
 
 

@@ -47,6 +47,18 @@ def filter_of(asked: pb.AclFilter) -> Filter:
     )
 
 
+def filter_message(asked: Filter) -> pb.AclFilter:
+    return pb.AclFilter(
+        type=asked.type,
+        name=asked.name,
+        pattern=asked.pattern,
+        principal=asked.principal,
+        host=asked.host,
+        operation=asked.operation,
+        permission=asked.permission,
+    )
+
+
 def components_of(components: Iterable[pb.QuotaComponent]) -> list[tuple[str, str | None]]:
     """Return type and name of each component."""
     return [(each.type, each.name if each.HasField("name") else None) for each in components]

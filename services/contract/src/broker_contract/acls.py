@@ -110,6 +110,16 @@ class Binding(NamedTuple):
     operation: Operation
     permission: Permission
 
+    @property
+    def resource(self) -> str:
+        """The resources, as log lines name them."""
+        return f"{self.type.name}:{self.pattern.name}:{self.name}"
+
+    @property
+    def rule(self) -> str:
+        """The rule about them, as log lines have it."""
+        return f"{self.permission.name} {self.operation.name} to {self.principal} from {self.host}"
+
 
 @dataclass(frozen=True, slots=True)
 class Filter:
