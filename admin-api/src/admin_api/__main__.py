@@ -72,6 +72,7 @@ async def _serve(settings: AdminSettings, stop: asyncio.Event) -> None:
             app = create_app(settings, storage, clients)
         except AccessError as error:
             raise lifecycle.StartError(str(error)) from error
+        undo.callback(app.state.check_threads.close)
         await undo.enter_async_context(app.state.samples.taken())
         health = Health()
         health.checks["storage"] = StorageCheck(settings.storage_address, tls=tls)

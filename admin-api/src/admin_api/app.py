@@ -11,6 +11,7 @@ from service_chassis.http.bodies import JsonRoute
 from service_chassis.http.errors import add_error_handlers
 from service_chassis.http.origins import Hosts
 from service_chassis.http.ring import HttpMetrics, RequestRing
+from service_chassis.password_checks import CheckThreads
 from service_chassis.version import VERSION
 
 from admin_api import errors
@@ -33,6 +34,7 @@ from admin_api.routers import (
     lags,
     partitions,
     produce,
+    quotas,
     record_streams,
     records,
     scrub,
@@ -41,6 +43,7 @@ from admin_api.routers import (
     topic_configs,
     topics,
     transactions,
+    users,
 )
 from admin_api.routers.operations import described
 from admin_api.rules import RULES
@@ -90,6 +93,7 @@ def create_app(settings: AdminSettings, storage: Storage, clients: KafkaClients)
     app.state.access = access
     app.state.storage = storage
     app.state.clients = clients
+    app.state.check_threads = CheckThreads("password")
     app.state.registry = registry
     app.state.record_metrics = RecordMetrics(registry)
     app.state.exporter = Exporter(storage, settings.admin_listener)
@@ -99,7 +103,7 @@ def create_app(settings: AdminSettings, storage: Storage, clients: KafkaClients)
     for noun in (
         *(clusters, acls, broker_configs, brokers, topic_configs, topics, partitions, produce),
         *(consumer_groups, lags, group_offsets, group_summaries, insight, scrub, health, records, record_streams),
-        *(transactions, documented_configs, session, service, console),
+        *(transactions, documented_configs, users, quotas, session, service, console),
     ):
         noun.add_operations(app)
     add_error_handlers(app, errors.rendered, errors.no_such_path)

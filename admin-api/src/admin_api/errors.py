@@ -53,6 +53,7 @@ _KAFKA: Mapping[int, _Answer] = {
     20: _Answer(503, 50003, "Messages are written to the log, but to fewer in-sync replicas than required."),
     17: _Answer(400, 40002, "The request attempted to perform an operation on an invalid topic."),
     UNKNOWN_MEMBER_ID: _Answer(409, 40901, "The consumer group has members: stop them first."),
+    33: _Answer(400, 40002, "The broker has no such SASL mechanism."),
     24: _Answer(400, 40002, "The configured groupId is invalid."),
     29: _Answer(403, 40301, "Topic authorization failed."),
     30: _Answer(403, 40301, "Group authorization failed."),
@@ -72,6 +73,9 @@ _KAFKA: Mapping[int, _Answer] = {
     73: _Answer(400, 40002, "Topic deletion is disabled."),
     86: _Answer(409, 40901, "The consumer group reads this topic: stop its members first."),
     87: _Answer(400, 40002, "This record has failed the validation on the broker and hence be rejected."),
+    91: _Answer(404, 404, "There is no such resource."),
+    92: _Answer(400, 40002, "The request names a resource twice."),
+    93: _Answer(400, 40002, "The credential is not acceptable."),
     100: _Answer(404, 40403, "This server does not host this topic ID."),
 }
 
@@ -132,6 +136,11 @@ def group_not_found() -> ApiError:
 
 def has_members(message: str) -> ApiError:
     return ApiError(409, 40901, message)
+
+
+def busy() -> ApiError:
+    """Return the error for a server that has too much to do."""
+    return ApiError(503, 50003, "The server is busy; try again.", {"retry-after": "1"})
 
 
 def internal_error() -> ApiError:

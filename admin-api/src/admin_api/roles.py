@@ -3,7 +3,7 @@
     PUBLIC   everyone: probes, the pages for people, the description of the API, logging in and out
     READ     reads of the cluster, of its records and of its metrics
     WRITE    topics and records that are added, offsets that move
-    ADMIN    deletions, configurations, access rules
+    ADMIN    deletions, configurations, access rules, users, quotas
 
 The path is a route's template or a request's path. A route that the table does not name has the role of its method.
 """
@@ -26,8 +26,12 @@ class Role(IntEnum):
 _READS = frozenset(("GET", "HEAD", "OPTIONS"))
 _LOGIN = "/api/v1/session"
 _PUBLIC = re.compile(r"/|/console(/.*)?|/docs(/[^/]*)?|/healthz|/readyz|/version|/openapi\.json")
-#: Configurations and ACLs, each also as the parent of names, and `:alter` and `:batch` of them; deletions by POST.
-_ADMIN = re.compile(r".*/((broker-)?configs|acls)([:/].*)?|.*:(truncate|delete|abort)|.*/transactions/[^/]*/abort")
+#: Configurations and ACLs, each also as the parent of names, and `:alter` and `:batch` of them; deletions by POST;
+#: users and quotas.
+_ADMIN = re.compile(
+    r".*/((broker-)?configs|acls)([:/].*)?|.*:(truncate|delete|abort)|.*/transactions/[^/]*/abort"
+    r"|/api/v1/(users|quotas)(/.*)?"
+)
 
 
 def required(method: str, path: str) -> Role:

@@ -17,6 +17,8 @@ TAGS = {
     "Consumer groups (api/v1)": "Offsets of groups to reset, copy and delete.",
     "Transactions (api/v1)": "Transactions that are open, and the end of those that hang.",
     "Configs (api/v1)": "Configurations of topics, groups and brokers, with what they mean.",
+    "Users (api/v1)": "Users with a password (SCRAM), for clients of Kafka and of this API.",
+    "Quotas (api/v1)": "Quotas of users, client ids and addresses.",
     "Login (api/v1)": "The login of a person in a browser. Programs send `Authorization: Bearer …` instead.",
     "Cluster (api/v1)": "Health with reasons, ranges of metrics, segments, the version.",
 }

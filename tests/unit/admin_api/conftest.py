@@ -238,11 +238,13 @@ async def serving_admin(storage_address: str, **settings: Any) -> AsyncIterator[
     connections = Connections(RULES)
     sockets = listen(address.parse("127.0.0.1:0"))
     try:
-        async with serving(create_app(given, client, clients), sockets, connections, stop_deadline_s=2):
+        app = create_app(given, client, clients)
+        async with serving(app, sockets, connections, stop_deadline_s=2):
             base_url = f"http://127.0.0.1:{sockets[0].getsockname()[1]}"
             PARTS[base_url] = clients, connections
             yield base_url
             clients.stop()
+        app.state.check_threads.close()
     finally:
         await clients.close()
         await client.close()

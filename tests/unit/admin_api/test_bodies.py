@@ -26,7 +26,7 @@ MEMORY_FACTOR = 20
 #: Bytes of an answer, where it is not 2,048: 100 topics have a row each.
 ANSWER_BYTES_MAX = {"createTopics": 10_000}
 #: A group that does not exist: a body is parsed before its group is looked for.
-GROUP = {"consumer_group_id": "G"}
+GROUP = {"consumer_group_id": "G", "user_name": "U"}
 #: The operations on several configurations, without the beginning of their names.
 BATCHES = ("TopicConfigBatch", "BrokerConfigBatch", "ClusterConfigs")
 #: Every kind of short value, and longer ones of which each is another object.
@@ -94,7 +94,7 @@ def _example(schema: dict[str, Any], number: int) -> Any:
             return schema["enum"][number % len(schema["enum"])]
         case "string":
             return f"a{number}"
-        case "integer":
+        case "integer" | "number":
             return number
         case kind:
             raise AssertionError(f"no example of {kind}")
@@ -273,6 +273,7 @@ def test_shapes() -> None:
             "restoreConsumerGroupOffsets",
             "truncateRecords",
         ),
+        *("setQuota", "setUserPassword"),
         *("updateKafkaClusterConfig", "updateKafkaClusterConfigs", "updatePartitionCountKafkaTopic"),
     ]
 
@@ -336,4 +337,5 @@ def test_every_list_of_a_body_has_a_largest_length() -> None:
         "deleteTopics.topic_names": 256,
         "resetConsumerGroupOffsets.partitions": 1000,
         "restoreConsumerGroupOffsets.offsets": 500,
+        "setQuota.entity": 3,
     }

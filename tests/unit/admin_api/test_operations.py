@@ -72,6 +72,7 @@ WITH_BODY = {
 }
 QUERIES = {
     "getMetricRange": {"metric": "lag"},
+    "deleteQuota": {"user": "exemplary"},
     "deleteKafkaAcls": {"resource_type": "TOPIC", "pattern_type": "ANY", "operation": "ALL", "permission": "ALLOW"},
 }
 #: Parts of paths that name nothing, and the answer: status, code, and the message about the first of them.
@@ -86,6 +87,7 @@ UNKNOWN: dict[str, tuple[tuple[str, ...], int, int, str]] = {
     "consumer_group_id": (("none",), 404, 40405, "Consumer group id not found."),
     "consumer_id": (("none",), 404, 404, "The consumer group has no consumer of this id."),
     "transactional_id": (("none",), 404, 404, "There is no such transactional id."),
+    "user_name": (("none", "%00"), 404, 404, "There is no such user, or it has no such password."),
     "resource_type": (("none",), 400, 400, "path.resource_type: Input should be 'topic', 'group' or 'broker'"),
     "resource_name": (("none",), 404, 40403, "Topic 'none' does not exist."),
     "name": (("no.such",), 404, 404, "A topic has no configuration of this name."),
@@ -113,8 +115,9 @@ UNKNOWN_TO: dict[tuple[str, str], tuple[int, int, str]] = {
     ("getKafkaConsumerLag", "partition_id"): _NOT_COMMITTED,
     ("deleteConsumerGroupOffsets", "topic_name"): (404, 404, "The consumer group has committed no offset there."),
 }
-#: Operations that need no such thing: a reset makes a group, and what has no value is removed already.
+#: Operations that need no such thing: they make it, and what has no value is removed already.
 NOT_NEEDED = {
+    ("setUserPassword", "user_name"),
     *((f"{verb}ConsumerGroupOffsets", "consumer_group_id") for verb in ("reset", "restore")),
     ("deleteKafkaClusterConfig", "name"),
 }
@@ -132,6 +135,9 @@ def _fill(stack: Stack) -> None:
     stack.append("orders", 0, 100)
     stack.commit("exemplary", {("orders", 0): 1})
     stack.http.put(f"{stack.cluster}/broker-configs/message.max.bytes", json={"value": "1048588"})
+    stack.http.put("/api/v1/users/exemplary", json={"password": "of a user", "iterations": 4096})
+    entity = [{"type": "user", "name": "exemplary"}]
+    stack.http.put("/api/v1/quotas", json={"entity": entity, "values": {"producer_byte_rate": 1e6}})
 
 
 @pytest.fixture(scope="module")
@@ -152,7 +158,7 @@ def known(stack: Stack) -> Iterator[dict[str, str]]:
     yield {
         "cluster_id": "-", "topic_name": "orders", "partition_id": "0", "offset": "0", "broker_id": str(broker_id),
         "consumer_group_id": "exemplary", "consumer_id": member_id, "name": "retention.ms",
-        "transactional_id": "exemplary", "resource_type": "topic", "resource_name": "orders",
+        "transactional_id": "exemplary", "user_name": "exemplary", "resource_type": "topic", "resource_name": "orders",
     }  # fmt: skip
     for configs in (f"/brokers/{broker_id}/configs", "/broker-configs"):
         stack.http.delete(f"{stack.cluster}{configs}/message.max.bytes")
@@ -253,6 +259,8 @@ def _wrong_values(schema: dict[str, Any]) -> Iterator[tuple[str, Any]]:
     match schema["type"]:
         case "integer":
             yield from (("", each) for each in ("3", 1.5, True, int(schema["maximum"]) + 1, int(schema["minimum"]) - 1))
+        case "number":
+            yield from (("", each) for each in ("3", True))
         case "boolean":
             yield "", "yes"
         case "string":
@@ -355,7 +363,7 @@ def test_without_storage(without_storage: dict[str, str], known: dict[str, str],
 
 @pytest.mark.parametrize("operation_id", OPERATIONS)
 def test_it_works_as_shown(stack: Stack, known: dict[str, str], operation_id: str) -> None:
-    """Every example of the description succeeds, but for those of ACLs: there is no authorizer."""
+    """Every example of the description succeeds, but for those of ACLs: there is no authorizer, see test_acls."""
     operation = OPERATIONS[operation_id]
     if operation.method != "GET":
         stack.http.delete(f"{stack.cluster}/topics/orders")
@@ -365,12 +373,12 @@ def test_it_works_as_shown(stack: Stack, known: dict[str, str], operation_id: st
     if operation_id in NOTHING_OPEN:
         assert _refusal(answer) == NOTHING_OPEN[operation_id]
         return
-    assert answer.status_code == operation.status
     if "/acls" in operation.path:
         cluster_id = stack.cluster.rpartition("/")[2]
         assert _refusal(answer) == (400, 40002, f"No Authorizer is configured on the brokers of cluster {cluster_id}.")
-    else:
-        assert operation_id == "tailRecords" or '"error_code":4' not in answer.text
+        return
+    assert answer.status_code == operation.status
+    assert operation_id == "tailRecords" or '"error_code":4' not in answer.text
     if operation.method == "DELETE" or operation_id == "deleteTopics":
         stack.http.delete(f"{stack.cluster}/topics/orders")
         _fill(stack)
