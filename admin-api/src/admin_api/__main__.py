@@ -49,7 +49,7 @@ async def _serve(settings: AdminSettings, stop: asyncio.Event) -> None:
         raise lifecycle.StartError(f"MILLRACE_ADMIN_HTTP_SOCKETS: {error}") from error
     except OSError as error:
         raise lifecycle.StartError(f"MILLRACE_ADMIN_HTTP: cannot listen at {given}: {error.strerror}") from error
-    if settings.admin_auth == "none" and not address.is_loopback(given.host):
+    if settings.admin_auth == "none" and settings.authorizer == "none" and not address.is_loopback(given.host):
         log.warning(
             "anyone who reaches this address administers the cluster: there is no authentication", address=str(given)
         )
@@ -72,7 +72,7 @@ async def _serve(settings: AdminSettings, stop: asyncio.Event) -> None:
             app = create_app(settings, storage, clients)
         except AccessError as error:
             raise lifecycle.StartError(str(error)) from error
-        undo.callback(app.state.check_threads.close)
+        undo.callback(app.state.logins.close)
         await undo.enter_async_context(app.state.samples.taken())
         health = Health()
         health.checks["storage"] = StorageCheck(settings.storage_address, tls=tls)

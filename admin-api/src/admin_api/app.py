@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 
+from broker_contract.acls import parse_super_users
 from fastapi import Depends, FastAPI
 from service_chassis import metrics
 from service_chassis.http.access import Access, authorize
@@ -11,14 +12,16 @@ from service_chassis.http.bodies import JsonRoute
 from service_chassis.http.errors import add_error_handlers
 from service_chassis.http.origins import Hosts
 from service_chassis.http.ring import HttpMetrics, RequestRing
-from service_chassis.password_checks import CheckThreads
 from service_chassis.version import VERSION
 
 from admin_api import errors
 from admin_api.console_files import ConsoleFiles
 from admin_api.exporter import Exporter
 from admin_api.kafka_clients import KafkaClients
+from admin_api.logins import ClusterLogins
+from admin_api.needs import check_declared
 from admin_api.record_metrics import RecordMetrics
+from admin_api.rights import Policy
 from admin_api.routers import (
     acls,
     broker_configs,
@@ -58,7 +61,8 @@ Administration of a Kafka-compatible broker. `/v3` has the shape of Confluent's 
 - Errors are always `{error_code, message}`.
 - In a path, `-` names the one cluster: `/v3/clusters/-/topics`.
 - Each GET also serves HEAD.
-- `x-required-role` is the role that an operation needs, if the server requires tokens.
+- `x-required-role` is the role that an operation needs, if the server requires logins.
+- `x-required-rights` are the Kafka rights that it needs, if ACLs decide.
 
 These paths are not listed below:
 
@@ -69,8 +73,14 @@ These paths are not listed below:
 
 
 def create_app(settings: AdminSettings, storage: Storage, clients: KafkaClients) -> FastAPI:
-    """Return the ASGI application. The caller owns `storage` and `clients` and closes them. Raises AccessError."""
-    access = Access(RULES, settings.http)
+    """Return the ASGI application. The caller owns `storage` and `clients`, and closes them and `app.state.logins`.
+
+    Raises AccessError.
+    """
+    logins = ClusterLogins(settings, storage)
+    # With an authorizer a login decides what the sender may do, also where none is wanted.
+    has_users = settings.admin_auth == "users" or settings.authorizer != "none"
+    access = Access(RULES, settings.http, logins if has_users else None)
     app = FastAPI(
         title="Millrace administration API",
         version=VERSION,
@@ -93,7 +103,8 @@ def create_app(settings: AdminSettings, storage: Storage, clients: KafkaClients)
     app.state.access = access
     app.state.storage = storage
     app.state.clients = clients
-    app.state.check_threads = CheckThreads("password")
+    app.state.logins = logins
+    app.state.policy = _policy(settings)
     app.state.registry = registry
     app.state.record_metrics = RecordMetrics(registry)
     app.state.exporter = Exporter(storage, settings.admin_listener)
@@ -106,6 +117,13 @@ def create_app(settings: AdminSettings, storage: Storage, clients: KafkaClients)
         *(transactions, documented_configs, users, quotas, session, service, console),
     ):
         noun.add_operations(app)
+    check_declared(app.routes)
     add_error_handlers(app, errors.rendered, errors.no_such_path)
     app.add_middleware(RequestRing, metrics=HttpMetrics(registry), hosts=Hosts.of(settings.http), access=access)
     return app
+
+
+def _policy(settings: AdminSettings) -> Policy | None:
+    if settings.authorizer == "none":
+        return None
+    return Policy(parse_super_users(settings.super_users), settings.allow_everyone_if_no_acl_found)

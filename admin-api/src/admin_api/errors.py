@@ -66,6 +66,7 @@ _KAFKA: Mapping[int, _Answer] = {
     40: _Answer(400, 40002, "Configuration is invalid."),
     42: _Answer(400, 40002, "The request is not one that Kafka accepts."),
     44: _Answer(400, 40002, "Request parameters do not satisfy the configured policy."),
+    53: _Answer(403, 40301, "Transactional Id authorization failed."),
     56: _Answer(503, 50003, "Disk error when trying to access log file on the disk."),
     68: _Answer(409, 40901, "The consumer group is not empty: stop its members first."),
     GROUP_ID_NOT_FOUND: _Answer(404, 40405, "Consumer group id not found."),

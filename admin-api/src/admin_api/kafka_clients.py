@@ -246,6 +246,8 @@ class KafkaClient:
         self._clients = clients
         self._memory = memory
         self._line: _Line | None = None
+        #: Raises ApiError once the borrower may not read any more; asked before each answer is used.
+        self.may_read: Callable[[], Awaitable[None]] | None = None
 
     @property
     def is_connected(self) -> bool:
@@ -283,16 +285,19 @@ class KafkaClient:
         `bytes_max` bounds all records together, but for the first batch, which comes whole.
 
         Raises:
-            ApiError: no gateway can be reached, or it does not answer in time.
+            ApiError: no gateway can be reached, it does not answer in time, or the borrower may not read.
             AnswerTooLargeError: the answer exceeds ANSWER_BYTES_MAX.
         """
         from protocol_lib.client import fetch
 
-        return await self._ask(
+        answers = await self._ask(
             lambda connection: fetch(
                 connection, topic, positions, bytes_max=bytes_max, read_committed=read_committed, wait_ms=wait_ms
             )
         )
+        if self.may_read is not None:
+            await self.may_read()  # mutant: rest-stream-rights
+        return answers
 
     async def find_large_batch(self, topic: str, partition: int, offset: int) -> BatchHeader | None:
         """Return the header of the batch that holds an offset if it exceeds ANSWER_BYTES_MAX, else None.

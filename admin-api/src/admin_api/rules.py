@@ -33,6 +33,7 @@ RULES = Rules(
     render=rendered,
     audit="admin_api.audit",
     cookie="millrace_token",
+    has_users=True,
     codes={401: 40101, 403: 40301, 429: 42901, 500: 50002, 503: 50003},
     reads_in_parts=reads_in_parts,
     places=_PLACES,

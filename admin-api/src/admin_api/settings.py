@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Literal
 from urllib.parse import urlsplit
 
+from broker_contract.acls import parse_super_users
 from service_chassis import address
+from service_chassis.bearer_tokens import BearerSettings
 from service_chassis.http.settings import HttpSettings
 from service_chassis.internal_tls import InternalTlsSettings
 from service_chassis.settings import ServiceSettings, setting
@@ -24,7 +26,7 @@ def _check_gateways(text: str) -> None:
             raise ValueError(f"{each.strip()!r}: a client needs a host")
 
 
-class AdminSettings(InternalTlsSettings, ServiceSettings):
+class AdminSettings(BearerSettings, InternalTlsSettings, ServiceSettings):
     """Addresses of admin-api, of storage and of the gateways, and the listener whose addresses it reports."""
 
     storage_address: str = setting(
@@ -105,18 +107,27 @@ class AdminSettings(InternalTlsSettings, ServiceSettings):
         "none",
         description="acl: clients may do what the cluster's ACLs allow (docs/security.md). none: everything.",
     )
-    admin_auth: Literal["", "none", "token"] = setting(
+    super_users: str = setting(
+        "",
+        check=parse_super_users,
+        description="Principals that may do everything, as User:admin, separated by semicolons.",
+    )
+    allow_everyone_if_no_acl_found: bool = setting(
+        False, description="With the authorizer acl: every client may use a resource that no ACL covers."
+    )
+    admin_auth: Literal["", "none", "token", "users"] = setting(
         "",
         description=(
-            "Authentication of the REST API: none, or token (bearer tokens with roles). Empty: none on a loopback"
-            " address, and a refusal to start on any other."
+            "Authentication of the REST API: none, token (bearer tokens with roles), or users (the cluster's users with"
+            " a password or an OAuth token, and the bearer tokens if there is a file of them). Empty: none on a"
+            " loopback address, and a refusal to start on any other."
         ),
     )
     admin_tokens_file: str = setting(
         "",
         description=(
             "File of bearer tokens, a line `NAME ROLE TOKEN` for each; roles: read, write and admin. It is read at the"
-            " start, when MILLRACE_ADMIN_AUTH is token."
+            " start, when MILLRACE_ADMIN_AUTH is token or users. With an authorizer NAME is the principal User:NAME."
         ),
     )
     admin_read_only: bool = setting(False, description="Refuse every change over the REST API with 403.")

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from broker_contract import (
+    access_pb2,
     administration_pb2,
     cluster_pb2,
     data_pb2,
@@ -20,12 +21,14 @@ from broker_contract import (
     topics_pb2,
     transactions_pb2,
 )
+from broker_contract.acls import CLUSTER_NAME, Operation
 from broker_contract.version import CONTRACT_VERSION
 from service_chassis import logs, rpc
 from service_chassis.grpc_status import RpcError, Status
 from service_chassis.internal_tls import InternalTls
 
 from admin_api import errors
+from admin_api.rights import CLUSTER, EVERYTHING, GROUP, TOPIC, TRANSACTIONAL_ID, Policy, Rights, Sender
 
 #: Kafka's special timestamps of ListOffsets.
 LATEST = -1
@@ -77,8 +80,19 @@ class Storage:
         self.transactions = stubs.TransactionsStub(self._channel)
         self.users = stubs.UsersStub(self._channel)
 
-    def calls(self, correlation_id: int, *, timeout_s: float | None = None) -> StorageCalls:
-        return StorageCalls(self, correlation_id, self.timeout_s if timeout_s is None else timeout_s)
+    def calls(
+        self,
+        correlation_id: int,
+        *,
+        timeout_s: float | None = None,
+        policy: Policy | None = None,
+        sender: Sender | None = None,
+    ) -> StorageCalls:
+        """Return the calls of one request. Without a policy they have every right."""
+        calls = StorageCalls(self, correlation_id, self.timeout_s if timeout_s is None else timeout_s)
+        if policy is not None:
+            calls.rights = Rights(calls.decide, policy, sender)
+        return calls
 
     def answered(self) -> bool:
         """Note that a call was answered. Return True after a silence."""
@@ -98,15 +112,23 @@ class Storage:
 
 
 class StorageCalls:
-    """The questions of one request to storage. Every method raises ApiError when storage cannot answer."""
+    """The questions of one request to storage. Every method raises ApiError when storage cannot answer.
 
-    __slots__ = ("_change_timeout_s", "_storage", "_timeout_s", "correlation_id")
+    Lists of everything (topics, groups, transactions, committed offsets) leave out what the sender may not describe.
+    """
+
+    __slots__ = ("_change_timeout_s", "_storage", "_timeout_s", "correlation_id", "rights")
 
     def __init__(self, storage: Storage, correlation_id: int, timeout_s: float) -> None:
         self._storage = storage
         self._timeout_s = timeout_s
         self._change_timeout_s = max(timeout_s, CHANGE_TIMEOUT_S)
         self.correlation_id = correlation_id
+        #: The rights of the request's sender.
+        self.rights = EVERYTHING
+
+    async def decide(self, request: access_pb2.DecideRequest) -> access_pb2.DecideResponse:
+        return await self.ask(lambda storage: storage.access.Decide, request)
 
     async def cluster(self) -> cluster_pb2.DescribeClusterResponse:
         request = cluster_pb2.DescribeClusterRequest(correlation_id=self.correlation_id)
@@ -116,7 +138,7 @@ class StorageCalls:
         """Return all topics in name order."""
         request = topics_pb2.DescribeTopicsRequest(correlation_id=self.correlation_id, all=True)
         response = await self._answer(self._storage.topics.DescribeTopics(request, timeout=self._timeout_s))
-        return response.topics
+        return await self.rights.shown(TOPIC, response.topics, lambda each: each.name)
 
     async def topic(self, name: str) -> topics_pb2.Topic:
         request = topics_pb2.DescribeTopicsRequest(
@@ -244,7 +266,9 @@ class StorageCalls:
         request = groups_pb2.ListGroupsRequest(correlation_id=self.correlation_id)
         response = await self._answer(self._storage.groups.ListGroups(request, timeout=self._timeout_s))
         errors.check(response.error_code)
-        return response.groups
+        if (await self.rights.allowed([(Operation.DESCRIBE, CLUSTER, CLUSTER_NAME)]))[0]:
+            return response.groups
+        return await self.rights.shown(GROUP, response.groups, lambda each: each.group_id)
 
     async def describe_groups(self, group_ids: Sequence[str]) -> list[groups_pb2.DescribeGroupsResponse.Group]:
         """Return the groups in the order asked. A missing group has error code GROUP_ID_NOT_FOUND or the state Dead."""
@@ -273,6 +297,7 @@ class StorageCalls:
             groups=[groups_pb2.FetchOffsetsRequest.Group(group_id=group_id, all=True) for group_id in group_ids],
         )
         response = await self._answer(self._storage.groups.FetchOffsets(request, timeout=self._timeout_s))
+        await self.rights.hide(TOPIC, [group.offsets for group in response.groups], lambda each: each.topic)
         return list(response.groups)
 
     async def delete_group(self, group_id: str) -> None:
@@ -293,7 +318,11 @@ class StorageCalls:
     async def alter_offsets(
         self, group_id: str, offsets: Sequence[administration_pb2.AlterOffsetsRequest.Offset]
     ) -> None:
-        """Commit offsets of a group without members, some at a time. ApiError 409 if it has some."""
+        """Commit offsets of a group without members, some at a time. ApiError 409 if it has some.
+
+        The sender needs READ of each topic, as for commits over the Kafka protocol.
+        """
+        await self.rights.require(*[(Operation.READ, TOPIC, name) for name in sorted({each.topic for each in offsets})])
         for at in range(0, len(offsets), OFFSETS_BATCH):
             request = administration_pb2.AlterOffsetsRequest(
                 correlation_id=self.correlation_id, group_id=group_id, offsets=offsets[at : at + OFFSETS_BATCH]
@@ -331,7 +360,7 @@ class StorageCalls:
         )
         response = await self._answer(self._storage.transactions.ListTransactions(request, timeout=self._timeout_s))
         errors.check(response.error_code)
-        return response.transactions
+        return await self.rights.shown(TRANSACTIONAL_ID, response.transactions, lambda each: each.transactional_id)
 
     async def describe_transactions(
         self, transactional_ids: Sequence[str]
@@ -343,6 +372,7 @@ class StorageCalls:
             correlation_id=self.correlation_id, transactional_ids=transactional_ids
         )
         response = await self._answer(self._storage.transactions.DescribeTransactions(request, timeout=self._timeout_s))
+        await self.rights.hide(TOPIC, [each.topics for each in response.transactions], lambda each: each.name)
         return list(response.transactions)
 
     async def fence_producer(self, transactional_id: str, timeout_ms: int) -> int:

@@ -34,7 +34,8 @@ async def streamed(
     Raises:
         ApiError: storage refuses the first piece; there is no answer yet.
     """
-    first = await anext(pieces, Rows[Row]([], None))
+    # A tuple as the default of anext is an error of Python 3.11.
+    first = await anext(pieces, None) or Rows[Row]([], None)
 
     def rendered(piece: Rows[Row]) -> bytes:
         return ",".join(resource(row).model_dump_json(by_alias=True) for row in piece.rows).encode()

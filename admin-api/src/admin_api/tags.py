@@ -19,6 +19,6 @@ TAGS = {
     "Configs (api/v1)": "Configurations of topics, groups and brokers, with what they mean.",
     "Users (api/v1)": "Users with a password (SCRAM), for clients of Kafka and of this API.",
     "Quotas (api/v1)": "Quotas of users, client ids and addresses.",
-    "Login (api/v1)": "The login of a person in a browser. Programs send `Authorization: Bearer …` instead.",
+    "Login (api/v1)": "The login of a person in a browser. Programs send the header Authorization instead.",
     "Cluster (api/v1)": "Health with reasons, ranges of metrics, segments, the version.",
 }

@@ -15,13 +15,13 @@ from broker_contract import cluster_pb2
 from broker_contract.leadership import NO_NODE, group_coordinator, partition_leaders
 from fastapi import Depends, Path, Request
 from pydantic import AfterValidator
-from service_chassis.http.ring import REQUEST_KEY, RequestContext
 
 from admin_api import errors
 from admin_api.links import Links
+from admin_api.needs import Calls, calls_of
 from admin_api.schemas.resources import Relationship
 from admin_api.settings import AdminSettings
-from admin_api.storage import Storage, StorageCalls
+from admin_api.storage import StorageCalls
 
 #: Names the one cluster in a path. Ids of clusters have 22 characters.
 ONLY_CLUSTER = "-"
@@ -98,15 +98,6 @@ class View:
         return None if broker_id == NO_NODE else self.links.related("brokers", broker_id)
 
 
-def _calls(request: Request) -> StorageCalls:
-    context: RequestContext = request.scope[REQUEST_KEY]
-    storage: Storage = request.app.state.storage
-    return storage.calls(context.correlation_id)
-
-
-Calls = Annotated[StorageCalls, Depends(_calls)]
-
-
 def base_url(request: Request) -> str:
     """Return the URL, without a slash at its end, that the paths of links are added to."""
     settings: AdminSettings = request.app.state.settings
@@ -135,7 +126,7 @@ async def _view_of(
         ),
     ],
 ) -> View:
-    view = await _current_view(request, _calls(request))
+    view = await _current_view(request, calls_of(request))
     if cluster_id not in (view.cluster_id, ONLY_CLUSTER):
         raise errors.not_found(f"Cluster {cluster_id[:255]} cannot be found.")
     return view

@@ -244,7 +244,7 @@ async def serving_admin(storage_address: str, **settings: Any) -> AsyncIterator[
             PARTS[base_url] = clients, connections
             yield base_url
             clients.stop()
-        app.state.check_threads.close()
+        app.state.logins.close()
     finally:
         await clients.close()
         await client.close()

@@ -14,9 +14,10 @@ import pytest
 from admin_api import errors
 from admin_api.app import create_app
 from admin_api.kafka_clients import KafkaClients
+from admin_api.rights import EVERYTHING
 from admin_api.rules import reads_in_parts
 from admin_api.settings import AdminSettings
-from broker_contract import cluster_pb2, data_pb2, topics_pb2
+from broker_contract import access_pb2, cluster_pb2, data_pb2, topics_pb2, users_pb2
 from service_chassis.http.bodies import BODY_BYTES_MAX, VALUES_MAX
 from starlette.types import Message
 
@@ -164,8 +165,17 @@ def _worst(schema: dict[str, Any]) -> Iterator[bytes]:
 class FakeStorage:
     """Storage that creates every topic with a legal name, and makes every change that it is asked for."""
 
+    #: Without an authorizer.
+    rights = EVERYTHING
+
     def calls(self, *_: object, **__: object) -> FakeStorage:
         return self
+
+    async def change(self, _method: object, request: Any) -> Any:
+        """Accept users and quotas."""
+        if isinstance(request, users_pb2.AlterCredentialsRequest):
+            return users_pb2.AlterCredentialsResponse()
+        return access_pb2.AlterQuotasResponse()
 
     async def cluster(self) -> cluster_pb2.DescribeClusterResponse:
         listener = cluster_pb2.Listener(name="K", host="localhost", port=9092)

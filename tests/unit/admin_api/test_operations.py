@@ -245,7 +245,7 @@ def test_parameters_of_the_wrong_type(stack: Stack, known: dict[str, str], opera
         message = "page_token is not one" if name == "page_token" else f"query.{name}: "
         for each in [*wrong, *_wrong_texts(schema)]:
             found.append((message, _ask(stack.http, operation_id, known, params={**query, name: each})))
-    for name in query:
+    for name in () if operation_id == "deleteQuota" else query:  # whose parameters are a choice
         left = {each: value for each, value in query.items() if each != name}
         found.append((f"query.{name}: Field required", _ask(stack.http, operation_id, known, params=left)))
     for message, answer in found:

@@ -6,7 +6,7 @@ record, a client that leaves, a failure, or the stop of the server. While the re
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 
 from service_chassis.http.ring import LASTING_KEY
@@ -44,10 +44,16 @@ class LastingResponse(StreamingResponse):
         return cls(nothing(), AsyncExitStack(), media_type=media_type, **headers)
 
 
-async def borrowed(clients: KafkaClients, use: Use) -> tuple[KafkaClient, AsyncExitStack]:
-    """Return a connected client, and the stack that returns it. Raises ApiError as long as there is no answer."""
+async def borrowed(
+    clients: KafkaClients, use: Use, may_read: Callable[[], Awaitable[None]]
+) -> tuple[KafkaClient, AsyncExitStack]:
+    """Return a connected client, and the stack that returns it. Raises ApiError as long as there is no answer.
+
+    The client asks `may_read` again and again: a stream may last longer than the right to read.
+    """
     async with AsyncExitStack() as held:
         client = await held.enter_async_context(clients.borrow(use))
+        client.may_read = may_read
         await client.connect()
         return client, held.pop_all()
     raise AssertionError  # a stack does not suppress exceptions

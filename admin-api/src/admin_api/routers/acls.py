@@ -18,6 +18,7 @@ from service_chassis.http.ring import REQUEST_KEY
 from starlette.responses import Response
 
 from admin_api import access_rules, errors
+from admin_api.needs import on_cluster
 from admin_api.paging import PageQuery
 from admin_api.routers.operations import CLUSTER, Operations
 from admin_api.schemas.acls import (
@@ -50,13 +51,27 @@ def add_operations(app: FastAPI) -> None:
     created: dict[int | str, dict[str, Any]] = {
         201: {"description": "In force.", "headers": {"Location": {"schema": {"type": "string"}}}}
     }
-    operations.get(path, "getKafkaAcls", search_acls)
+    changes = on_cluster(Operation.ALTER)
+    operations.get(path, "getKafkaAcls", search_acls, needs=on_cluster(Operation.DESCRIBE))
     operations.add(
-        "POST", path, "createKafkaAcls", create_acl, status_code=201, responses=created, response_class=Response
+        "POST",
+        path,
+        "createKafkaAcls",
+        create_acl,
+        status_code=201,
+        responses=created,
+        response_class=Response,
+        needs=changes,
     )
-    operations.add("DELETE", path, "deleteKafkaAcls", delete_acls)
+    operations.add("DELETE", path, "deleteKafkaAcls", delete_acls, needs=changes)
     operations.add(
-        "POST", f"{path}:batch", "batchCreateKafkaAcls", create_acls, status_code=201, response_class=Response
+        "POST",
+        f"{path}:batch",
+        "batchCreateKafkaAcls",
+        create_acls,
+        status_code=201,
+        response_class=Response,
+        needs=changes,
     )
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from broker_contract import topics_pb2
+from broker_contract.acls import Operation
 from fastapi import FastAPI, Request
 from service_chassis.http import audit
 
 from admin_api import configs
 from admin_api.configs import ConfiguredResource
+from admin_api.needs import on_cluster
 from admin_api.paging import PageQuery
 from admin_api.routers.operations import CLUSTER, Operations
 from admin_api.schemas.clusters import BrokerConfig, BrokerConfigList, ClusterConfig, ClusterConfigList
@@ -21,20 +23,21 @@ EVERY_BROKER = ""
 
 def add_operations(app: FastAPI) -> None:
     operations = Operations(app, "Configs (v3)")
+    reads, changes = on_cluster(Operation.DESCRIBE_CONFIGS), on_cluster(Operation.ALTER_CONFIGS)
     of_all = f"{CLUSTER}/broker-configs"
-    operations.get(of_all, "listKafkaClusterConfigs", list_cluster_configs)
-    operations.change("POST", f"{of_all}:alter", "updateKafkaClusterConfigs", alter_cluster_configs)
-    operations.get(f"{of_all}/{{name}}", "getKafkaClusterConfig", get_cluster_config)
-    operations.change("PUT", f"{of_all}/{{name}}", "updateKafkaClusterConfig", set_cluster_config)
-    operations.change("DELETE", f"{of_all}/{{name}}", "deleteKafkaClusterConfig", reset_cluster_config)
+    operations.get(of_all, "listKafkaClusterConfigs", list_cluster_configs, needs=reads)
+    operations.change("POST", f"{of_all}:alter", "updateKafkaClusterConfigs", alter_cluster_configs, needs=changes)
+    operations.get(f"{of_all}/{{name}}", "getKafkaClusterConfig", get_cluster_config, needs=reads)
+    operations.change("PUT", f"{of_all}/{{name}}", "updateKafkaClusterConfig", set_cluster_config, needs=changes)
+    operations.change("DELETE", f"{of_all}/{{name}}", "deleteKafkaClusterConfig", reset_cluster_config, needs=changes)
     # Confluent's description names the operations on one broker's configurations only on its web pages.
-    operations.get(f"{CLUSTER}/brokers/-/configs", "listKafkaAllBrokersConfigs", list_all_broker_configs)
+    operations.get(f"{CLUSTER}/brokers/-/configs", "listKafkaAllBrokersConfigs", list_all_broker_configs, needs=reads)
     of_one = f"{CLUSTER}/brokers/{{broker_id}}/configs"
-    operations.get(of_one, "listKafkaBrokerConfigs", list_broker_configs)
-    operations.change("POST", f"{of_one}:alter", "updateKafkaBrokerConfigBatch", alter_broker_configs)
-    operations.get(f"{of_one}/{{name}}", "getKafkaBrokerConfig", get_broker_config)
-    operations.change("PUT", f"{of_one}/{{name}}", "updateKafkaBrokerConfig", set_broker_config)
-    operations.change("DELETE", f"{of_one}/{{name}}", "deleteKafkaBrokerConfig", reset_broker_config)
+    operations.get(of_one, "listKafkaBrokerConfigs", list_broker_configs, needs=reads)
+    operations.change("POST", f"{of_one}:alter", "updateKafkaBrokerConfigBatch", alter_broker_configs, needs=changes)
+    operations.get(f"{of_one}/{{name}}", "getKafkaBrokerConfig", get_broker_config, needs=reads)
+    operations.change("PUT", f"{of_one}/{{name}}", "updateKafkaBrokerConfig", set_broker_config, needs=changes)
+    operations.change("DELETE", f"{of_one}/{{name}}", "deleteKafkaBrokerConfig", reset_broker_config, needs=changes)
 
 
 async def list_cluster_configs(view: ClusterView) -> ClusterConfigList:

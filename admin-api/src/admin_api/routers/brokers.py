@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fastapi import FastAPI
 
+from admin_api.needs import HIDES, NOTHING
 from admin_api.paging import PageQuery
 from admin_api.routers.operations import CLUSTER, Operations
 from admin_api.routers.partitions import replica
@@ -14,9 +15,11 @@ from admin_api.view import BrokerAddress, BrokerId, ClusterView, View
 
 def add_operations(app: FastAPI) -> None:
     operations = Operations(app, "Broker (v3)")
-    operations.get(f"{CLUSTER}/brokers", "listKafkaBrokers", list_brokers)
-    operations.get(f"{CLUSTER}/brokers/{{broker_id}}", "getKafkaBroker", get_broker)
-    operations.get(f"{CLUSTER}/brokers/{{broker_id}}/partition-replicas", "searchKafkaReplicas", list_broker_replicas)
+    operations.get(f"{CLUSTER}/brokers", "listKafkaBrokers", list_brokers, needs=NOTHING)
+    operations.get(f"{CLUSTER}/brokers/{{broker_id}}", "getKafkaBroker", get_broker, needs=NOTHING)
+    operations.get(
+        f"{CLUSTER}/brokers/{{broker_id}}/partition-replicas", "searchKafkaReplicas", list_broker_replicas, needs=HIDES
+    )
 
 
 async def list_brokers(view: ClusterView) -> BrokerList:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fastapi import FastAPI
 
+from admin_api.needs import NOTHING
 from admin_api.routers.operations import CLUSTER, CLUSTERS, Operations
 from admin_api.schemas.clusters import Cluster, ClusterList
 from admin_api.schemas.resources import CollectionMetadata
@@ -12,8 +13,8 @@ from admin_api.view import ClusterView, CurrentView, View
 
 def add_operations(app: FastAPI) -> None:
     operations = Operations(app, "Cluster (v3)")
-    operations.get(CLUSTERS, "listKafkaClusters", list_clusters)
-    operations.get(CLUSTER, "getKafkaCluster", get_cluster)
+    operations.get(CLUSTERS, "listKafkaClusters", list_clusters, needs=NOTHING)
+    operations.get(CLUSTER, "getKafkaCluster", get_cluster, needs=NOTHING)
 
 
 async def list_clusters(view: CurrentView) -> ClusterList:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from broker_contract.acls import Operation
 from fastapi import FastAPI
 
 from admin_api import errors, groups
+from admin_api.needs import HIDES, on_group
 from admin_api.paging import PageQuery
 from admin_api.routers.operations import CLUSTER, Operations
 from admin_api.schemas.consumer_groups import (
@@ -23,12 +25,13 @@ def add_operations(app: FastAPI) -> None:
     consumer = f"{group}/consumers/{{consumer_id}}"
     assignment = f"{consumer}/assignments/{{topic_name}}/partitions/{{partition_id}}"
     operations = Operations(app, "Consumer Group (v3)")
-    operations.get(f"{CLUSTER}/consumer-groups", "listKafkaConsumerGroups", list_consumer_groups)
-    operations.get(group, "getKafkaConsumerGroup", get_consumer_group)
-    operations.get(f"{group}/consumers", "listKafkaConsumers", list_members)
-    operations.get(consumer, "getKafkaConsumer", get_member)
-    operations.get(f"{consumer}/assignments", "listKafkaConsumerAssignment", list_assignments)
-    operations.get(assignment, "getKafkaConsumerAssignment", get_assignment)
+    described = on_group(Operation.DESCRIBE)
+    operations.get(f"{CLUSTER}/consumer-groups", "listKafkaConsumerGroups", list_consumer_groups, needs=HIDES)
+    operations.get(group, "getKafkaConsumerGroup", get_consumer_group, needs=described)
+    operations.get(f"{group}/consumers", "listKafkaConsumers", list_members, needs=described)
+    operations.get(consumer, "getKafkaConsumer", get_member, needs=described)
+    operations.get(f"{consumer}/assignments", "listKafkaConsumerAssignment", list_assignments, needs=described)
+    operations.get(assignment, "getKafkaConsumerAssignment", get_assignment, needs=described)
 
 
 async def list_consumer_groups(view: ClusterView, paging: PageQuery) -> ConsumerGroupList:

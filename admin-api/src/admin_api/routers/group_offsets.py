@@ -6,10 +6,14 @@ import time
 from collections.abc import Mapping, Sequence
 
 from broker_contract import administration_pb2, groups_pb2
+from broker_contract.acls import Operation
 from fastapi import FastAPI, Request
 from service_chassis.http import audit
 
 from admin_api import errors, groups, offset_targets
+from admin_api.needs import Calls, in_body, on_group, on_topic
+from admin_api.rights import GROUP as GROUP_KIND
+from admin_api.rights import TOPIC
 from admin_api.routers.operations import Operations
 from admin_api.schemas.administration import (
     CommittedOffset,
@@ -21,7 +25,7 @@ from admin_api.schemas.administration import (
     RestoreRequest,
 )
 from admin_api.storage import EARLIEST, LATEST, StorageCalls
-from admin_api.view import Calls, GroupId, TopicName
+from admin_api.view import GroupId, TopicName
 
 GROUP = "/api/v1/consumer-groups/{consumer_group_id}"
 #: Partitions of one change: more are changed by topic.
@@ -34,14 +38,42 @@ _Committed = dict[TopicPartition, groups_pb2.FetchOffsetsResponse.Offset]
 
 def add_operations(app: FastAPI) -> None:
     operations = Operations(app, "Consumer groups (api/v1)")
-    operations.add("POST", f"{GROUP}/offsets:reset", "resetConsumerGroupOffsets", reset_group_offsets)
-    operations.get(f"{GROUP}/offsets", "listConsumerGroupOffsets", list_group_offsets)
-    operations.add("POST", f"{GROUP}/offsets:restore", "restoreConsumerGroupOffsets", restore_group_offsets)
-    operations.add("POST", f"{GROUP}/offsets:copy", "copyConsumerGroupOffsets", copy_group_offsets)
+    moves = on_group(Operation.READ) & in_body("READ topic")
     operations.add(
-        "DELETE", f"{GROUP}/offsets/{{topic_name}}", "deleteConsumerGroupOffsets", delete_group_offsets, status_code=204
+        "POST",
+        f"{GROUP}/offsets:reset",
+        "resetConsumerGroupOffsets",
+        reset_group_offsets,
+        needs=moves,
     )
-    operations.add("DELETE", GROUP, "deleteConsumerGroup", delete_group, status_code=204)
+    operations.get(
+        f"{GROUP}/offsets", "listConsumerGroupOffsets", list_group_offsets, needs=on_group(Operation.DESCRIBE)
+    )
+    operations.add(
+        "POST",
+        f"{GROUP}/offsets:restore",
+        "restoreConsumerGroupOffsets",
+        restore_group_offsets,
+        needs=moves,
+    )
+    operations.add(
+        "POST",
+        f"{GROUP}/offsets:copy",
+        "copyConsumerGroupOffsets",
+        copy_group_offsets,
+        needs=on_group(Operation.DESCRIBE) & in_body("READ group, READ topic"),
+    )
+    operations.add(
+        "DELETE",
+        f"{GROUP}/offsets/{{topic_name}}",
+        "deleteConsumerGroupOffsets",
+        delete_group_offsets,
+        status_code=204,
+        needs=on_group(Operation.DELETE) & on_topic(Operation.READ),
+    )
+    operations.add(
+        "DELETE", GROUP, "deleteConsumerGroup", delete_group, status_code=204, needs=on_group(Operation.DELETE)
+    )
 
 
 async def reset_group_offsets(
@@ -51,6 +83,8 @@ async def reset_group_offsets(
     audit.note(request, topic=given.topic, to=given.to, dry_run=given.dry_run)
     if given.partitions is not None and given.topic is None:
         raise errors.of_status(400, "body.partitions: name the topic too")
+    if given.topic is not None:
+        await calls.rights.require((Operation.READ, TOPIC, given.topic))
     await _check_empty(calls, consumer_group_id, may_be_absent=given.topic is not None)
     committed = await _committed(calls, consumer_group_id)
     partitions = await _partitions(calls, given, committed)
@@ -104,7 +138,9 @@ async def restore_group_offsets(
     after = {(each.topic_name, each.partition_id): each for each in given.offsets}
     if len(after) != len(given.offsets):
         raise errors.of_status(400, "body.offsets: a partition is given twice")
-    for name in sorted({each.topic_name for each in given.offsets}):
+    names = sorted({each.topic_name for each in given.offsets})
+    await calls.rights.require(*[(Operation.READ, TOPIC, name) for name in names])
+    for name in names:
         count = (await calls.topic(name)).partition_count
         if max(partition for topic, partition in after if topic == name) >= count:
             raise errors.partition_not_found()
@@ -133,6 +169,7 @@ async def copy_group_offsets(
 ) -> OffsetChanges:
     """Commit a group's offsets for another group, which has no members (409) and need not exist."""
     audit.note(request, to=given.to, topic=given.topic, dry_run=given.dry_run)
+    await calls.rights.require((Operation.READ, GROUP_KIND, given.to))
     committed = await _committed(calls, consumer_group_id)
     chosen = {pair: each for pair, each in sorted(committed.items()) if given.topic in (None, pair[0])}
     if not chosen:

@@ -7,17 +7,17 @@ from typing import Annotated
 from fastapi import FastAPI, Query, Request
 
 from admin_api import groups, overview
+from admin_api.needs import HIDES, Calls
 from admin_api.paging import BATCH, PageQuery
 from admin_api.routers.insight import ROWS_MAX, next_url
 from admin_api.routers.operations import Operations
 from admin_api.samples import Samples
 from admin_api.schemas.administration import GroupSort, GroupSummary, GroupSummaryList
-from admin_api.view import Calls
 
 
 def add_operations(app: FastAPI) -> None:
     operations = Operations(app, "Consumer groups (api/v1)")
-    operations.get("/api/v1/consumer-groups", "listConsumerGroupSummaries", list_group_summaries)
+    operations.get("/api/v1/consumer-groups", "listConsumerGroupSummaries", list_group_summaries, needs=HIDES)
 
 
 async def list_group_summaries(

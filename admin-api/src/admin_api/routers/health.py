@@ -5,16 +5,16 @@ from __future__ import annotations
 import asyncio
 
 from broker_contract import cluster_pb2, logs_pb2
+from broker_contract.acls import Operation
 from broker_contract.version import CONTRACT_VERSION
 from fastapi import FastAPI, Request
-from service_chassis.http.ring import REQUEST_KEY
 from service_chassis.version import VERSION
 
 from admin_api import errors
+from admin_api.needs import NOTHING, calls_of, on_cluster
 from admin_api.routers.operations import Operations
 from admin_api.samples import Samples
 from admin_api.schemas.administration import Disk, Health, OfflinePartition, Reason, ServiceStatus, Version
-from admin_api.storage import Storage
 
 #: Longest wait for storage, in seconds.
 TIMEOUT_S = 2.0
@@ -28,8 +28,8 @@ _STORAGE, _GATEWAY, _ADMIN = "storage-svc", "gateway-svc", "admin-api"
 
 def add_operations(app: FastAPI) -> None:
     operations = Operations(app, "Cluster (api/v1)")
-    operations.get("/api/v1/health", "getHealth", get_health)
-    operations.get("/version", "getVersion", get_version)
+    operations.get("/api/v1/health", "getHealth", get_health, needs=on_cluster(Operation.DESCRIBE))
+    operations.get("/version", "getVersion", get_version, needs=NOTHING)
 
 
 async def get_version() -> Version:
@@ -39,8 +39,7 @@ async def get_version() -> Version:
 
 async def get_health(request: Request) -> Health:
     """Return whether the cluster is healthy, and the reasons if it is not. The status is 200 in both cases."""
-    storage: Storage = request.app.state.storage
-    calls = storage.calls(request.scope[REQUEST_KEY].correlation_id, timeout_s=TIMEOUT_S)
+    calls = calls_of(request, timeout_s=TIMEOUT_S)
     health = Health(
         is_healthy=False,
         reasons=[],

@@ -8,11 +8,14 @@ from typing import Annotated, get_args
 from urllib.parse import urlencode
 
 from broker_contract import administration_pb2
+from broker_contract.acls import CLUSTER_NAME, Operation
 from fastapi import FastAPI, Query, Request
 
 from admin_api import errors, groups, overview
+from admin_api.needs import HIDES, Calls, in_request, on_cluster, on_topic
 from admin_api.overview import TopicState
 from admin_api.paging import Key, PageQuery
+from admin_api.rights import CLUSTER, GROUP, TOPIC, Action
 from admin_api.routers.operations import Operations
 from admin_api.samples import SAMPLE_S, Samples
 from admin_api.schemas.administration import (
@@ -28,7 +31,7 @@ from admin_api.schemas.administration import (
     TopicSummaryList,
 )
 from admin_api.storage import EARLIEST, LATEST, TOPIC_RESOURCE
-from admin_api.view import Calls, TopicName, base_url
+from admin_api.view import TopicName, base_url
 
 _Health = administration_pb2.DescribeSegmentsResponse.IndexHealth
 _OfTopic = Annotated[str | None, Query(max_length=249, description="Only this topic.")]
@@ -57,11 +60,31 @@ assert set(_KEYS) == set(get_args(TopicSort))
 
 def add_operations(app: FastAPI) -> None:
     operations = Operations(app, "Topics (api/v1)")
-    operations.get("/api/v1/topics", "listTopicSummaries", list_topic_summaries)
-    operations.get("/api/v1/topics/{topic_name}/partitions", "listPartitionSummaries", list_partition_summaries)
+    operations.get("/api/v1/topics", "listTopicSummaries", list_topic_summaries, needs=HIDES)
+    operations.get(
+        "/api/v1/topics/{topic_name}/partitions",
+        "listPartitionSummaries",
+        list_partition_summaries,
+        needs=on_topic(Operation.DESCRIBE),
+    )
     operations = Operations(app, "Cluster (api/v1)")
-    operations.get("/api/v1/metrics/range", "getMetricRange", get_metric_range)
-    operations.get("/api/v1/storage/segments", "listSegments", list_segments)
+    operations.get(
+        "/api/v1/metrics/range",
+        "getMetricRange",
+        get_metric_range,
+        needs=in_request("DESCRIBE topic, group or cluster", _shown_by_metric),
+    )
+    operations.get("/api/v1/storage/segments", "listSegments", list_segments, needs=on_cluster(Operation.DESCRIBE))
+
+
+def _shown_by_metric(request: Request) -> list[Action]:
+    """Return the need of a range: that of its topic or group, or of the cluster for sums of all."""
+    query = request.query_params
+    if "topic" in query:
+        return [(Operation.DESCRIBE, TOPIC, query["topic"])]
+    if "group" in query:
+        return [(Operation.DESCRIBE, GROUP, query["group"])]
+    return [(Operation.DESCRIBE, CLUSTER, CLUSTER_NAME)]
 
 
 async def list_topic_summaries(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from broker_contract.acls import Operation
 from fastapi import FastAPI
 
 from admin_api import errors, groups
+from admin_api.needs import on_group, on_topic
 from admin_api.paging import ROWS_MAX, PageQuery
 from admin_api.routers.operations import CLUSTER, Operations
 from admin_api.schemas.consumer_groups import ConsumerGroupLagSummary, ConsumerLag, ConsumerLagList
@@ -15,9 +17,13 @@ def add_operations(app: FastAPI) -> None:
     group = f"{CLUSTER}/consumer-groups/{{consumer_group_id}}"
     lag = f"{group}/lags/{{topic_name}}/partitions/{{partition_id}}"
     operations = Operations(app, "Consumer Group (v3)")
-    operations.get(f"{group}/lag-summary", "getKafkaConsumerGroupLagSummary", get_lag_summary)
-    operations.get(f"{group}/lags", "listKafkaConsumerLags", list_lags)
-    operations.get(lag, "getKafkaConsumerLag", get_lag)
+    operations.get(
+        f"{group}/lag-summary", "getKafkaConsumerGroupLagSummary", get_lag_summary, needs=on_group(Operation.DESCRIBE)
+    )
+    operations.get(f"{group}/lags", "listKafkaConsumerLags", list_lags, needs=on_group(Operation.DESCRIBE))
+    operations.get(
+        lag, "getKafkaConsumerLag", get_lag, needs=on_group(Operation.DESCRIBE) & on_topic(Operation.DESCRIBE)
+    )
 
 
 async def get_lag_summary(view: ClusterView, consumer_group_id: GroupId) -> ConsumerGroupLagSummary:

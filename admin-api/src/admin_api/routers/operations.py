@@ -15,6 +15,7 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 from starlette.responses import JSONResponse, Response
 
+from admin_api.needs import Needs
 from admin_api.roles import required
 from admin_api.routers.requirements import JSON, Requirements
 from admin_api.schemas.resources import Error
@@ -38,6 +39,12 @@ def described(app: FastAPI) -> dict[str, Any]:
     _, definitions = models_json_schema(shapes, ref_template=_REFERENCE)  # type: ignore[arg-type]  # a list of literals
     schemas = description["components"]["schemas"] | definitions["$defs"]
     description["components"]["schemas"] = dict(sorted(schemas.items()))
+    schemes = description["components"]["securitySchemes"]
+    if "HTTPBasic" not in schemes:  # as a dependency it would answer a malformed header itself
+        schemes["HTTPBasic"] = {"type": "http", "scheme": "basic"}
+        for methods in description["paths"].values():
+            for operation in methods.values():
+                operation["security"].insert(0, {"HTTPBasic": []})
     return description
 
 
@@ -51,13 +58,19 @@ class Operations:
         self._tag = tag
 
     def get(
-        self, path: str, operation_id: str, endpoint: Callable[..., Any], answer: type[BaseModel] | None = None
+        self,
+        path: str,
+        operation_id: str,
+        endpoint: Callable[..., Any],
+        answer: type[BaseModel] | None = None,
+        *,
+        needs: Needs,
     ) -> None:
-        self.add("GET", path, operation_id, endpoint, answer=answer)
+        self.add("GET", path, operation_id, endpoint, needs=needs, answer=answer)
 
-    def change(self, method: str, path: str, operation_id: str, endpoint: Callable[..., Any]) -> None:
+    def change(self, method: str, path: str, operation_id: str, endpoint: Callable[..., Any], *, needs: Needs) -> None:
         """Add an operation that changes something and answers 204 without a body."""
-        self.add(method, path, operation_id, endpoint, status_code=204)
+        self.add(method, path, operation_id, endpoint, needs=needs, status_code=204)
 
     def add(
         self,
@@ -66,18 +79,23 @@ class Operations:
         operation_id: str,
         endpoint: Callable[..., Any],
         *,
+        needs: Needs,
         status_code: int = 200,
         responses: dict[int | str, dict[str, Any]] | None = None,
         answer: type[BaseModel] | None = None,
         response_class: type[Response] | None = None,
         body: type[BaseModel] | None = None,
     ) -> None:
-        """Add an operation. `answer` is the shape of an endpoint that returns a response in place of an object.
+        """Add an operation. `needs` are the Kafka rights that its sender needs.
+
+        `answer` is the shape of an endpoint that returns a response in place of an object.
 
         `body` is the shape of a body that the endpoint reads from the request.
         """
         # A token is required of the servers that are set up so: {} is none.
         extra: dict[str, Any] = {"x-required-role": required(method, path).name.lower(), "security": [{}]}
+        if needs.text:
+            extra["x-required-rights"] = needs.text
         if body is not None:
             schema = {"$ref": _REFERENCE.format(model=body.__name__)}
             extra["requestBody"] = {"content": {"application/json": {"schema": schema}}, "required": True}
@@ -96,7 +114,7 @@ class Operations:
             response_model=Default(None) if answer is None else answer,
             openapi_extra=extra,
             response_class=response_class or Default(JSONResponse),  # written by pydantic, which is the fastest
-            dependencies=[Depends(requirements)],
+            dependencies=[Depends(needs), Depends(requirements)],
         )
         route = self._app.routes[-1]
         assert isinstance(route, APIRoute)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
+from broker_contract.acls import Operation
 from broker_contract.leadership import NO_NODE
 from fastapi import FastAPI, Query
 
 from admin_api import errors
+from admin_api.needs import on_cluster, on_topic
 from admin_api.paging import PageQuery
 from admin_api.routers.operations import CLUSTER, Operations
 from admin_api.schemas.topics import (
@@ -30,15 +32,31 @@ def add_operations(app: FastAPI) -> None:
     partitions = f"{topics}/{{topic_name}}/partitions"
     partition = f"{partitions}/{{partition_id}}"
     operations = Operations(app, "Partition (v3)")
-    operations.get(f"{topics}/-/partitions/-/reassignment", "listKafkaReassignments", list_all_reassignments)
-    operations.get(f"{partitions}/-/reassignment", "listKafkaTopicReassignments", list_topic_reassignments)
-    operations.get(partitions, "listKafkaPartitions", list_partitions)
-    operations.get(partition, "getKafkaPartition", get_partition)
-    operations.get(f"{partition}/offset", "listKafkaPartitionOffsets", get_partition_offsets)
-    operations.get(f"{partition}/reassignment", "getKafkaReassignment", get_reassignment)
+    described, of_cluster = on_topic(Operation.DESCRIBE), on_cluster(Operation.DESCRIBE)
+    operations.get(
+        f"{topics}/-/partitions/-/reassignment",
+        "listKafkaReassignments",
+        list_all_reassignments,
+        needs=of_cluster,
+    )
+    operations.get(
+        f"{partitions}/-/reassignment",
+        "listKafkaTopicReassignments",
+        list_topic_reassignments,
+        needs=of_cluster & described,
+    )
+    operations.get(partitions, "listKafkaPartitions", list_partitions, needs=described)
+    operations.get(partition, "getKafkaPartition", get_partition, needs=described)
+    operations.get(f"{partition}/offset", "listKafkaPartitionOffsets", get_partition_offsets, needs=described)
+    operations.get(
+        f"{partition}/reassignment",
+        "getKafkaReassignment",
+        get_reassignment,
+        needs=of_cluster & described,
+    )
     operations = Operations(app, "Replica (v3)")
-    operations.get(f"{partition}/replicas", "listKafkaReplicas", list_replicas)
-    operations.get(f"{partition}/replicas/{{broker_id}}", "getKafkaReplica", get_replica)
+    operations.get(f"{partition}/replicas", "listKafkaReplicas", list_replicas, needs=described)
+    operations.get(f"{partition}/replicas/{{broker_id}}", "getKafkaReplica", get_replica, needs=described)
 
 
 async def list_partitions(view: ClusterView, topic_name: TopicName, paging: PageQuery) -> PartitionList:

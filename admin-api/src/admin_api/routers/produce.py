@@ -16,6 +16,7 @@ import contextlib
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
+from broker_contract.acls import Operation
 from fastapi import FastAPI, Request
 from service_chassis import logs
 from service_chassis.http.bodies import BODY_KEY, Body, require_json
@@ -27,8 +28,10 @@ from starlette.types import Receive, Scope, Send
 
 from admin_api import errors, late_imports
 from admin_api.kafka_clients import KafkaClients
+from admin_api.needs import on_topic
 from admin_api.new_records import NewRecord, Stored, new_record, parsed, rfc3339, size_of
 from admin_api.object_splitter import FEED_BYTES, ObjectSplitter
+from admin_api.rights import TOPIC
 from admin_api.routers.operations import CLUSTER, Operations
 from admin_api.schemas.produce import (
     ENTRIES_MAX,
@@ -40,7 +43,7 @@ from admin_api.schemas.produce import (
     ProduceResponse,
 )
 from admin_api.settings import AdminSettings
-from admin_api.view import ClusterView, TopicName
+from admin_api.view import ClusterView, TopicName, View
 
 BATCH_BYTES_MAX = 2 * 1024 * 1024
 #: Seconds from the head of a batch to its last byte.
@@ -56,7 +59,13 @@ def add_operations(app: FastAPI) -> None:
     operations = Operations(app, "Records (v3)")
     topic = f"{CLUSTER}/topics/{{topic_name}}"
     operations.add(
-        "POST", f"{topic}/records", "produceRecord", produce_records, answer=ProduceResponse, body=ProduceRequest
+        "POST",
+        f"{topic}/records",
+        "produceRecord",
+        produce_records,
+        answer=ProduceResponse,
+        body=ProduceRequest,
+        needs=on_topic(Operation.WRITE),
     )
     operations.add(
         "POST",
@@ -66,6 +75,7 @@ def add_operations(app: FastAPI) -> None:
         status_code=207,
         answer=ProduceBatchResponse,
         body=ProduceBatchRequest,
+        needs=on_topic(Operation.WRITE),
     )
 
 
@@ -79,7 +89,7 @@ async def produce_records(view: ClusterView, topic_name: TopicName, request: Req
     first = await anext(texts, None)
     if first is None:
         raise errors.ApiError(422, 42206, "Payload error. Request body is empty. Data is required.")
-    target = _Target(request, view.cluster_id, topic_name, topic.partition_count)
+    target = _Target(request, view, topic_name, topic.partition_count)
     return _Reports(target, first, texts, settings.admin_stream_timeout_s)
 
 
@@ -90,7 +100,7 @@ async def produce_batch(view: ClusterView, topic_name: TopicName, request: Reque
     async with asyncio.timeout(BATCH_TIMEOUT_S):
         given = await _batch(body)
     topic = await view.storage.topic(topic_name)
-    target = _Target(request, view.cluster_id, topic_name, topic.partition_count)
+    target = _Target(request, view, topic_name, topic.partition_count)
     answer = ProduceBatchResponse(successes=[], failures=[])
     for entry, report in zip(given.entries, await target.produce(given.entries), strict=True):
         if report.error_code == 200:
@@ -128,9 +138,10 @@ def _no_batch(message: str) -> errors.ApiError:
 class _Target:
     """The topic that a request produces to."""
 
-    def __init__(self, request: Request, cluster_id: str, topic: str, partition_count: int) -> None:
+    def __init__(self, request: Request, view: View, topic: str, partition_count: int) -> None:
         self._app = request.app
-        self._cluster_id = cluster_id
+        self._cluster_id = view.cluster_id
+        self._rights = view.storage.rights
         self._topic = topic
         self._partition_count = partition_count
 
@@ -151,6 +162,8 @@ class _Target:
         good = [record for record in records if isinstance(record, NewRecord)]
         outcomes: list[Stored | errors.ApiError]
         try:
+            # A stream may last longer than the right to write.
+            await self._rights.require((Operation.WRITE, TOPIC, self._topic))
             outcomes = await state.producer.produce(self._topic, self._partition_count, good)
         except errors.ApiError as error:
             outcomes = [error] * len(good)

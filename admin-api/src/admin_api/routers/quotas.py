@@ -7,17 +7,18 @@ from typing import Annotated
 
 from broker_contract import access_pb2 as pb
 from broker_contract.access import component_messages, entity_of
+from broker_contract.acls import Operation
 from broker_contract.quotas import CLIENT_ID, IP, USER, Entity, entity, entity_fault
 from fastapi import Depends, FastAPI, Query, Request
 from service_chassis.http import audit
 
 from admin_api import errors
+from admin_api.needs import Calls, on_cluster
 from admin_api.paging import Key, PageQuery
 from admin_api.routers.insight import ROWS_MAX, next_url
 from admin_api.routers.operations import Operations
 from admin_api.schemas.quotas import Quota, QuotaComponent, QuotaKey, QuotaList, SetQuotaRequest
 from admin_api.storage import StorageCalls
-from admin_api.view import Calls
 
 PATH = "/api/v1/quotas"
 
@@ -52,9 +53,9 @@ Components = Annotated[dict[str, str | None], Depends(_components)]
 
 def add_operations(app: FastAPI) -> None:
     operations = Operations(app, "Quotas (api/v1)")
-    operations.get(PATH, "listQuotas", list_quotas)
-    operations.change("PUT", PATH, "setQuota", set_quota)
-    operations.change("DELETE", PATH, "deleteQuota", delete_quota)
+    operations.get(PATH, "listQuotas", list_quotas, needs=on_cluster(Operation.DESCRIBE_CONFIGS))
+    operations.change("PUT", PATH, "setQuota", set_quota, needs=on_cluster(Operation.ALTER_CONFIGS))
+    operations.change("DELETE", PATH, "deleteQuota", delete_quota, needs=on_cluster(Operation.ALTER_CONFIGS))
 
 
 async def list_quotas(

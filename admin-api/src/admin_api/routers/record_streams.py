@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Awaitable, Callable
 from typing import Annotated
 
+from broker_contract.acls import Operation, ResourceType
 from fastapi import FastAPI, Header, Query, Request
 from service_chassis.http.ring import HEAD_KEY
 
 from admin_api import errors, late_imports
 from admin_api.kafka_clients import DOWNLOAD, TAIL, KafkaClients
+from admin_api.needs import Calls, on_topic
 from admin_api.record_metrics import RecordMetrics
 from admin_api.records.cursors import Left
 from admin_api.records.queries import (
@@ -26,7 +29,8 @@ from admin_api.records.rendering import Formats
 from admin_api.records.streams import LastingResponse, borrowed
 from admin_api.routers.operations import Operations
 from admin_api.routers.records import RECORDS, TAG, TOPIC
-from admin_api.view import Calls, TopicName
+from admin_api.storage import StorageCalls
+from admin_api.view import TopicName
 
 NDJSON = "application/x-ndjson"
 EVENTS = "text/event-stream"
@@ -47,6 +51,7 @@ def add_operations(app: FastAPI) -> None:
             }
         },
         response_class=LastingResponse,
+        needs=on_topic(Operation.READ),
     )
     operations.add(
         "GET",
@@ -55,6 +60,7 @@ def add_operations(app: FastAPI) -> None:
         tail_records,
         responses={200: {"description": "Server-sent events, one for each record.", "content": {EVENTS: {}}}},
         response_class=LastingResponse,
+        needs=on_topic(Operation.READ),
     )
 
 
@@ -86,7 +92,7 @@ async def download_records(
     if request.scope[HEAD_KEY]:
         return LastingResponse.empty(media_type=NDJSON, **headers)
     await late_imports.load("admin_api.records.downloading")
-    client, held = await borrowed(_clients(request), DOWNLOAD)
+    client, held = await borrowed(_clients(request), DOWNLOAD, _may_read(calls, topic_name))
     from admin_api.records.downloading import lines
 
     formats = Formats(key_format, value_format, whole=True, topic=topic_name)
@@ -136,7 +142,7 @@ async def tail_records(
 
     if request.scope[HEAD_KEY]:  # mutant: head-opens-no-tail
         return LastingResponse.empty(media_type=EVENTS, cache_control="no-store")
-    client, held = await borrowed(_clients(request), TAIL)
+    client, held = await borrowed(_clients(request), TAIL, _may_read(calls, topic_name))
     metrics: RecordMetrics = request.app.state.record_metrics
     metrics.tails.inc()
     held.callback(metrics.tails.dec)
@@ -146,6 +152,10 @@ async def tail_records(
         read_committed=read_committed,
     )
     return LastingResponse(followed.events(), held, media_type=EVENTS, cache_control="no-store")
+
+
+def _may_read(calls: StorageCalls, topic: str) -> Callable[[], Awaitable[None]]:
+    return lambda: calls.rights.require((Operation.READ, ResourceType.TOPIC, topic))
 
 
 def _check_number(partitions: int) -> None:

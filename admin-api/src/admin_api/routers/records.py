@@ -7,12 +7,14 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from typing import Annotated
 
+from broker_contract.acls import Operation
 from fastapi import FastAPI, Path, Query, Request
 from starlette.responses import Response
 
 from admin_api import errors, late_imports
 from admin_api.answer_memory import ANSWER_BYTES_MAX, AnswerTooLargeError
 from admin_api.kafka_clients import BROWSE, LARGE_RECORD, KafkaClients
+from admin_api.needs import Calls, on_topic
 from admin_api.record_metrics import RecordMetrics
 from admin_api.records import cursors
 from admin_api.records.conditions import Readable
@@ -39,7 +41,7 @@ from admin_api.schemas.records import (
     TruncateRequest,
 )
 from admin_api.storage import StorageCalls
-from admin_api.view import Calls, PartitionId, TopicName
+from admin_api.view import PartitionId, TopicName
 
 TAG = "Records (api/v1)"
 TOPIC = "/api/v1/topics/{topic_name}"
@@ -51,10 +53,12 @@ _LARGE_BYTES = 1024 * 1024
 
 def add_operations(app: FastAPI) -> None:
     operations = Operations(app, TAG)
-    operations.get(RECORDS, "browseRecords", browse_records, RecordPage)
-    operations.get(f"{RECORDS}/{{partition_id}}/{{offset}}", "getRecord", get_record, Record)
-    operations.add("DELETE", RECORDS, "deleteRecords", delete_records)
-    operations.add("POST", f"{RECORDS}:truncate", "truncateRecords", truncate_records)
+    operations.get(RECORDS, "browseRecords", browse_records, RecordPage, needs=on_topic(Operation.READ))
+    operations.get(
+        f"{RECORDS}/{{partition_id}}/{{offset}}", "getRecord", get_record, Record, needs=on_topic(Operation.READ)
+    )
+    operations.add("DELETE", RECORDS, "deleteRecords", delete_records, needs=on_topic(Operation.DELETE))
+    operations.add("POST", f"{RECORDS}:truncate", "truncateRecords", truncate_records, needs=on_topic(Operation.DELETE))
 
 
 async def browse_records(

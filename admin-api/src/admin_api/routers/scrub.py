@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from broker_contract.acls import Operation
 from fastapi import FastAPI
 
+from admin_api.needs import Calls, on_cluster
 from admin_api.routers.operations import Operations
 from admin_api.schemas.administration import QuarantinedFile, Scrub
-from admin_api.view import Calls
 
 #: Files that are named.
 FILES_MAX = 1000
 
 
 def add_operations(app: FastAPI) -> None:
-    Operations(app, "Cluster (api/v1)").get("/api/v1/storage/scrub", "getScrub", get_scrub)
+    Operations(app, "Cluster (api/v1)").get(
+        "/api/v1/storage/scrub", "getScrub", get_scrub, needs=on_cluster(Operation.DESCRIBE)
+    )
 
 
 async def get_scrub(calls: Calls) -> Scrub:

@@ -14,13 +14,15 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from fastapi import FastAPI, Request
+from broker_contract.acls import Operation
+from fastapi import Depends, FastAPI, Request
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 from service_chassis.http.ring import REQUEST_KEY
 from starlette.responses import FileResponse, JSONResponse, RedirectResponse, Response
 
 from admin_api import errors
 from admin_api.exporter import Exporter
+from admin_api.needs import on_cluster
 from admin_api.storage import Storage
 
 #: A probe must not wait as long as a user would: Kubernetes' own default is 1 s.
@@ -42,10 +44,12 @@ _DOCS_POLICY = (
 
 
 def add_operations(app: FastAPI) -> None:
+    # It names all topics and groups.
+    of_cluster = [Depends(on_cluster(Operation.DESCRIBE))]
+    app.add_api_route("/metrics", metrics, methods=["GET"], include_in_schema=False, dependencies=of_cluster)
     for path, endpoint in (
         ("/healthz", healthz),
         ("/readyz", readyz),
-        ("/metrics", metrics),
         ("/openapi.json", openapi),
         ("/docs", docs),
         ("/docs/", docs_folder),

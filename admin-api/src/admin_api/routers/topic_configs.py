@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from broker_contract import topics_pb2
+from broker_contract.acls import Operation
 from fastapi import FastAPI, Request
 from service_chassis.http import audit
 from starlette.responses import StreamingResponse
 
 from admin_api import configs
 from admin_api.configs import ConfiguredResource
+from admin_api.needs import HIDES, on_topic
 from admin_api.paging import PageQuery
+from admin_api.rights import TOPIC
 from admin_api.routers.operations import CLUSTER, Operations
 from admin_api.schemas.configs import AlterTopicConfigs, UpdateTopicConfig
 from admin_api.schemas.topics import TopicConfig, TopicConfigList
@@ -20,18 +23,22 @@ from admin_api.view import ClusterView, ConfigName, TopicName, View
 
 def add_operations(app: FastAPI) -> None:
     operations = Operations(app, "Configs (v3)")
-    operations.get(f"{CLUSTER}/topics/-/configs", "listKafkaAllTopicConfigs", list_all_topic_configs, TopicConfigList)
+    operations.get(
+        f"{CLUSTER}/topics/-/configs", "listKafkaAllTopicConfigs", list_all_topic_configs, TopicConfigList, needs=HIDES
+    )
+    reads, changes = on_topic(Operation.DESCRIBE_CONFIGS), on_topic(Operation.ALTER_CONFIGS)
     all_of_one = f"{CLUSTER}/topics/{{topic_name}}/configs"
-    operations.get(all_of_one, "listKafkaTopicConfigs", list_topic_configs)
-    operations.change("POST", f"{all_of_one}:alter", "updateKafkaTopicConfigBatch", alter_topic_configs)
-    operations.get(f"{all_of_one}/{{name}}", "getKafkaTopicConfig", get_topic_config)
-    operations.change("PUT", f"{all_of_one}/{{name}}", "updateKafkaTopicConfig", set_topic_config)
-    operations.change("DELETE", f"{all_of_one}/{{name}}", "deleteKafkaTopicConfig", reset_topic_config)
+    operations.get(all_of_one, "listKafkaTopicConfigs", list_topic_configs, needs=reads)
+    operations.change("POST", f"{all_of_one}:alter", "updateKafkaTopicConfigBatch", alter_topic_configs, needs=changes)
+    operations.get(f"{all_of_one}/{{name}}", "getKafkaTopicConfig", get_topic_config, needs=reads)
+    operations.change("PUT", f"{all_of_one}/{{name}}", "updateKafkaTopicConfig", set_topic_config, needs=changes)
+    operations.change("DELETE", f"{all_of_one}/{{name}}", "deleteKafkaTopicConfig", reset_topic_config, needs=changes)
 
 
 async def list_all_topic_configs(view: ClusterView, paging: PageQuery) -> StreamingResponse:
     """List the configurations of every topic."""
-    names = [topic.name for topic in await view.storage.topics()]
+    topics = [topic.name for topic in await view.storage.topics()]
+    names = await view.storage.rights.only(Operation.DESCRIBE_CONFIGS, TOPIC, topics)
 
     async def rows_of(some: list[str]) -> list[tuple[str, topics_pb2.Config]]:
         # A topic that went away since is left out rather than failing the list.

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Annotated
 
 from broker_contract import topics_pb2
+from broker_contract.acls import CLUSTER_NAME, Operation
 from fastapi import FastAPI, Query, Request, Response
 from service_chassis.http import audit
 
 from admin_api import errors
+from admin_api.needs import HIDES, Calls, in_body, on_topic
 from admin_api.paging import PageQuery
+from admin_api.rights import CLUSTER as CLUSTER_RESOURCE
+from admin_api.rights import TOPIC, Action, refusal
 from admin_api.routers.operations import CLUSTER, Operations
 from admin_api.schemas.topics import (
     CreatedTopic,
@@ -26,19 +30,23 @@ from admin_api.schemas.topics import (
     TopicsDeletion,
     UpdatePartitionCountRequest,
 )
-from admin_api.view import Calls, ClusterView, TopicName, View
+from admin_api.storage import StorageCalls
+from admin_api.view import ClusterView, TopicName, View
 
 #: Every partition is stored once: durability is storage's volume, not a second copy of ours.
 REPLICATION_FACTOR = 1
-#: Kafka's operations on a topic. Without an authorizer everyone may do all of them.
-TOPIC_OPERATIONS = ("ALTER", "ALTER_CONFIGS", "CREATE", "DELETE", "DESCRIBE", "DESCRIBE_CONFIGS", "READ", "WRITE")
+#: Kafka's operations on a topic.
+TOPIC_OPERATIONS = (
+    *(Operation.ALTER, Operation.ALTER_CONFIGS, Operation.CREATE, Operation.DELETE),
+    *(Operation.DESCRIBE, Operation.DESCRIBE_CONFIGS, Operation.READ, Operation.WRITE),
+)
 #: Topics in one call to storage, which creates them with two syncs. It answers with some thirty configurations of each.
 _PIECE = 100
 
 
 def add_operations(app: FastAPI) -> None:
     operations = Operations(app, "Topic (v3)")
-    operations.get(f"{CLUSTER}/topics", "listKafkaTopics", list_topics)
+    operations.get(f"{CLUSTER}/topics", "listKafkaTopics", list_topics, needs=HIDES)
     operations.add(
         "POST",
         f"{CLUSTER}/topics",
@@ -49,13 +57,24 @@ def add_operations(app: FastAPI) -> None:
             200: {"model": Topic, "description": "Only checked (validate_only): it could be created."},
             201: {"description": "Created.", "headers": {"Location": {"schema": {"type": "string"}}}},
         },
+        needs=in_body("CREATE cluster or topic"),
     )
-    operations.get(f"{CLUSTER}/topics/{{topic_name}}", "getKafkaTopic", get_topic)
-    operations.add("PATCH", f"{CLUSTER}/topics/{{topic_name}}", "updatePartitionCountKafkaTopic", enlarge_topic)
-    operations.change("DELETE", f"{CLUSTER}/topics/{{topic_name}}", "deleteKafkaTopic", delete_topic)
+    operations.get(f"{CLUSTER}/topics/{{topic_name}}", "getKafkaTopic", get_topic, needs=on_topic(Operation.DESCRIBE))
+    operations.add(
+        "PATCH",
+        f"{CLUSTER}/topics/{{topic_name}}",
+        "updatePartitionCountKafkaTopic",
+        enlarge_topic,
+        needs=on_topic(Operation.ALTER),
+    )
+    operations.change(
+        "DELETE", f"{CLUSTER}/topics/{{topic_name}}", "deleteKafkaTopic", delete_topic, needs=on_topic(Operation.DELETE)
+    )
     operations = Operations(app, "Topics (api/v1)")
-    operations.add("POST", "/api/v1/topics:create", "createTopics", create_topics)
-    operations.add("POST", "/api/v1/topics:delete", "deleteTopics", delete_topics)
+    operations.add(
+        "POST", "/api/v1/topics:create", "createTopics", create_topics, needs=in_body("CREATE cluster or topic")
+    )
+    operations.add("POST", "/api/v1/topics:delete", "deleteTopics", delete_topics, needs=in_body("DELETE topic"))
 
 
 async def list_topics(view: ClusterView, paging: PageQuery) -> TopicList:
@@ -70,6 +89,7 @@ async def list_topics(view: ClusterView, paging: PageQuery) -> TopicList:
 async def create_topic(view: ClusterView, given: CreateTopicRequest, request: Request, response: Response) -> Topic:
     """Create a topic, or with validate_only check whether it could be created."""
     audit.note(request, topic=given.topic_name, validate_only=given.validate_only)
+    await view.storage.rights.require_any(*_creation(given.topic_name))
     created = await view.storage.create_topic(_new_topic(given), validate_only=given.validate_only)
     response.status_code = 200 if given.validate_only else 201
     topic = _topic(view, given.topic_name, created.partition_count, replication_factor=created.replication_factor)
@@ -88,7 +108,8 @@ async def get_topic(
     topic = await view.storage.topic(topic_name)
     found = _topic(view, topic.name, topic.partition_count, is_internal=topic.is_internal)
     if include_authorized_operations:
-        found.authorized_operations = list(TOPIC_OPERATIONS)
+        may = await view.storage.rights.operations(TOPIC, topic_name, TOPIC_OPERATIONS)
+        found.authorized_operations = [operation.name for operation in may]
     return found
 
 
@@ -114,8 +135,12 @@ async def create_topics(calls: Calls, given: CreateTopicsRequest, request: Reque
     twice = [_failure(name, errors.refused("Duplicate topic name.")) for name, count in named.items() if count > 1]
     answer = TopicsCreation(created=[], failures=twice)
     wanted: list[topics_pb2.NewTopic] = []
+    refused = await _not_creatable(calls, named)
     for topic in given.topics:
         if named[topic.topic_name] == 1:
+            if topic.topic_name in refused:
+                answer.failures.append(_failure(topic.topic_name, refusal(TOPIC)))
+                continue
             try:
                 wanted.append(_new_topic(topic))
             except errors.ApiError as error:
@@ -143,9 +168,28 @@ async def delete_topics(calls: Calls, given: DeleteTopicsRequest, request: Reque
     """Delete topics with their records, together. The answer lists those that are deleted, and those that are not."""
     names = list(dict.fromkeys(given.topic_names))
     audit.note(request, topics=len(names), first=names[0] if names else None)
-    refused = await calls.delete_topics(names)
+    may = await calls.rights.only(Operation.DELETE, TOPIC, names)
+    refused = {name: refusal(TOPIC) for name in names if name not in may}
+    if refused:
+        calls.rights.note([(Operation.DELETE, TOPIC, name) for name in refused])
+    refused |= await calls.delete_topics([name for name in names if name in may])
     failures = [_failure(name, error) for name, error in refused.items()]
     return TopicsDeletion(deleted=[name for name in names if name not in refused], failures=failures)
+
+
+def _creation(name: str) -> tuple[Action, Action]:
+    """Return the rights of which one is needed to create a topic."""
+    return (Operation.CREATE, CLUSTER_RESOURCE, CLUSTER_NAME), (Operation.CREATE, TOPIC, name)
+
+
+async def _not_creatable(calls: StorageCalls, names: Iterable[str]) -> set[str]:
+    """Return the names of topics that the sender may not create."""
+    distinct = list(names)
+    may = await calls.rights.allowed([_creation("")[0], *[_creation(name)[1] for name in distinct]])
+    refused = {name for name, may_create in zip(distinct, may[1:], strict=True) if not (may[0] or may_create)}
+    if refused:
+        calls.rights.note([_creation(name)[1] for name in sorted(refused)])
+    return refused
 
 
 def _failure(name: str, error: errors.ApiError) -> TopicFailure:

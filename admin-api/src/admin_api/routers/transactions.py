@@ -11,10 +11,12 @@ import time
 from typing import Annotated
 
 from broker_contract import logs_pb2, transactions_pb2
+from broker_contract.acls import Operation
 from fastapi import FastAPI, Query, Request
 from service_chassis.http import audit
 
 from admin_api import errors
+from admin_api.needs import HIDES, Calls, on_cluster, on_topic, on_transactional_id
 from admin_api.paging import BATCH, PageQuery
 from admin_api.routers.insight import ROWS_MAX, next_url
 from admin_api.routers.operations import Operations
@@ -27,7 +29,7 @@ from admin_api.schemas.transactions import (
     TransactionPartition,
 )
 from admin_api.storage import StorageCalls
-from admin_api.view import Calls, TopicName, TransactionalId
+from admin_api.view import TopicName, TransactionalId
 
 PATH = "/api/v1/transactions"
 OF_TOPIC = "/api/v1/topics/{topic_name}/transactions"
@@ -47,11 +49,25 @@ _Producer = logs_pb2.DescribeProducersResponse.Producer
 
 def add_operations(app: FastAPI) -> None:
     operations = Operations(app, "Transactions (api/v1)")
-    operations.get(PATH, "listTransactions", list_transactions)
-    operations.add("POST", f"{PATH}/{{transactional_id}}/abort", "abortTransaction", abort_transaction)
-    operations.get(f"{PATH}/{{transactional_id}}", "getTransaction", get_transaction)
-    operations.get(OF_TOPIC, "listOpenTransactions", list_open_transactions)
-    operations.change("POST", f"{OF_TOPIC}:abort", "abortOpenTransaction", abort_open_transaction)
+    operations.get(PATH, "listTransactions", list_transactions, needs=HIDES)
+    operations.add(
+        "POST",
+        f"{PATH}/{{transactional_id}}/abort",
+        "abortTransaction",
+        abort_transaction,
+        needs=on_transactional_id(Operation.WRITE),
+    )
+    operations.get(
+        f"{PATH}/{{transactional_id}}", "getTransaction", get_transaction, needs=on_transactional_id(Operation.DESCRIBE)
+    )
+    operations.get(OF_TOPIC, "listOpenTransactions", list_open_transactions, needs=on_topic(Operation.READ))
+    operations.change(
+        "POST",
+        f"{OF_TOPIC}:abort",
+        "abortOpenTransaction",
+        abort_open_transaction,
+        needs=on_cluster(Operation.ALTER, Operation.CLUSTER_ACTION) & on_topic(Operation.READ),
+    )
 
 
 async def list_transactions(

@@ -4,26 +4,31 @@ from __future__ import annotations
 
 from typing import Annotated
 
+from broker_contract.acls import Operation
 from fastapi import FastAPI, Query, Request
+from protocol_lib.scram import ScramMechanism
 from service_chassis.http import audit
 from service_chassis.password_checks import CheckThreads
 
 from admin_api import users
+from admin_api.needs import Calls, on_cluster
 from admin_api.paging import PageQuery
 from admin_api.routers.insight import ROWS_MAX, next_url
 from admin_api.routers.operations import Operations
 from admin_api.schemas.users import Credential, Mechanism, PasswordRequest, User, UserList
-from admin_api.view import Calls, UserName
+from admin_api.view import UserName
 
 PATH = "/api/v1/users"
 
 
 def add_operations(app: FastAPI) -> None:
     operations = Operations(app, "Users (api/v1)")
-    operations.get(PATH, "listUsers", list_users)
-    operations.get(f"{PATH}/{{user_name}}", "getUser", get_user)
-    operations.change("PUT", f"{PATH}/{{user_name}}", "setUserPassword", set_user_password)
-    operations.change("DELETE", f"{PATH}/{{user_name}}", "deleteUser", delete_user)
+    operations.get(PATH, "listUsers", list_users, needs=on_cluster(Operation.DESCRIBE))
+    operations.get(f"{PATH}/{{user_name}}", "getUser", get_user, needs=on_cluster(Operation.DESCRIBE))
+    operations.change(
+        "PUT", f"{PATH}/{{user_name}}", "setUserPassword", set_user_password, needs=on_cluster(Operation.ALTER)
+    )
+    operations.change("DELETE", f"{PATH}/{{user_name}}", "deleteUser", delete_user, needs=on_cluster(Operation.ALTER))
 
 
 async def list_users(calls: Calls, request: Request, paging: PageQuery) -> UserList:
@@ -41,7 +46,7 @@ async def get_user(calls: Calls, user_name: UserName) -> User:
 
 async def set_user_password(calls: Calls, user_name: UserName, given: PasswordRequest, request: Request) -> None:
     """Create a user, or change the password of one. It counts from the next login on."""
-    threads: CheckThreads = request.app.state.check_threads
+    threads: CheckThreads = request.app.state.logins.threads
     audit.note(request, mechanism=given.mechanism or "both", iterations=given.iterations)
     await users.set_password(calls, threads, user_name, given.password, _chosen(given.mechanism), given.iterations)
 
@@ -57,7 +62,7 @@ async def delete_user(
     await users.delete(calls, user_name, _chosen(mechanism))
 
 
-def _chosen(mechanism: Mechanism | None) -> list[users.ScramMechanism]:
+def _chosen(mechanism: Mechanism | None) -> list[ScramMechanism]:
     return [each for name, each in users.MECHANISMS.items() if mechanism in (None, name)]
 
 

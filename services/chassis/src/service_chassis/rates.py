@@ -41,6 +41,12 @@ class Rates:
             self._full_at.popitem(last=False)
         return 0.0 if is_allowed else wait_s
 
+    def due_s(self, key: str) -> float:
+        """Return 0 if there is a token, or the seconds until there is one; take none."""
+        now = self._clock()
+        wait_s = max(self._full_at.get(key, 0.0), now) + self._interval_s - now - self._burst_s
+        return 0.0 if wait_s <= 1e-9 else wait_s
+
     def charge(self, key: str, count: int) -> None:
         """Take tokens of a key that are counted late, also more than there are."""
         self._full_at[key] = max(self._full_at.get(key, 0.0), self._clock()) + count * self._interval_s

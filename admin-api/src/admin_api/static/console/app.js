@@ -5,7 +5,7 @@ import { curl, needsLogin, requests } from "./core/api.js";
 import { listen, SCREENS } from "./core/keyboard.js";
 import { INTERVALS_S, THEMES, intervalS, isUtc, theme } from "./core/preferences.js";
 import { follow, link, route } from "./core/router.js";
-import { session, loadSession, logOut } from "./core/session.js";
+import { hasUsers, session, loadSession, logOut } from "./core/session.js";
 import { Copy, Dialog, Messages } from "./parts/dialog.js";
 import { Failure } from "./parts/loading.js";
 
@@ -29,22 +29,29 @@ const KEYS = [
 ];
 
 function Login() {
+  const [user, setUser] = useState("");
+  const [password, setPassword] = useState("");
   const [token, setToken] = useState("");
   const [error, setError] = useState(/** @type {Error | null} */ (null));
   return html`<main id="main" class="login">
     <h1>Log in</h1>
-    <p>This server wants a token. Its administrator has one for you.</p>
+    <p>${hasUsers.value ? "This server wants a user of the cluster, or a token." : "This server wants a token. Its administrator has one for you."}</p>
     <form onSubmit=${async (/** @type {Event} */ event) => {
       event.preventDefault();
       setError(null);
       try {
-        await loadSession(token);
+        await loadSession(user ? { user, password } : { token });
       } catch (caught) {
         setError(/** @type {Error} */ (caught));
       }
     }}>
-      <label class="field"><span>Token</span>
-        <input type="password" autocomplete="current-password" value=${token} onInput=${(/** @type {any} */ event) => setToken(event.target.value)} /></label>
+      ${hasUsers.value && html`
+        <label class="field"><span>User</span>
+          <input autocomplete="username" value=${user} onInput=${(/** @type {any} */ event) => setUser(event.target.value)} /></label>
+        <label class="field"><span>Password</span>
+          <input type="password" autocomplete="current-password" value=${password} onInput=${(/** @type {any} */ event) => setPassword(event.target.value)} /></label>`}
+      <label class="field"><span>${hasUsers.value ? "or a token" : "Token"}</span>
+        <input type="password" autocomplete=${hasUsers.value ? "off" : "current-password"} value=${token} onInput=${(/** @type {any} */ event) => setToken(event.target.value)} /></label>
       <${Failure} error=${error} />
       <p class="buttons"><button type="submit" class="main">Log in</button></p>
     </form>
@@ -108,6 +115,7 @@ function Console() {
     <footer>
       <${Choices} />
       <p class="small"><a href="../docs">API</a> <button type="button" class="plain" onClick=${() => showHelp(true)}>Keys</button>
+        ${session.value?.name && html` <span>${session.value.name}</span>`}
         ${session.value?.canLogOut && html` <button type="button" class="plain" onClick=${logOut}>Log out</button>`}</p>
       ${session.value?.isReadOnly && html`<p class="badge">read-only</p>`}
     </footer>

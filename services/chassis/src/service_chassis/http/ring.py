@@ -135,7 +135,7 @@ class RequestRing:
         try:
             _check_size(scope)
             self._hosts.check(scope["method"], scope["path"], headers)
-            self._access.admit(scope, headers)
+            await self._access.admit(scope, headers)
             in_parts = self._rules.reads_in_parts(scope["method"], scope["path"])
             if not in_parts:
                 await body.read()  # mutant: body-before-place

@@ -27,6 +27,8 @@ class Rules:
     render: Callable[[ApiError], Response]
     #: The cookie in which pages keep a token; empty: they cannot.
     cookie: str = ""
+    #: Whether the service has users of its own that log in.
+    has_users: bool = False
     #: The logger of changes. Its child `refused` gets those of senders without a token.
     audit: str
     #: Status -> the service's error code for a refusal of the ring; without one, the status is the code.

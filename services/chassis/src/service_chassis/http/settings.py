@@ -15,7 +15,7 @@ class HttpSettings:
     prefix: str
     #: The address that the service listens at.
     listens_at: Address
-    #: none, or token; empty: none on a loopback address, and an error on any other.
+    #: none, token or users; empty: none on a loopback address, and an error on any other.
     auth: str = ""
     tokens_file: str = ""
     read_only: bool = False

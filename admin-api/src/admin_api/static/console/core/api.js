@@ -16,7 +16,7 @@ const REQUESTS_MAX = 20;
 
 /** The last requests of this screen, the newest first. @type {import("../vendor/preact.js").Signal<Request[]>} */
 export const requests = signal([]);
-/** Whether the server wants a token. */
+/** Whether the server wants a login. */
 export const needsLogin = signal(false);
 
 /** An answer that is none. `code` is the API's, `status` HTTP's; 0 without an answer. */
@@ -58,7 +58,8 @@ function remember(request) {
  */
 export async function send(method, url, { body, signal, headers = {}, isText = false } = {}) {
   const text = body === undefined ? null : isText ? String(body) : stringify(body);
-  remember({ method, url, body: text });
+  // A login has a password.
+  if (!new URL(url).pathname.endsWith("/api/v1/session")) remember({ method, url, body: text });
   /** @type {Response} */
   let answer;
   try {

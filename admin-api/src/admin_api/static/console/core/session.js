@@ -10,17 +10,20 @@ const ROLES = ["public", "read", "write", "admin"];
 
 /** @type {import("../vendor/preact.js").Signal<Session | null>} */
 export const session = signal(null);
+/** Whether users with a password log in, or holders of tokens alone. */
+export const hasUsers = signal(false);
 
-/** Ask who uses this page. With a token, log in first. Raises ApiError. @param {string} [token] */
-export async function loadSession(token) {
+/** Ask who uses this page. With a login, log in first. Raises ApiError. @param {{token: string} | {user: string, password: string}} [login] */
+export async function loadSession(login) {
   /** @type {any} */
   let found;
   try {
-    found = token === undefined ? await get(PATH) : await alter("POST", PATH, { token });
+    found = login === undefined ? await get(PATH) : await alter("POST", PATH, login);
   } catch (error) {
     if (!(error instanceof ApiError) || error.status !== 404) throw error;
     found = { login: "none", role: "admin" }; // a server of one version before
   }
+  hasUsers.value = found.login === "users";
   needsLogin.value = found.login !== "none" && !found.is_logged_in;
   const own = { role: found.role, name: found.name ?? null, isReadOnly: found.read_only === true, canLogOut: found.login !== "none" };
   session.value = needsLogin.value ? null : own;
