@@ -244,6 +244,7 @@ def kafka_of_its_own(tmp_path: Path) -> Iterator[ApacheKafka]:
         yield node
 
 
+@pytest.mark.conformance
 async def test_scram_users(kafka_of_its_own):
     user = "carol"
     secured = ClientSettings(

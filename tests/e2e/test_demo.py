@@ -12,6 +12,8 @@ import pytest
 from millrace import Broker
 from support.late import confluent
 
+pytestmark = pytest.mark.etl
+
 FLIGHTS = 3_000
 BROKEN = 6
 
@@ -20,7 +22,6 @@ def demo(*arguments: str | Path) -> list[str]:
     return [sys.executable, "-m", "millrace_demo", *map(str, arguments)]
 
 
-@pytest.mark.etl
 @pytest.mark.timeout(240)
 def test_the_main_job(tmp_path, jars, traces):
     chart = tmp_path / "charts" / "delays.png"
@@ -51,7 +52,7 @@ def test_the_main_job(tmp_path, jars, traces):
         ("starting the broker", signal.SIGINT),
         ("creating the topics", signal.SIGTERM),
         ("loading the flights", signal.SIGINT),
-        pytest.param("Spark ETL", signal.SIGINT, marks=pytest.mark.etl),
+        ("Spark ETL", signal.SIGINT),
     ],
 )
 def test_a_signal_at_any_moment_cleans_up(tmp_path, jars, traces, moment, number):
