@@ -15,7 +15,7 @@ from gateway_svc.requests.admission import Admission
 from protocol_lib.messages.create_topics import CreateTopicsRequest
 
 from tests.wire.conftest import Running, StartBroker, Wire, batch, fetch_request, produce, produce_request, until
-from tests.wire.rights.test_table import Prefixed
+from tests.wire.rights.prefixed import Prefixed
 from tests.wire.test_storage_grpc import RemoteStorage, gateway_of
 
 

@@ -21,7 +21,7 @@ from support.certificates import Authority
 from support.late import aiokafka
 
 from tests.wire.conftest import Running, StartBroker, batch, produce_request
-from tests.wire.rights.test_table import Prefixed
+from tests.wire.rights.prefixed import Prefixed
 from tests.wire.sasl.conftest import PASSWORD, USER, plain
 from tests.wire.test_storage_grpc import RemoteStorage, gateway_of
 

@@ -16,13 +16,14 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
+from broker_contract.topic_names import name_fault
+
 from storage_svc.log.disk import checkpoints
 from storage_svc.log.disk.files import Files
 from storage_svc.log.disk.read_only import stopped_volume
 from storage_svc.log.errors import StorageFailure
 from storage_svc.log.recovery.partition_folder import is_partition, partition_of
 from storage_svc.topics.catalog_file import FILE_NAME, CatalogError, CatalogFile, CatalogTopic, DamagedCatalog
-from storage_svc.topics.names import name_fault
 from storage_svc.topics.reconciliation import adopted_configs
 from storage_svc.topics.topic import NO_ID, new_topic_id
 

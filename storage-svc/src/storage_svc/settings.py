@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final, Literal
 
+from broker_contract.topic_names import name_fault
 from service_chassis.internal_tls import InternalTlsSettings
 from service_chassis.settings import ServiceSettings, setting
 
 from storage_svc.coordinator.consumer.assignors import ASSIGNORS
 from storage_svc.coordinator.consumer.settings import MigrationPolicy
 from storage_svc.log.config import FlushPolicy
-from storage_svc.topics.names import name_fault
 
 _DAY_MS: Final = 86_400_000
 _INT_MAX: Final = 2**31 - 1

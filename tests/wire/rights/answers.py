@@ -14,10 +14,21 @@ from typing import Any, Final
 
 #: Fields that identify a row.
 _NAMES: Final = (
-    "name", "topic", "topic_name", "group_id", "transactional_id", "key", "resource_name",
+    "name", "topic", "topic_name", "group_id", "user", "transactional_id", "key", "resource_name",
     "partition_index", "partition", "index", "partition_id",
 )  # fmt: skip
-_LEFT_OUT: Final = frozenset({"brokers", "nodes", "api_keys", "configs", "leaders", "record_errors"})
+_LEFT_OUT: Final = frozenset(
+    {
+        "brokers",
+        "nodes",
+        "api_keys",
+        "supported_features",
+        "finalized_features",
+        "configs",
+        "leaders",
+        "record_errors",
+    }
+)
 
 
 def lines_of(response: Any, names_by_id: Mapping[bytes, str]) -> list[str]:

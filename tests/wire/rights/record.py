@@ -6,64 +6,83 @@ python -m tests.wire.rights.record
 from __future__ import annotations
 
 import asyncio
-import json
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
+from broker_contract.acls import Binding
 from conformance.raw_connection import Connection
-from protocol_lib.messages.create_acls import AclCreation, CreateAclsRequest
 from protocol_lib.messages.sasl_authenticate import SaslAuthenticateRequest
 from protocol_lib.messages.sasl_handshake import SaslHandshakeRequest
-from support.kafka_broker import PASSWORD, USER, ApacheKafka
+from support.kafka_broker import ApacheKafka
 
-from tests.wire.rights.exchange import PATTERN_CASE, SCENARIOS, answers, assigned_by_pattern, prepared, served
+from tests.wire.rights.exchange import answers, patterns, prepared, served
+from tests.wire.rights.table import ALLOWING, DENYING, Table, write
+from tests.wire.rights.users import (
+    ACLS,
+    ACLS_OF_OTHERS,
+    SCENARIOS,
+    SCENARIOS_OF_OPERATIONS,
+    SUPER_USER,
+    creations,
+    login_of,
+    principal_of,
+)
 
-WRITTEN: Final = Path(__file__).with_name("kafka.json")
+_USERS: Final = {login_of(each.user) for each in (*SCENARIOS, *SCENARIOS_OF_OPERATIONS)}
+_LOGIN: Final = "org.apache.kafka.common.security.plain.PlainLoginModule required"
 _SETTINGS: Final = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-    "super.users": "User:ANONYMOUS",
+    "super.users": f"User:ANONYMOUS;{principal_of(SUPER_USER)}",
+    "listener.name.sasl_plaintext.plain.sasl.jaas.config": " ".join(
+        [_LOGIN, *(f'user_{user}="{user}"' for user in sorted(_USERS))]
+    )
+    + ";",
 }
-#: Topics, groups and transactional ids whose names begin with "a": everything is allowed.
-_TYPES, _PREFIXED, _ALL, _ALLOW = (2, 3, 5), 4, 2, 3
 
 
 def main() -> None:
     """Write the file."""
-    with tempfile.TemporaryDirectory() as folder, ApacheKafka(Path(folder, "kafka"), _SETTINGS) as node:
-        every = Connection(node.bootstrap)
-        rows = tuple(
-            AclCreation(
-                resource_type=each,
-                resource_name="a",
-                resource_pattern_type=_PREFIXED,
-                principal=f"User:{USER}",
-                host="*",
-                operation=_ALL,
-                permission_type=_ALLOW,
-            )
-            for each in _TYPES
-        )
-        made = every.call(30, 3, CreateAclsRequest(creations=rows))
-        assert [each.error_code for each in made.results] == [0, 0, 0]
-        few = Connection(node.addresses["SASL_PLAINTEXT"])
-        few.call(17, 1, SaslHandshakeRequest(mechanism="PLAIN"))
-        login = few.call(36, 2, SaslAuthenticateRequest(auth_bytes=f"\0{USER}\0{PASSWORD}".encode()))
-        assert login.error_code == 0
+    with tempfile.TemporaryDirectory() as folder:
+        denying = asyncio.run(_recorded(Path(folder, "denying"), ACLS, without_acl=False))
+        settings = {"allow.everyone.if.no.acl.found": "true"}
+        allowing = asyncio.run(_recorded(Path(folder, "allowing"), ACLS_OF_OTHERS, settings, without_acl=True))
+    write({DENYING: denying, ALLOWING: allowing})
 
-        async def send(has_all: bool, api_key: int, version: int, request: Any) -> Any:
-            return (every if has_all else few).call(api_key, version, request)
 
-        async def asked() -> Any:
-            topics = await prepared(send)
-            assigned = {scenario: await assigned_by_pattern(send, topics, scenario) for scenario in SCENARIOS}
-            answered = await answers(send, topics, await served(send))
-            return {scenario: {**answered[scenario], PATTERN_CASE: assigned[scenario]} for scenario in SCENARIOS}
+async def _recorded(
+    folder: Path, acls: Iterable[Binding], settings: dict[str, str] | None = None, *, without_acl: bool
+) -> Table:
+    """Return the answers of a new broker with these ACLs."""
+    with ApacheKafka(folder, {**_SETTINGS, **(settings or {})}) as node:
+        anonymous = Connection(node.bootstrap)
+        made = anonymous.call(30, 3, creations(acls))
+        assert {each.error_code for each in made.results} == {0}
+        anonymous.close()
+        connections: dict[str, Connection] = {}
 
-        found = asyncio.run(asked())
-        WRITTEN.write_text(json.dumps(found, indent=1) + "\n")
-        every.close()
-        few.close()
+        async def send(user: str, api_key: int, version: int, request: Any) -> Any:
+            if user not in connections:
+                connections[user] = _logged_in(node.addresses["SASL_PLAINTEXT"], login_of(user))
+            try:
+                return connections[user].call(api_key, version, request)
+            except AssertionError:
+                del connections[user]
+                return None
+
+        topics = await prepared(send)
+        matched = {} if without_acl else await patterns(send, topics)
+        found = await answers(send, topics, await served(send), without_acl=without_acl)
+        return {**found, **matched}
+
+
+def _logged_in(address: str, name: str) -> Connection:
+    connection = Connection(address)
+    connection.call(17, 1, SaslHandshakeRequest(mechanism="PLAIN"))
+    login = connection.call(36, 2, SaslAuthenticateRequest(auth_bytes=f"\0{name}\0{name}".encode()))
+    assert login.error_code == 0, name
+    return connection
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from protocol_lib.messages.offset_commit import (
 from protocol_lib.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 
 from tests.wire.conftest import Running, StartBroker, Wire, batch, until
-from tests.wire.rights.test_table import Prefixed
+from tests.wire.rights.prefixed import Prefixed
 
 SMALL = batch(b"x")
 DENIED = ErrorCode.TOPIC_AUTHORIZATION_FAILED

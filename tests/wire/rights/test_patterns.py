@@ -16,7 +16,7 @@ from protocol_lib.messages.create_topics import CreatableTopic, CreateTopicsRequ
 from protocol_lib.messages.metadata import MetadataRequest
 
 from tests.wire.conftest import Wire
-from tests.wire.rights.test_table import Prefixed
+from tests.wire.rights.prefixed import Prefixed
 from tests.wire.test_every_path import Start
 from tests.wire.test_every_path import start as start
 

@@ -7,7 +7,6 @@ Checks and messages are those of Kafka's RuntimeLoggerManager and ConfigHelper.
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
@@ -53,7 +52,7 @@ def alter_loggers(
     resource: topics_pb2.ConfigChanges, node_id: int, *, validate_only: bool
 ) -> topics_pb2.AlteredResource:
     """Set or delete the levels of loggers: of all that the changes name, or of none."""
-    fault = _request_fault(resource) or _broker_fault(resource, node_id) or _changes_fault(resource)
+    fault = _broker_fault(resource, node_id) or _changes_fault(resource)
     if fault is not None:
         return fault
     if not validate_only:
@@ -61,17 +60,6 @@ def alter_loggers(
             logs.set_level(change.name, change.value if change.operation == _SET else None)
             log.warning("set the level of a logger", of=change.name, level=change.value or "inherited")
     return topics_pb2.AlteredResource()
-
-
-def _request_fault(resource: topics_pb2.ConfigChanges) -> topics_pb2.AlteredResource | None:
-    if resource.replaces_all:  # AlterConfigs has no loggers
-        return _refused(ErrorCode.INVALID_REQUEST, f"Unknown resource type {BROKER_LOGGER}")
-    if any(count > 1 for count in Counter(change.name for change in resource.changes).values()):
-        return _refused(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
-    nulls = [each.name for each in resource.changes if not each.HasField("value") and each.operation != _DELETE]
-    if nulls:
-        return _refused(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {', '.join(nulls)}")
-    return None
 
 
 def _broker_fault(resource: topics_pb2.ConfigChanges, node_id: int) -> topics_pb2.AlteredResource | None:

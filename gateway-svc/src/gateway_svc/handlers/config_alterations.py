@@ -5,7 +5,7 @@ and subtracts from single ones (KIP-339). Storage alters all resources but logge
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from itertools import repeat
 from typing import Any, Final
 
@@ -13,6 +13,7 @@ from broker_contract import topics_pb2
 from protocol_lib.api import ApiKey
 from protocol_lib.errors import ErrorCode
 from protocol_lib.messages import alter_configs, incremental_alter_configs
+from protocol_lib.messages.incremental_alter_configs import ConfigOperation
 
 from gateway_svc.handlers.broker_loggers import BROKER_LOGGER, alter_loggers
 from gateway_svc.requests.call import Call
@@ -27,9 +28,9 @@ from gateway_svc.requests.turns import in_turns
 BROKER: Final = 4
 #: Resources that storage alters at a time: each change is synced.
 _PIECE: Final = 50
-_TWICE: Final = topics_pb2.AlteredResource(
-    error_code=ErrorCode.INVALID_REQUEST, error_message="Each resource must appear at most once."
-)
+#: Types of resources that storage alters: topics, brokers, client metrics and groups.
+_ALTERED: Final = frozenset({2, BROKER, 16, 32})
+_MESSAGE_LENGTH_MAX: Final = 1000
 #: Configs of one resource in a request. No resource has a tenth of them, and none may be named twice.
 _CONFIGS_MAX: Final = 1000
 _MANY_CONFIGS: Final = topics_pb2.AlteredResource(
@@ -45,7 +46,7 @@ _Changes = Callable[[Any], topics_pb2.ConfigChanges]
 async def _alter(
     call: Call, context: TopicContext, request: Any, changes: _Changes
 ) -> list[topics_pb2.AlteredResource]:
-    """Return what becomes of each resource. One that is named twice is refused both times, as in Apache Kafka."""
+    """Return what becomes of each resource."""
 
     def changes_of(resource: _Asked) -> topics_pb2.ConfigChanges:
         changed = changes(resource)
@@ -53,10 +54,10 @@ async def _alter(
         return changed
 
     asked, validate_only, node_id = request.resources, request.validate_only, context.membership.node_id
-    named = Counter((each.resource_type, each.resource_name) for each in asked)
+    fault_of = _faults(asked)
     outcomes: list[topics_pb2.AlteredResource] = []
     async for piece in in_turns(asked, _PIECE):
-        decided = [_fault(each, named) for each in piece]
+        decided = [fault_of(each) for each in piece]
         for number, each in enumerate(piece):
             if each.resource_type == BROKER_LOGGER and decided[number] is None:
                 decided[number] = alter_loggers(changes_of(each), node_id, validate_only=validate_only)
@@ -76,11 +77,43 @@ async def _alter(
     return outcomes
 
 
-def _fault(resource: _Asked, named: Counter[tuple[int, str]]) -> topics_pb2.AlteredResource | None:
-    """Return the refusal of a resource that storage need not see, or None."""
-    if named[resource.resource_type, resource.resource_name] > 1:
-        return _TWICE
-    return _MANY_CONFIGS if len(resource.configs) > _CONFIGS_MAX else None
+def _faults(asked: Sequence[_Asked]) -> Callable[[_Asked], topics_pb2.AlteredResource | None]:
+    """Return the function that returns why a resource is refused whatever the client's rights, or None.
+
+    A resource that is named twice is refused both times, as in Apache Kafka.
+    """
+    named = Counter((each.resource_type, each.resource_name) for each in asked)
+
+    def fault_of(resource: _Asked) -> topics_pb2.AlteredResource | None:
+        if named[resource.resource_type, resource.resource_name] > 1:
+            return _refused("Each resource must appear at most once.")
+        if len(resource.configs) > _CONFIGS_MAX:
+            return _MANY_CONFIGS
+        names = [each.name for each in resource.configs]
+        if len(set(names)) < len(names):
+            return _refused("Error due to duplicate config keys")
+        missing = [each.name for each in resource.configs if each.value is None and not _is_deletion(each)]
+        if missing:
+            return _refused(f"Null value not supported for : {', '.join(missing)}")
+        known = _ALTERED if isinstance(resource, alter_configs.AlterConfigsResource) else _ALTERED | {BROKER_LOGGER}
+        if resource.resource_type not in known:
+            return _refused(f"Unknown resource type {resource.resource_type}")
+        return None
+
+    return fault_of
+
+
+def _is_deletion(config: alter_configs.AlterableConfig | incremental_alter_configs.AlterableConfig) -> bool:
+    return getattr(config, "config_operation", ConfigOperation.SET) == ConfigOperation.DELETE
+
+
+def _refused(message: str) -> topics_pb2.AlteredResource:
+    return topics_pb2.AlteredResource(error_code=ErrorCode.INVALID_REQUEST, error_message=message[:_MESSAGE_LENGTH_MAX])
+
+
+def _unjudged(asked: Sequence[_Asked]) -> Callable[[_Asked], bool]:
+    fault_of = _faults(asked)
+    return lambda resource: fault_of(resource) is not None
 
 
 def _replaced(resource: alter_configs.AlterConfigsResource) -> topics_pb2.ConfigChanges:
@@ -132,7 +165,7 @@ def _handler(
         resources=_resources,
         refuse=refuse,
         one_by_one=CONFIGURED,
-        rows=Rows("resources", "responses", config_of(Operation.ALTER_CONFIGS)),
+        rows=Rows("resources", "responses", config_of(Operation.ALTER_CONFIGS), unjudged=_unjudged),
     )
 
 

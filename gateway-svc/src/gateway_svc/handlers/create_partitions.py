@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from operator import attrgetter
 from typing import Final
 
 from broker_contract import topics_pb2
@@ -26,7 +27,7 @@ from gateway_svc.requests.contexts import TopicContext
 from gateway_svc.requests.error_codes import first_error
 from gateway_svc.requests.handler import STEP_ELEMENTS_MAX, Handler
 from gateway_svc.requests.resources import Operation, Resource, ResourceType, topic_of, topics_called
-from gateway_svc.requests.rights import Rows
+from gateway_svc.requests.rights import Rows, named_twice
 from gateway_svc.requests.turns import in_turns
 
 #: The first version whose clients know THROTTLING_QUOTA_EXCEEDED (KIP-599).
@@ -89,6 +90,6 @@ HANDLER = Handler(
     resources=resources,
     refuse=refuse,
     one_by_one=frozenset({ResourceType.TOPIC}),
-    rows=Rows("topics", "results", topic_of(Operation.ALTER)),
+    rows=Rows("topics", "results", topic_of(Operation.ALTER), unjudged=named_twice(attrgetter("name"))),
     elements_max=STEP_ELEMENTS_MAX,
 )

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import partial
+from operator import attrgetter
 from typing import Final
 
 from broker_contract import topics_pb2
@@ -30,7 +31,7 @@ from gateway_svc.requests.contexts import TopicContext
 from gateway_svc.requests.error_codes import first_error
 from gateway_svc.requests.handler import STEP_ELEMENTS_MAX, Handler
 from gateway_svc.requests.resources import Operation, Resource, ResourceType, cluster
-from gateway_svc.requests.rights import Rights, Rows
+from gateway_svc.requests.rights import Rights, Rows, named_twice
 from gateway_svc.requests.time_limit import TimeLimit
 from gateway_svc.requests.turns import in_turns
 
@@ -65,7 +66,7 @@ async def handle(call: Call, request: CreateTopicsRequest, context: TopicContext
 
 
 def _named_twice(name: str) -> CreatableTopicResult:
-    return _refused(name, ErrorCode.INVALID_REQUEST, "the topic is named twice in this request")
+    return _refused(name, ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
 
 
 def _refused(name: str, code: int, message: str) -> CreatableTopicResult:
@@ -158,6 +159,6 @@ HANDLER = Handler(
     resources=resources,
     refuse=refuse,
     one_by_one=frozenset({ResourceType.TOPIC}),
-    rows=Rows("topics", "topics", lambda entry, _: _of(entry.name)),
+    rows=Rows("topics", "topics", lambda entry, _: _of(entry.name), unjudged=named_twice(attrgetter("name"))),
     elements_max=STEP_ELEMENTS_MAX,
 )

@@ -26,6 +26,7 @@ from gateway_svc.requests.contexts import TopicContext
 from gateway_svc.requests.error_codes import first_error
 from gateway_svc.requests.handler import STEP_ELEMENTS_MAX, Handler
 from gateway_svc.requests.resources import Operation, Resource, ResourceType, cluster, topic_of
+from gateway_svc.requests.rights import named_twice
 from gateway_svc.requests.time_limit import TimeLimit
 
 _BY_ID_VERSION = 6
@@ -82,18 +83,20 @@ async def _denied(
 ) -> dict[int, DeletableTopicResult]:
     """Return the rows of the topics that the client may not delete, by the identity of their entries.
 
-    A missing topic that it may describe is answered as missing. For an id, the answer has the name only if the client
+    One that is named twice is left to storage, which refuses it. A missing topic that it may describe is answered as
+    missing. For an id, the answer has the name only if the client
     may describe the topic.
     """
     rights = call.rights
     if rights.are_total:
         return {}
+    is_twice = named_twice(_meant)(named)
     denied: dict[int, DeletableTopicResult] = {}
     described: dict[str, DeleteTopicState] = {}
     for each in named:
         resource = _resource(each, context.names.name_of)
         name = resource.name
-        if _fault(each) is not None or name is None or rights.allow(resource):
+        if _fault(each) is not None or is_twice(each) or name is None or rights.allow(resource):
             continue
         is_shown = rights.may(Operation.DESCRIBE, ResourceType.TOPIC, name)
         if is_shown and each.name is not None:
@@ -109,6 +112,10 @@ async def _denied(
         if name not in existing:
             del denied[id(each)]  # storage says that it does not exist
     return denied
+
+
+def _meant(asked: DeleteTopicState) -> tuple[str | None, bytes]:
+    return asked.name, asked.topic_id
 
 
 def _fault(asked: DeleteTopicState) -> str | None:

@@ -1,18 +1,19 @@
 """DescribeConfigs: every known config of a topic, a group or the broker, with where its value comes from.
 
 Each resource is answered once, however often it is named. Version 0 only says whether a value is the default; synonyms
-and documentation are sent when asked for. Levels of loggers are this gateway's own. Other resource types are answered
-by storage, INVALID_REQUEST.
+and documentation are sent when asked for. Levels of loggers are this gateway's own. One unknown type of resource makes
+the answer of all of them INVALID_REQUEST, whatever the client's rights, as in Apache Kafka.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Final
 
 from broker_contract import topics_pb2
 from protocol_lib.api import ApiKey
+from protocol_lib.errors import ErrorCode
 from protocol_lib.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
@@ -32,6 +33,8 @@ from gateway_svc.requests.resources import CONFIGURED, Operation, Resource, conf
 from gateway_svc.requests.rights import Rows
 from gateway_svc.requests.turns import AnswerMemory, in_turns
 
+#: Types of resources that have configs: topics, brokers, loggers, client metrics and groups.
+_KNOWN_TYPES: Final = frozenset({2, 4, BROKER_LOGGER, 16, 32})
 #: Resources that storage describes at a time: each has some thirty configs.
 _PIECE: Final = 25
 #: Bytes that a config's row takes, without its strings.
@@ -41,6 +44,8 @@ _ROW_BYTES: Final = 1000
 async def handle(
     call: Call, request: DescribeConfigsRequest, context: TopicContext
 ) -> tuple[DescribeConfigsResponse, int]:
+    if not all(map(_has_known_type, request.resources)):
+        return refuse(call, request, ErrorCode.INVALID_REQUEST, context), ErrorCode.INVALID_REQUEST
     memory = AnswerMemory(call.size)
     rows = ConfigRows(partial(_config, request=request), made=partial(memory.take, _ROW_BYTES))
     results = []
@@ -90,6 +95,15 @@ async def _described(
         else next(found)
         for each in asked
     ]
+
+
+def _has_known_type(resource: DescribeConfigsResource) -> bool:
+    return resource.resource_type in _KNOWN_TYPES
+
+
+def _unjudged(asked: Sequence[DescribeConfigsResource]) -> Callable[[DescribeConfigsResource], bool]:
+    is_refused = not all(map(_has_known_type, asked))
+    return lambda _: is_refused
 
 
 def _resources(request: DescribeConfigsRequest) -> Sequence[DescribeConfigsResource]:
@@ -147,5 +161,5 @@ HANDLER = Handler(
     resources=resources,
     refuse=refuse,
     one_by_one=CONFIGURED,
-    rows=Rows("resources", "results", config_of(Operation.DESCRIBE_CONFIGS)),
+    rows=Rows("resources", "results", config_of(Operation.DESCRIBE_CONFIGS), unjudged=_unjudged),
 )

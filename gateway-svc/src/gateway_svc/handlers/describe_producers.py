@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from typing import Final
 
 from broker_contract import logs_pb2
+from broker_contract.topic_names import name_fault
 from protocol_lib.api import ApiKey
+from protocol_lib.errors import ErrorCode
 from protocol_lib.messages.describe_producers import (
     DescribeProducersRequest,
     DescribeProducersResponse,
     PartitionResponse,
     ProducerState,
+    TopicRequest,
     TopicResponse,
 )
 
@@ -42,9 +45,9 @@ async def handle(
                 ],
             )
         )
-        for (_, index), found in zip(piece, answer.partitions, strict=True):
+        for (topic, index), found in zip(piece, answer.partitions, strict=True):
             memory.take(len(found.producers) * _PRODUCER_BYTES)  # before `zip` misses logs that storage left out
-            rows.append(await _partition(index, found))
+            rows.append(await _partition(topic, index, found))
     partitions = iter(rows)
     topics = tuple(
         TopicResponse(name=topic.name, partitions=tuple(islice(partitions, len(topic.partition_indexes))))
@@ -53,11 +56,17 @@ async def handle(
     return DescribeProducersResponse(throttle_time_ms=0, topics=topics), first_error(rows)
 
 
-async def _partition(index: int, found: logs_pb2.DescribeProducersResponse.Partition) -> PartitionResponse:
+def _unjudged(_asked: Sequence[TopicRequest]) -> Callable[[TopicRequest], bool]:
+    """Return the test for names that no topic can have, which Kafka refuses before it asks for rights."""
+    return lambda topic: name_fault(topic.name) is not None
+
+
+async def _partition(topic: str, index: int, found: logs_pb2.DescribeProducersResponse.Partition) -> PartitionResponse:
     states: list[ProducerState] = []
     async for piece in in_turns(found.producers):
         states += _states(piece)
-    return PartitionResponse(partition_index=index, error_code=found.error_code, active_producers=tuple(states))
+    error = found.error_code if name_fault(topic) is None else ErrorCode.INVALID_TOPIC_EXCEPTION
+    return PartitionResponse(partition_index=index, error_code=error, active_producers=tuple(states))
 
 
 def _states(producers: Sequence[logs_pb2.DescribeProducersResponse.Producer]) -> list[ProducerState]:
@@ -101,6 +110,6 @@ HANDLER = Handler(
     resources=resources,
     refuse=refuse,
     one_by_one=frozenset({ResourceType.TOPIC}),
-    rows=Rows("topics", "topics", topic_of(Operation.READ)),
+    rows=Rows("topics", "topics", topic_of(Operation.READ), unjudged=_unjudged),
     elements_max=STEP_ELEMENTS_MAX,
 )

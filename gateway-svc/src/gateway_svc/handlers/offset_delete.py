@@ -88,6 +88,6 @@ HANDLER = Handler(
     resources=resources,
     refuse=refuse,
     one_by_one=frozenset({ResourceType.TOPIC}),
-    rows=Rows("topics", "topics", topic_of(Operation.READ)),
+    rows=Rows("topics", "topics", topic_of(Operation.READ), serves_none=True),
     elements_max=STEP_ELEMENTS_MAX,
 )

@@ -23,7 +23,7 @@ from gateway_svc.requests.call import Call
 from gateway_svc.requests.contexts import LogContext
 from gateway_svc.requests.error_codes import first_error
 from gateway_svc.requests.handler import Handler
-from gateway_svc.requests.resources import Operation, Resource, ResourceType, topics_called
+from gateway_svc.requests.resources import Operation, Resource, ResourceType, cluster
 from gateway_svc.requests.rights import Rows
 from gateway_svc.requests.turns import in_turns
 
@@ -64,7 +64,13 @@ def _result(partition: int, end: data_pb2.EndEpochsResponse.End) -> EpochEndOffs
 
 
 def resources(_call: Call, request: OffsetForLeaderEpochRequest, _context: object) -> Iterable[Resource]:
-    return topics_called(Operation.DESCRIBE, (topic.topic for topic in request.topics))
+    return [_of(topic) for topic in dict.fromkeys(each.topic for each in request.topics)]
+
+
+def _of(topic: str) -> Resource:
+    """Return the topic; the right of a broker suffices."""
+    alternative = cluster(Operation.CLUSTER_ACTION)
+    return Resource(ResourceType.TOPIC, topic, Operation.DESCRIBE, alternative=alternative)
 
 
 def refuse(
@@ -91,5 +97,5 @@ HANDLER = Handler(
     resources=resources,
     refuse=refuse,
     one_by_one=frozenset({ResourceType.TOPIC}),
-    rows=Rows("topics", "topics", lambda entry, _: Resource(ResourceType.TOPIC, entry.topic, Operation.DESCRIBE)),
+    rows=Rows("topics", "topics", lambda entry, _: _of(entry.topic)),
 )

@@ -28,7 +28,7 @@ from service_chassis import logs
 from gateway_svc.requests.call import Call
 from gateway_svc.requests.contexts import UserContext
 from gateway_svc.requests.error_codes import first_error
-from gateway_svc.requests.handler import ONE_STEP_ELEMENTS_MAX, Handler, of_cluster, with_error
+from gateway_svc.requests.handler import ONE_STEP_ELEMENTS_MAX, Handler, of_cluster
 from gateway_svc.requests.resources import Operation
 
 _SHOWN: Final = 100
@@ -114,6 +114,16 @@ async def alter(
     return AlterUserScramCredentialsResponse(throttle_time_ms=0, results=rows), first_error(rows)
 
 
+def refuse_description(
+    _call: Call, request: DescribeUserScramCredentialsRequest, error: int, _context: object
+) -> DescribeUserScramCredentialsResponse:
+    """Return the error of the request, and once more for each user that it names, without the name, as Kafka does."""
+    row = DescribeUserScramCredentialsResult(user="", error_code=error, error_message=None, credential_infos=())
+    return DescribeUserScramCredentialsResponse(
+        throttle_time_ms=0, error_code=error, error_message=None, results=(row,) * len(request.users or ())
+    )
+
+
 def refuse_alterations(
     _call: Call, request: AlterUserScramCredentialsRequest, error: int, _context: object
 ) -> AlterUserScramCredentialsResponse:
@@ -131,7 +141,7 @@ HANDLERS: Final = (
         describe,
         context=UserContext,
         resources=of_cluster(Operation.DESCRIBE),
-        refuse=with_error(DescribeUserScramCredentialsResponse, throttle_time_ms=0, error_message=None, results=()),
+        refuse=refuse_description,
         elements_max=ONE_STEP_ELEMENTS_MAX,
     ),
     Handler(

@@ -186,11 +186,15 @@ class Dispatcher:
             call.failed(failure)
 
     def complete(self, call: Call, verdict: Verdict, response: Any, error: int) -> tuple[Any, int]:
-        """Add the rows of the denied entries to an answer; return it and its first error code."""
+        """Add the rows of the denied entries to an answer; return it and its first error code.
+
+        An answer that refuses the whole request has no rows.
+        """
         key = call.route.api_key
         handler, context = self.handlers[key], self.contexts[key]
         rows = handler.rows
-        if rows is None:
+        whole: int = getattr(response, "error_code", 0)
+        if rows is None or whole:
             return response, error
         found = list(getattr(response, rows.answered))
         for denied, code in verdict.denied:

@@ -3,7 +3,8 @@
     whole      a right that a request needs as a whole (a group, a transactional id, the cluster): without it the
                request is refused, in the shape of its API (`Handler.refuse`)
     by row     entries of a request that are judged one by one (`Rows`): the allowed ones are served, the denied ones
-               are answered with their code beside them
+               are answered with their code beside them. Entries that Kafka refuses before it asks for rights
+               (`Rows.unjudged`) are left to the handler
     listed     what a client may not describe is left out of lists of all topics, groups and transactional ids; the
                handlers that make lists ask `Rights.may`
 
@@ -13,7 +14,8 @@ ends them when the rules change. What was learned under rights that have ended i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -86,6 +88,20 @@ OUTDATED: Final = Rights()
 OUTDATED.is_current = False
 
 
+#: A function that returns, for the entries of a request, the test for those that the handler refuses anyway.
+Unjudged = Callable[[Sequence[Any]], Callable[[Any], bool]]
+
+
+def named_twice(key: Callable[[Any], Hashable]) -> Unjudged:
+    """Return the test for entries whose key is that of another entry, too."""
+
+    def unjudged(entries: Sequence[Any]) -> Callable[[Any], bool]:
+        counts = Counter(map(key, entries))
+        return lambda entry: counts[key(entry)] > 1
+
+    return unjudged
+
+
 @dataclass(frozen=True, slots=True)
 class Rows:
     """Entries of a request that are judged one by one, and their rows in the answer."""
@@ -96,6 +112,10 @@ class Rows:
     answered: str
     #: The resource of an entry; its name is None if the entry has an id whose name is not known.
     resource: ResourceOf
+    #: The entries that the handler refuses whatever the rights, because Kafka does so before it asks for them.
+    unjudged: Unjudged | None = None
+    #: Whether a request is served although none of its entries is allowed: its answer has more than rows.
+    serves_none: bool = False
 
 
 def topic_operations(rights: Rights, name: str) -> int:
@@ -137,7 +157,8 @@ def judge(
 ) -> Verdict:
     """Judge a request by the rights that it needs as a whole, and then by the entries of its rows.
 
-    If no entry is allowed, the request is refused as a whole, with the code of the first one.
+    If no entry is allowed, the request is refused as a whole, with the code of the first one, unless rows are not all
+    of its answer.
     """
     for resource in whole:
         if not rights.allow(resource):
@@ -147,7 +168,12 @@ def judge(
     allowed: list[Any] = []
     denied: dict[int, list[Any]] = {}
     missing: dict[Resource, None] = {}
-    for entry in getattr(request, rows.asked) or ():
+    entries = getattr(request, rows.asked) or ()
+    is_unjudged = rows.unjudged(entries) if rows.unjudged else None
+    for entry in entries:
+        if is_unjudged is not None and is_unjudged(entry):  # mutant: wrong-entries-before-rights
+            allowed.append(entry)
+            continue
         resource = rows.resource(entry, name_of)
         # A topic without a name does not exist, and is no resource.
         if resource.name is None or rights.allow(resource):
@@ -157,7 +183,7 @@ def judge(
             missing[resource] = None
     if not denied:
         return Verdict(request)
-    if not allowed and len(denied) == 1:
+    if not allowed and len(denied) == 1 and not rows.serves_none:
         return Verdict(request, next(iter(denied)), missing=tuple(missing))
     parts = [(replace(request, **{rows.asked: tuple(entries)}), code) for code, entries in denied.items()]
     return Verdict(replace(request, **{rows.asked: tuple(allowed)}), 0, parts, tuple(missing))

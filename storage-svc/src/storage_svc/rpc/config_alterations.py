@@ -13,6 +13,7 @@ from functools import partial
 from typing import Final
 
 from broker_contract import topics_pb2 as pb
+from broker_contract.topic_names import name_fault
 from protocol_lib.errors import ErrorCode
 from service_chassis import logs as service_logs
 from service_chassis.steps import TaskSteps
@@ -110,6 +111,8 @@ class ConfigAlterations:
         def altered(own: Mapping[str, str]) -> dict[str, str]:
             return changed(own, _changes(resource), TOPIC_CONFIGS, check_configs, replaces_all=resource.replaces_all)
 
+        if (reason := name_fault(resource.name)) is not None:
+            return _refused(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {reason}.")
         if validate_only:
             topic = self._registry.get(resource.name)
             if topic is not None:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Final, Protocol
 
 from broker_contract import topics_pb2 as pb
+from broker_contract.topic_names import name_fault
 from protocol_lib.errors import ErrorCode
 
 from storage_svc.topics.broker_configs import BROKER_CONFIGS
@@ -77,7 +78,10 @@ class ConfigDescriptions:
         configs: list[pb.Config] = []
         if resource.type == TOPIC_RESOURCE:
             own = self._topic_configs(resource.name)
-            if own is None:
+            if (reason := name_fault(resource.name)) is not None:
+                answer.error_code = ErrorCode.INVALID_TOPIC_EXCEPTION
+                answer.error_message = f"Topic name is invalid: {reason}."
+            elif own is None:
                 answer.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                 answer.error_message = f"Topic '{resource.name}' does not exist."
             else:

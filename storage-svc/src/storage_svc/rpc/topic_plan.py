@@ -11,11 +11,12 @@ from dataclasses import dataclass
 
 from broker_contract import topics_pb2 as pb
 from broker_contract.leadership import assignment_fault
+from broker_contract.topic_names import name_fault
 from protocol_lib.errors import ErrorCode
 
 from storage_svc.log.config import LogConfig
 from storage_svc.topics.configs import InvalidConfigError, check_configs
-from storage_svc.topics.names import INTERNAL_TOPICS, OFFSETS_TOPIC, name_fault
+from storage_svc.topics.names import INTERNAL_TOPICS, OFFSETS_TOPIC
 from storage_svc.topics.registry import TopicRegistry
 from storage_svc.topics.topic import Topic
 

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from broker_contract import topics_pb2 as pb
+from broker_contract.topic_names import name_fault
 from protocol_lib.errors import ErrorCode
 from service_chassis import logs as service_logs
 from service_chassis.steps import TaskSteps
@@ -30,7 +31,6 @@ from storage_svc.rpc.topic_plan import Fault, Plan, TopicDefaults, TopicPlans
 from storage_svc.topics.catalog_file import CatalogError, CatalogFull
 from storage_svc.topics.client_metrics import ClientMetrics
 from storage_svc.topics.group_configs import GroupConfigs
-from storage_svc.topics.names import name_fault
 from storage_svc.topics.registry import TopicRegistry
 from storage_svc.topics.topic import Topic
 

@@ -16,13 +16,14 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Mapping
 from typing import Final, Generic, TypeVar
 
+from broker_contract.topic_names import name_fault
 from service_chassis import logs as service_logs
 
 from storage_svc.topic_partition import TopicPartition
 from storage_svc.topics.catalog import Catalog
 from storage_svc.topics.catalog_file import CatalogContents, CatalogError, CatalogTopic
 from storage_svc.topics.configs import OFFSETS_TOPIC_CONFIGS
-from storage_svc.topics.names import INTERNAL_TOPICS, name_fault
+from storage_svc.topics.names import INTERNAL_TOPICS
 from storage_svc.topics.topic import NO_ID, Logs, Topic, new_topic_id, spelled
 
 log = service_logs.get(__name__)

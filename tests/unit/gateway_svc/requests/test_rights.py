@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from operator import attrgetter
 from typing import Any
 
 import pytest
@@ -17,7 +19,15 @@ from gateway_svc.requests.resources import (
     group,
     topic_of,
 )
-from gateway_svc.requests.rights import TOTAL, Rights, Rows, cluster_operations, judge, topic_operations
+from gateway_svc.requests.rights import (
+    TOTAL,
+    Rights,
+    Rows,
+    cluster_operations,
+    judge,
+    named_twice,
+    topic_operations,
+)
 from protocol_lib.errors import ErrorCode
 from protocol_lib.messages.list_offsets import ListOffsetsRequest, ListOffsetsTopic
 
@@ -86,6 +96,17 @@ def test_rows_are_split(names: tuple[str, ...], served: tuple[str, ...], denied:
     assert [(tuple(topic.name for topic in part.topics), code) for part, code in verdict.denied] == (
         [(denied, ErrorCode.TOPIC_AUTHORIZATION_FAILED)] if denied else []
     )
+
+
+def test_entries_that_are_wrong_whatever_the_rights_are_left_to_the_handler() -> None:
+    """No right is asked for them, so that none is logged as missing."""
+    rights, asked = asking(lambda operation, kind, name: name == "a")
+    rows = replace(ROWS, unjudged=named_twice(attrgetter("name")))
+    verdict = judge(rights, offsets("b", "a", "c", "b"), (), rows, lambda topic_id: None)
+    assert [topic.name for topic in verdict.request.topics] == ["b", "a", "b"]
+    assert [[topic.name for topic in part.topics] for part, _ in verdict.denied] == [["c"]]
+    assert [name for _, _, name in asked] == ["a", "c"]
+    assert [each.name for each in verdict.missing] == ["c"]
 
 
 def test_what_the_whole_request_needs_comes_first() -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from storage_svc.topics.names import TakenNames, name_fault
+from broker_contract.topic_names import name_fault
+from storage_svc.topics.names import TakenNames
 
 
 @pytest.mark.parametrize("name", ["a", "A.b_c-9", "x" * 249, "...", "__consumer_offsets", "-", "0"])
