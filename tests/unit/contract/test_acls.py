@@ -173,6 +173,11 @@ SCENES = (
         Binding(TOPIC, "b", LITERAL, "User:bob", "*", Operation.READ, ALLOW),
         Binding(TOPIC, "*", LITERAL, "User:root", "*", Operation.ALL, DENY),
     ],
+    [
+        Binding(TOPIC, "*", LITERAL, "User:*", "0:0:0:0:0:0:0:1", Operation.READ, ALLOW),
+        Binding(TOPIC, "*", LITERAL, "User:bob", "*", Operation.READ, ALLOW),
+        Binding(TOPIC, "a", PREFIXED, "User:*", "2001:db8:0:0:0:0:0:a", Operation.ALL, DENY),
+    ],
 )
 
 
@@ -185,7 +190,7 @@ def test_decisions_are_those_of_kafka(kafka_classes: KafkaClasses, scene: int, b
     operation_of = kafka_classes.named("org.apache.kafka.common.acl.AclOperation").fromCode
     topic = kafka_classes.named("org.apache.kafka.common.resource.ResourceType").TOPIC
     literal = kafka_classes.named("org.apache.kafka.common.resource.PatternType").LITERAL
-    for user, host in product(("User:alice", "User:bob", "User:root"), HOSTS[:2]):
+    for user, host in product(("User:alice", "User:bob", "User:root"), (*HOSTS[:2], "::1", "2001:db8::a")):
         context = context_of(kafka_classes, user, host)
         asked = list(product(OPERATIONS[1:], NAMES[:4]))
         actions = kafka_classes.jvm.java.util.ArrayList()

@@ -18,6 +18,7 @@ is one look-up for each of their lengths.
 
 from __future__ import annotations
 
+import ipaddress
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -254,12 +255,12 @@ class Acls:
 
     def decide(self, principal: str, host: str, operation: Operation, kind: ResourceType, name: str) -> bool | None:
         """Return whether the principal may do this to the resource; None if no row covers it."""
-        implied = IMPLIED_BY.get(operation, frozenset())
+        implied, hosts = IMPLIED_BY.get(operation, frozenset()), hosts_of(host)
         covered = allowed = False
         for rows in self._covering(kind, name):
             covered = True
             for row in rows:
-                if row.principal not in (principal, EVERYBODY) or row.host not in (host, WILDCARD):
+                if row.principal not in (principal, EVERYBODY) or row.host not in hosts:
                     continue
                 meant = row.operation in (operation, Operation.ALL)
                 if row.permission is Permission.ALLOW:
@@ -287,12 +288,12 @@ class Acls:
         A row that allows it counts unless one that denies it has the same name, a prefix of the name, or `*`.
         """
         denied: dict[PatternType, set[str]] = {PatternType.LITERAL: set(), PatternType.PREFIXED: set()}
-        allowed: list[Binding] = []
+        allowed, hosts = list[Binding](), hosts_of(host)
         for row in self:
             if (
                 row.type is not kind
                 or row.principal not in (principal, EVERYBODY)
-                or row.host not in (host, WILDCARD)
+                or row.host not in hosts
                 or row.operation not in (operation, Operation.ALL)
             ):
                 continue
@@ -310,6 +311,18 @@ class Acls:
             if not any(row.name[:length] in denied[PatternType.PREFIXED] for length in range(1, len(row.name) + 1)):
                 return True
         return False
+
+
+def hosts_of(address: str) -> tuple[str, ...]:
+    """Return the hosts of rows that count for a client at an address: the address, as Java writes it too, and `*`.
+
+    Java has no short form of IPv6: rows for Kafka say `0:0:0:0:0:0:0:1`, not `::1`.
+    """
+    if ":" not in address:
+        return address, WILDCARD
+    groups, _, zone = ipaddress.IPv6Address(address).exploded.partition("%")
+    written = ":".join(f"{int(group, 16):x}" for group in groups.split(":"))
+    return address, f"{written}%{zone}" if zone else written, WILDCARD  # mutant: java-addresses
 
 
 class Authorizer:
