@@ -125,6 +125,7 @@ def read_client_first(token: bytes) -> ClientFirst:
     text = _text(token)
     flag, _, rest = text.partition(",")
     authorization, comma, bare = rest.partition(",")
+    # mutant: scram-header
     if flag not in ("n", "y") or not comma or not (authorization == "" or authorization.startswith("a=")):
         raise DecodeError("a SCRAM message that does not open with n,, (channel binding is not supported)")
     fields = _fields(bare)
@@ -159,7 +160,7 @@ class ScramServer:
         """Return the server-first message for the user's credential; for a name that is no user's, a made-up one."""
         if self._first is None:
             raise AuthenticationFailed("nobody has asked")
-        if credential.iterations < ITERATIONS_MIN:
+        if credential.iterations < ITERATIONS_MIN:  # mutant: scram-iterations
             raise AuthenticationFailed(f"{credential.iterations} iterations are fewer than {ITERATIONS_MIN}")
         if self._first.authorization_id not in ("", self._first.username):
             raise AuthenticationFailed("acting as another user is not supported")
@@ -178,20 +179,22 @@ class ScramServer:
         first, credential, mechanism = self._first, self._credential, self._mechanism
         if first is None or credential is None:
             raise DecodeError("a SCRAM client-final message before a challenge")
+        # mutant: scram-one-guess
         self._credential = None  # one guess for each challenge
         without_proof, _, proof_text = _text(token).rpartition(",p=")
         fields = _fields(without_proof)
         if [name for name, _ in fields[:2]] != ["c", "r"]:
             raise DecodeError("a SCRAM client-final message without c, r and p")
-        if _base64(fields[0][1]) != first.gs2_header.encode():
+        if _base64(fields[0][1]) != first.gs2_header.encode():  # mutant: scram-binding
             raise AuthenticationFailed("another channel binding than before")
-        if fields[1][1] != first.nonce + self._own_nonce:
+        if fields[1][1] != first.nonce + self._own_nonce:  # mutant: scram-nonce
             raise AuthenticationFailed("another nonce than the one sent (CVE-2024-56128)")
         signed = f"{first.bare},{self._server_first},{without_proof}".encode()
         signature = mechanism.hmac(credential.stored_key, signed)
         proof = _base64(proof_text)
         if len(proof) != len(signature):
             raise AuthenticationFailed("a proof of another size than the hash")
+        # mutant: scram-proof
         if not hmac.compare_digest(mechanism.hash(_xor(proof, signature)), credential.stored_key):
             raise AuthenticationFailed("wrong user name or password")
         return b"v=" + b64encode(mechanism.hmac(credential.server_key, signed))

@@ -171,6 +171,33 @@ def test_a_wrong_password_and_a_replayed_proof():
         later.receive_final(proof)
 
 
+@pytest.mark.parametrize(
+    ("header", "nonce", "reason"),
+    [
+        (b"n,,", CLIENT_NONCE + SERVER_NONCE, None),
+        (b"y,,", CLIENT_NONCE + SERVER_NONCE, "channel binding"),
+        (b"p=tls-unique,,", CLIENT_NONCE + SERVER_NONCE, "channel binding"),
+        (b"n,,", CLIENT_NONCE, "nonce"),
+        (b"n,,", CLIENT_NONCE + SERVER_NONCE + "x", "nonce"),
+    ],
+)
+def test_a_right_proof_over_something_else_is_refused(header, nonce, reason):
+    """A client that knows the password, and signs what was not agreed."""
+    mechanism = ScramMechanism.SHA_256
+    server, _, _ = challenged()
+    unproved = f"c={b64encode(header).decode()},r={nonce}"
+    key = mechanism.hmac(mechanism.salted_password("pencil", SALT, 4096), b"Client Key")
+    signed = b",".join((RFC_7677[0].removeprefix(b"n,,"), RFC_7677[1], unproved.encode()))
+    signature = mechanism.hmac(mechanism.hash(key), signed)
+    proof = b64encode(bytes(a ^ b for a, b in zip(key, signature, strict=True))).decode()
+    token = f"{unproved},p={proof}".encode()
+    if reason is None:
+        assert server.receive_final(token) == RFC_7677[3]
+    else:
+        with pytest.raises(AuthenticationFailed, match=reason):
+            server.receive_final(token)
+
+
 def test_who_acts_as_another_or_was_stored_too_weakly_gets_no_challenge():
     stored = credential(ScramMechanism.SHA_256)
     server = ScramServer(ScramMechanism.SHA_256)

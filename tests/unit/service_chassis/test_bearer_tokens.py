@@ -90,8 +90,8 @@ def test_each_algorithm(issuer: Issuer, key: Any, algorithm: str, key_id: str) -
     [
         {"iss": None}, {"iss": "https://id.example.evil"}, {"aud": None}, {"aud": "kafk"},
         {"aud": ["a", "b"]}, {"aud": {"kafka": 1}}, {"sub": None}, {"sub": " "}, {"sub": 7}, {"exp": None},
-        {"exp": NOW - 31}, {"exp": "9999999999"}, {"exp": True}, {"exp": 1e300}, {"iat": None}, {"iat": NOW + 31},
-        {"iat": "x"}, {"iat": NOW + 20, "exp": NOW + 10}, {"nbf": 99_999_999_999},
+        {"exp": NOW - 31, "iat": NOW - 90}, {"exp": "9999999999"}, {"exp": True}, {"exp": 1e300}, {"iat": None},
+        {"iat": NOW + 31}, {"iat": "x"}, {"iat": NOW + 20, "exp": NOW + 10}, {"nbf": 99_999_999_999},
     ],
     ids=str,
 )  # fmt: skip

@@ -155,11 +155,11 @@ class TlsWire(asyncio.BufferedProtocol):
 
     def _shake_hands(self, data: memoryview) -> None:
         """Pass the bytes of a handshake on, and go on with it: in a later turn if others are under way."""
-        if not self._received_bytes and data[0] != _HANDSHAKE_KIND:
+        if not self._received_bytes and data[0] != _HANDSHAKE_KIND:  # mutant: plaintext-told
             self._refuse("tls_plaintext", "the client does not speak TLS")
             return
         self._received_bytes += len(data)
-        if self._received_bytes > HANDSHAKE_BYTES:
+        if self._received_bytes > HANDSHAKE_BYTES:  # mutant: handshake-bounded
             self._refuse("tls_handshake", f"more than {HANDSHAKE_BYTES} bytes")
             return
         self._incoming.write(data)

@@ -71,10 +71,11 @@ class PlainExchange:
             raise Refused("malformed", text=str(error)) from None
         mechanism, found = await _credential(self._users, given.username, *ScramMechanism)
         fits = partial(found.fits, mechanism, given.password)
+        # mutant: plain-password
         if not await self._checks.is_right(given.username, given.password, found.stored_key, fits):
             text = "Authentication failed: Invalid username or password"
             raise Refused("wrong user name or password", text=text, user=given.username)
-        if given.authorization_id not in ("", given.username):
+        if given.authorization_id not in ("", given.username):  # mutant: plain-authorization
             raise Refused("another authorization id", text=_OTHER_USER, user=given.username)
         return Proved(given.username)
 
@@ -94,7 +95,7 @@ class ScramExchange:
                 return Proved(self._user, self._server.receive_final(token))
             first = self._server.receive_first(token)
             self._user = first.username
-            if first.is_token:
+            if first.is_token:  # mutant: scram-token-refused
                 raise Refused("a delegation token", user=first.username)
             _, found = await _credential(self._users, first.username, self._mechanism)
             if first.authorization_id not in ("", first.username):
@@ -120,14 +121,14 @@ class BearerExchange:
             given = decode_bearer(token)
         except DecodeError as error:
             raise Refused(str(error)) from None
-        if given.extensions:
+        if given.extensions:  # mutant: bearer-extensions
             raise Refused("extensions", text="Authentication failed: extensions are not supported by the broker")
         try:
             found = await self._threads.run(partial(self._tokens.verify, given.token))
         except InvalidToken as error:
             self._refused = Refused(str(error), text=_INVALID)
             return _INVALID.encode()
-        if given.authorization_id not in ("", found.subject):
+        if given.authorization_id not in ("", found.subject):  # mutant: bearer-authorization
             text = "Authentication failed: Client requested an authorization id that is different from the token's user"
             raise Refused("another authorization id", text=text, user=found.subject)
         return Proved(found.subject, b"", found.expires_at)

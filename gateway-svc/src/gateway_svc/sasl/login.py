@@ -135,7 +135,7 @@ class SaslLogin:
             self._close_late(answer)
             return
         self._mechanism = name
-        if self._session is not None and self._session.mechanism != name:
+        if self._session is not None and self._session.mechanism != name:  # mutant: renewal-same-mechanism
             self._state = State.OTHER_MECHANISM
         else:
             self._exchange = self._mechanisms.exchange(name)
@@ -215,7 +215,7 @@ class SaslLogin:
     def _let_in(self, proved: Proved) -> int:
         """Serve the client as its user; return the milliseconds of its session, or 0. Raises Refused."""
         principal, session = f"User:{proved.user}", self._session
-        if session is not None and session.principal != principal:
+        if session is not None and session.principal != principal:  # mutant: renewal-same-user
             before, after = (each.replace(":", ".", 1) for each in (session.principal, principal))
             text = f"Cannot change principals during re-authentication from {before}: {after}"
             raise Refused("another user", text=text, user=proved.user)

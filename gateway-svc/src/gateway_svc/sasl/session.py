@@ -61,7 +61,7 @@ class Session:
     def renew(self, call: Call, request: Any) -> bool:
         """Begin another login with a SaslHandshake; return False if it is not the time for one."""
         now = asyncio.get_running_loop().time()
-        if not self.ends or now - self._renewed_at < RENEWAL_S:
+        if not self.ends or now - self._renewed_at < RENEWAL_S:  # mutant: renewals-bounded
             return False
         self._renewed_at = now
         self._log_in_again(self, call, request)
@@ -104,7 +104,7 @@ class _Ended:
     def start_requests(self, store: bytes | bytearray, begin: int, frame_end: int, end: int) -> int:  # noqa: ARG002
         arrival = self._arrival
         (key,) = _key_of(store, begin)
-        if key != ApiKey.SASL_HANDSHAKE or not self._session.ends:
+        if key != ApiKey.SASL_HANDSHAKE or not self._session.ends:  # mutant: ended-session
             raise RequestRefused("session_ended", api_key=key)
         call, request = arrival.open(bytes(memoryview(store)[begin:frame_end]))
         if not self._session.renew(call, request):

@@ -168,14 +168,14 @@ class BearerTokens:
         settings = self._settings
         name = settings.sasl_oauthbearer_sub_claim_name
         subject, expires_at, issued_at = claims.get(name), claims["exp"], claims["iat"]
-        if not isinstance(subject, str) or not subject.strip():
+        if not isinstance(subject, str) or not subject.strip():  # mutant: token-subject
             raise InvalidToken(f"no {name}")
         if not all(type(each) in (int, float) and abs(each) < 2**53 for each in (expires_at, issued_at)):
             raise InvalidToken("exp and iat must be numbers")
         now, skew_s = self._clock(), settings.sasl_oauthbearer_clock_skew_seconds
-        if expires_at + skew_s <= now:
+        if expires_at + skew_s <= now:  # mutant: token-expiry
             raise InvalidToken("it has expired")
-        if issued_at > now + skew_s or issued_at > expires_at:
+        if issued_at > now + skew_s or issued_at > expires_at:  # mutant: token-issued
             raise InvalidToken("it is issued in the future, or after its end")
         return VerifiedToken(subject.strip(), float(expires_at))
 
@@ -210,7 +210,7 @@ class _Keys:
                     raise KeysUnavailable("the keys of the issuer cannot be read")
                 raise InvalidToken("the issuer lists no such key")
         key, algorithms = found
-        if algorithm not in algorithms:
+        if algorithm not in algorithms:  # mutant: token-algorithm
             raise InvalidToken("another algorithm than the key's")
         return key
 
@@ -256,7 +256,7 @@ def _fetched(address: str) -> bytes:
             # `timeout` is for each piece: an issuer that sends a byte now and then would hold the thread for days.
             while piece := answer.read1(_PIECE_BYTES):
                 data += piece
-                if len(data) > _LIST_BYTES_MAX:
+                if len(data) > _LIST_BYTES_MAX:  # mutant: keys-bounded
                     raise ValueError("the list of keys is too long")
                 if time.monotonic() > until:
                     raise TimeoutError("the list of keys took too long")
@@ -275,7 +275,7 @@ def _keys_of(data: bytes) -> dict[str | None, _Key]:
         algorithms = _ALGORITHMS.get(each.get("crv") or each.get("kty") or "", frozenset())
         if "alg" in each:
             algorithms &= {each["alg"]}
-        if not algorithms or each.get("use", "sig") != "sig" or "d" in each:
+        if not algorithms or each.get("use", "sig") != "sig" or "d" in each:  # mutant: token-keys
             continue
         try:
             keys[each.get("kid")] = (jwt.PyJWK(each, algorithm=min(algorithms)).key, algorithms)

@@ -78,7 +78,7 @@ class PasswordChecks:
         if mark in self._known:
             self._known[mark] = self._known.pop(mark)
             return True
-        if not await self._threads.run(fits):
+        if not await self._threads.run(fits):  # mutant: wrong-password-not-known
             return False
         self._known[mark] = None
         if len(self._known) > KNOWN_MAX:

@@ -82,7 +82,7 @@ def server_context(files: TlsFiles, peers: PeerCertificate) -> ssl.SSLContext:
         TlsError: a file cannot be used.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.set_ciphers(_CIPHERS)
+    context.set_ciphers(_CIPHERS)  # mutant: good-ciphers
     context.options |= ssl.OP_NO_RENEGOTIATION
     _prepare(context, files)
     context.verify_mode = {
