@@ -4,12 +4,12 @@
         ↑          └── an answer: change the objects here, and call those that use them ──┐ │
         └─────────────────────────────────────────────────────────────────────────────────┴─┘
 
-A change is answered to its client when every gateway has it, or was silent for its lease. So a gateway that decides by
-access rules does not know what is in force when its last answered question is as old as its lease. `are_current` is
-False then, until storage answers again. It compares times: a process that stood still reads its sockets before its
-timers run. It asks three times in a lease.
+A change is answered to its client when every gateway has it, or was silent for its lease. So rules lapse when the last
+answered question is as old as the lease: what is in force is not known. `are_current` is False then, until storage
+answers again. It compares times: a process that stood still reads its sockets before its timers run. Such a gateway
+asks three times in a lease.
 
-In one process with storage there is nothing to lose, and without an authorizer nothing to decide: the rules do not
+In one process with storage there is nothing to lose, and without an authorizer nothing to decide. The rules do not
 lapse then, and storage holds a question for HOLD_MS.
 """
 
