@@ -10,6 +10,7 @@ import socket
 import struct
 
 import pytest
+from gateway_svc.clients import relief
 from protocol_lib.messages.api_versions import ApiVersionsRequest
 from protocol_lib.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from protocol_lib.messages.fetch import FetchResponse
@@ -267,8 +268,11 @@ async def test_a_full_memory_budget_drains(start_broker: StartBroker) -> None:
 
 
 @pytest.mark.event_loops("asyncio", "uvloop")
-async def test_requests_that_fill_the_memory_and_stall_are_ended(start_broker: StartBroker) -> None:
+async def test_requests_that_fill_the_memory_and_stall_are_ended(
+    start_broker: StartBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Small requests do not wait for them at all, and a long one not for their timeout."""
+    monkeypatch.setattr(relief, "STALL_S", 0.5)
     broker = await start_broker(gateway_memory_bytes=1_048_576)
     hostile = [await broker.connect() for _ in range(2)]
     for wire in hostile:

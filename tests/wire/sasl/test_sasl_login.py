@@ -298,6 +298,7 @@ async def test_a_login_without_storage_ends_without_an_answer(
 async def test_a_client_that_leaves_during_its_login_costs_nothing(
     secured: Secured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(SaslLogin, "deadline_s", 2.0)
     broker = await secured()
     asked, go = asyncio.Event(), asyncio.Event()
     find = broker.core.users.find_credential
