@@ -246,7 +246,7 @@ class KafkaClient:
         self._clients = clients
         self._memory = memory
         self._line: _Line | None = None
-        #: Raises ApiError once the borrower may not read any more; asked before each answer is used.
+        #: A function that raises ApiError once the borrower may not read any more: called before an answer is used.
         self.may_read: Callable[[], Awaitable[None]] | None = None
 
     @property

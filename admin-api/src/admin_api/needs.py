@@ -56,7 +56,7 @@ class Needs:
     """The needs of one route: a dependency of it, which runs before its endpoint."""
 
     def __init__(self, text: str, *parts: tuple[_Actions, bool]) -> None:
-        """`text`: for people. Each part: its actions, and whether one of them is enough."""
+        """Have a text for people, and parts: the actions of each, and whether one of them is enough."""
         self.text = text
         self._parts = parts
 

@@ -118,9 +118,8 @@ class AdminSettings(BearerSettings, InternalTlsSettings, ServiceSettings):
     admin_auth: Literal["", "none", "token", "users"] = setting(
         "",
         description=(
-            "Authentication of the REST API: none, token (bearer tokens with roles), or users (the cluster's users with"
-            " a password or an OAuth token, and the bearer tokens if there is a file of them). Empty: none on a"
-            " loopback address, and a refusal to start on any other."
+            "Authentication of the REST API: none, token (bearer tokens with roles), or users (a password or an OAuth"
+            " token, and those bearer tokens). Empty: none on a loopback address, and a refusal to start on any other."
         ),
     )
     admin_tokens_file: str = setting(

@@ -165,7 +165,7 @@ def _worst(schema: dict[str, Any]) -> Iterator[bytes]:
 class FakeStorage:
     """Storage that creates every topic with a legal name, and makes every change that it is asked for."""
 
-    #: Without an authorizer.
+    #: The rights of everyone without an authorizer.
     rights = EVERYTHING
 
     def calls(self, *_: object, **__: object) -> FakeStorage:
