@@ -62,7 +62,7 @@ class Client:
 async def broker(processes: int) -> AsyncIterator[list[tuple[str, int]]]:
     """Run storage and so many gateways of one name; yield their addresses."""
     async with contextlib.AsyncExitStack() as stop:
-        folder = Path(stop.enter_context(tempfile.TemporaryDirectory(dir=".")))
+        folder = Path(stop.enter_context(tempfile.TemporaryDirectory()))
         storage = await Storage.start(
             StorageSettings(data_dir=folder, topics="bench:1", offsets_topic_num_partitions=1)
         )
