@@ -42,16 +42,17 @@ def compose_command() -> list[str] | None:
 class Stack:
     """One compose project."""
 
-    def __init__(self, command: list[str]) -> None:
+    def __init__(self, command: list[str], *overlays: str, **variables: str) -> None:
         self.kafka_port, self.http_port = free_port(), free_port()
         self.bootstrap = f"localhost:{self.kafka_port}"
         self.rest = f"http://localhost:{self.http_port}"
-        self._command = [*command, "--file", str(ROOT / "docker-compose.yml")]
+        self._command = [*command, *(f"--file={ROOT / name}" for name in ("docker-compose.yml", *overlays))]
         self._environment = os.environ | {
             "COMPOSE_PROJECT_NAME": f"millrace-test-{uuid4().hex[:8]}",
             "KAFKA_PORT": str(self.kafka_port),
             "HTTP_PORT": str(self.http_port),
             "BUILD_NETWORK": os.environ.get("BUILD_NETWORK", "host"),
+            **variables,
         }
         if command == ["docker-compose"]:  # 1.29 builds through the engine's own, classic builder
             self._environment |= {"COMPOSE_DOCKER_CLI_BUILD": "0", "DOCKER_BUILDKIT": "0"}
@@ -105,18 +106,30 @@ class Stack:
 
 
 @pytest.fixture(scope="session")
-def stack() -> Iterator[Stack]:
+def command() -> list[str]:
+    """The compose command, after it has built every image."""
     command = compose_command()
     if command is None and os.environ.get("CI") == "true":
         pytest.fail("no Docker engine with compose")
     if command is None:
         pytest.skip("no Docker engine with compose")
-    stack = Stack(command)
-    stack.run("build", timeout_s=1500)
+    builder = Stack(command)
+    builder.run("build", timeout_s=1500)
     for profile in ("demo", "spark"):
-        stack.run("build", profile, profile=profile, timeout_s=1500)
+        builder.run("build", profile, profile=profile, timeout_s=1500)
+    return command
+
+
+@contextlib.contextmanager
+def running(stack: Stack) -> Iterator[Stack]:
     try:
         stack.up()
         yield stack
     finally:
         stack.run("down", "--volumes", "--remove-orphans", check=False)
+
+
+@pytest.fixture(scope="session")
+def stack(command: list[str]) -> Iterator[Stack]:
+    with running(Stack(command)) as stack:
+        yield stack

@@ -108,3 +108,6 @@ def test_the_overlay_for_access_from_outside_is_rendered(tmp_path: Path) -> None
     done = subprocess.run([kubectl, "kustomize", str(overlay)], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     assert "EXTERNAL://kafka.example.com:9094" in done.stdout
+    certificates = [each for each in yaml.safe_load_all(done.stdout) if each["kind"] == "Certificate"]
+    (gateway,) = [each for each in certificates if each["metadata"]["name"] == "gateway-svc"]
+    assert gateway["spec"]["dnsNames"][-1] == "kafka.example.com"

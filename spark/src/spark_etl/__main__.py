@@ -17,7 +17,7 @@ from spark_etl import logs
 from spark_etl.config import load
 from spark_etl.errors import ConfigError
 from spark_etl.reasons import reason
-from spark_etl.settings import EtlSettings, environment
+from spark_etl.settings import EtlSettings, Variables, environment
 from spark_etl.signals import Signals, Stopped
 
 #: Command → line of the help. Its module is spark_etl.commands.NAME, with _ for -.
@@ -79,7 +79,7 @@ def _perform(options: argparse.Namespace, settings: EtlSettings, log: logs.Log, 
 
         log.info("jars fetched", folder=str(options.folder), jars=fetch_jars(settings, options.folder))
         return 0
-    pipeline = load(options.pipeline, environment())
+    pipeline = load(options.pipeline, Variables(environment()))
     command = _module(options.command)
     signals.end_work = _end_jvm
     if options.command == "run":

@@ -5,12 +5,14 @@ The pipeline file (the package config) has the work of a pipeline. The settings 
 
 import re
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Literal
 
 from pydantic import Field, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from spark_etl.errors import ConfigError
 
 SPARK_VERSION = "4.0.0"  # the one place that names it, next to pyproject.toml; its connectors must match exactly
 PACKAGES = (  # what Spark lacks: Maven coordinates
@@ -19,6 +21,9 @@ PACKAGES = (  # what Spark lacks: Maven coordinates
     "io.delta:delta-spark_2.13:4.0.0",  # goes with Spark 4.0
     "org.postgresql:postgresql:42.7.8",
 )
+
+
+_SECRET_BYTES_MAX = 65_536  # of a file that a variable names
 
 
 class EtlSettings(BaseSettings):
@@ -87,8 +92,39 @@ class EtlSettings(BaseSettings):
         )
 
 
+class Variables(Mapping[str, str]):
+    """The variables that `${NAME}` in a pipeline file may name.
+
+    Where NAME is not set and NAME_FILE is, NAME is the text of that file: a mounted secret.
+    """
+
+    def __init__(self, given: Mapping[str, str]) -> None:
+        self._given = given
+
+    def __getitem__(self, name: str) -> str:
+        if self._given.get(name) or f"{name}_FILE" not in self._given:
+            return self._given[name]
+        path = Path(self._given[f"{name}_FILE"])
+        try:
+            with path.open("rb") as file:
+                data = file.read(_SECRET_BYTES_MAX + 1)
+            if len(data) > _SECRET_BYTES_MAX:
+                raise ConfigError(f"{name}_FILE: {path} is larger than {_SECRET_BYTES_MAX} bytes")
+            return data.decode().strip()
+        except OSError as error:
+            raise ConfigError(f"{name}_FILE: {path}: {error.strerror}") from error
+        except UnicodeDecodeError:
+            raise ConfigError(f"{name}_FILE: {path} is not UTF-8") from None
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._given)
+
+    def __len__(self) -> int:
+        return len(self._given)
+
+
 def environment() -> Mapping[str, str]:
-    """Return the variables that `${NAME}` in a pipeline file may name."""
+    """Return the variables of this process."""
     import os
 
     return os.environ

@@ -22,14 +22,20 @@ SETTINGS: dict[str, type[Settings] | type[EtlSettings]] = {
 
 
 def pipeline_variables() -> set[str]:
-    """Return the variables that a pipeline file reads from the environment."""
-    return set(re.findall(r"\$\{(MILLRACE_[A-Z_]+)", (ROOT / "spark" / "pipelines" / "flights.yaml").read_text()))
+    """Return the variables that a pipeline file reads from the environment, or from the files that they name."""
+    names = set(re.findall(r"\$\{(MILLRACE_[A-Z_]+)", (ROOT / "spark" / "pipelines" / "flights.yaml").read_text()))
+    return names | {f"{name}_FILE" for name in names}
 
 
 def from_compose() -> dict[str, dict[str, str]]:
     text = re.sub(r"\$\{[A-Z_]+:-([^}]*)\}", r"\1", (ROOT / "docker-compose.yml").read_text())
     services = yaml.safe_load(text)["services"]
     return {name: services[name]["environment"] for name in SETTINGS}
+
+
+def from_secured_compose() -> dict[str, dict[str, str]]:
+    services = yaml.safe_load((ROOT / "docker-compose.secured.yml").read_text())["services"]
+    return {name: given | services[name]["environment"] for name, given in from_compose().items()}
 
 
 def from_images() -> dict[str, dict[str, str]]:
@@ -43,7 +49,8 @@ def from_images() -> dict[str, dict[str, str]]:
 
 def from_kubernetes() -> dict[str, dict[str, str]]:
     found: dict[str, dict[str, str]] = {}
-    for overlay in ("base", "overlays/dev", "overlays/prod", "overlays/spark-job", "overlays/spark-application"):
+    overlays = ("overlays/dev", "overlays/prod", "overlays/spark-job", "overlays/spark-application")
+    for overlay in ("base", *overlays, "components/secured", "overlays/secured-spark-job"):
         kustomization: dict[str, Any] = yaml.safe_load((ROOT / "k8s" / overlay / "kustomization.yaml").read_text())
         for generator in kustomization["configMapGenerator"]:
             service = next(name for name in SETTINGS if name.split("-")[0] == generator["name"].split("-")[0])
@@ -55,7 +62,9 @@ def from_kubernetes() -> dict[str, dict[str, str]]:
 
 @pytest.mark.parametrize("name", SETTINGS)
 @pytest.mark.parametrize(
-    "source", [from_compose, from_images, from_kubernetes], ids=["compose", "images", "kubernetes"]
+    "source",
+    [from_compose, from_secured_compose, from_images, from_kubernetes],
+    ids=["compose", "secured compose", "images", "kubernetes"],
 )
 def test_variables_exist_and_their_values_are_accepted(source: Any, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     environment = source().get(name, {})

@@ -14,7 +14,11 @@ rules:
   braces: {max-spaces-inside: 0}
   line-length: {max: 150}
 """
-FILES = ("docker-compose.yml", *(str(path.relative_to(ROOT)) for path in sorted((ROOT / "k8s").rglob("*.yaml"))))
+FILES = (
+    "docker-compose.yml",
+    "docker-compose.secured.yml",
+    *(str(path.relative_to(ROOT)) for path in sorted((ROOT / "k8s").rglob("*.yaml"))),
+)
 
 
 @pytest.mark.parametrize("name", FILES)

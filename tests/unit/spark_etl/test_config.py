@@ -7,6 +7,7 @@ import pytest
 import yaml
 from spark_etl.config import interpolate, load
 from spark_etl.errors import ConfigError
+from spark_etl.settings import Variables
 from support.pipelines import pipeline
 
 FLIGHTS = Path(__file__).parents[3] / "spark" / "pipelines" / "flights.yaml"
@@ -200,6 +201,18 @@ def test_interpolation():
 def test_interpolation_names_the_variable_that_is_missing():
     with pytest.raises(ConfigError, match="the environment variable LAKE is not set"):
         interpolate("${LAKE}/orders", {})
+
+
+def test_a_variable_can_be_the_text_of_a_file(tmp_path):
+    (tmp_path / "login").write_text("a secret\n")
+    variables = Variables({"LOGIN_FILE": str(tmp_path / "login"), "NONE_FILE": str(tmp_path / "none"), "SET": "1"})
+    assert interpolate(["${LOGIN}", "${SET}", "${OTHER:-2}"], variables) == ["a secret", "1", "2"]
+    assert interpolate("${LOGIN}", Variables({"LOGIN": "set", "LOGIN_FILE": "/none"})) == "set"
+    with pytest.raises(ConfigError, match=r"NONE_FILE: .*none: No such file or directory"):
+        interpolate("${NONE:-default}", variables)
+    (tmp_path / "login").write_bytes(b"a\xff")
+    with pytest.raises(ConfigError, match=r"LOGIN_FILE: .* is not UTF-8"):
+        interpolate("${LOGIN}", variables)
 
 
 def test_a_variable_cannot_add_keys(tmp_path):

@@ -14,6 +14,7 @@ from uuid import uuid4
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
 from millrace_demo import flights
+from millrace_demo.access import NO_OPTIONS, Options
 from millrace_demo.errors import DemoError, MismatchError
 from millrace_demo.load import checksum
 from millrace_demo.patience import STILL_SECONDS, Patience
@@ -66,11 +67,13 @@ def read(
     *,
     members: int = 2,
     still_s: float = STILL_SECONDS,
+    options: Options = NO_OPTIONS,
 ) -> Group:
     """Read every record of the flights topic once, by `members` members. Fail at a member's first error, or when no
     record comes for `still_s` seconds.
     """
     configuration = {
+        **options,
         "bootstrap.servers": bootstrap_servers,
         "group.id": f"millrace-demo-{uuid4().hex[:12]}",
         "auto.offset.reset": "earliest",
@@ -79,7 +82,7 @@ def read(
         "fetch.wait.max.ms": 100,
         "check.crcs": True,
     }
-    ends = end_offsets(bootstrap_servers, flights.TOPIC)
+    ends = end_offsets(bootstrap_servers, flights.TOPIC, options)
     if sum(ends.values()) != expected:
         raise MismatchError(f"the topic {flights.TOPIC} ends at {sum(ends.values())} records, expected {expected}")
     began = time.monotonic()
@@ -134,9 +137,9 @@ def check(group: Group, expected: Mapping[bytes, int]) -> None:
         raise MismatchError(f"group member {idle[0]} was given no partition")
 
 
-def end_offsets(bootstrap_servers: str, topic: str) -> dict[int, int]:
+def end_offsets(bootstrap_servers: str, topic: str, options: Options = NO_OPTIONS) -> dict[int, int]:
     """Return the end offset of each partition of a topic."""
-    consumer = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": "millrace-demo-ends"})
+    consumer = Consumer({**options, "bootstrap.servers": bootstrap_servers, "group.id": "millrace-demo-ends"})
     try:
         metadata = consumer.list_topics(topic, QUERY_SECONDS).topics[topic]
         if metadata.error is not None:

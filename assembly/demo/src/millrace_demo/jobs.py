@@ -10,6 +10,7 @@ from rich.console import Console
 
 from millrace_demo import broker, etl, flights, group, report, topics
 from millrace_demo import load as loading
+from millrace_demo.access import NO_OPTIONS, Options
 from millrace_demo.children import Household
 from millrace_demo.errors import DemoError, MismatchError
 from millrace_demo.progress import Steps
@@ -71,12 +72,12 @@ def run(console: Console, household: Household, request: Request, began: float) 
     return result
 
 
-def load(console: Console, bootstrap_servers: str, rest: str, count: int) -> None:
+def load(console: Console, bootstrap_servers: str, rest: Rest, count: int, options: Options) -> None:
     """Load topics and flights into a broker that runs or is about to. Do nothing if they are there already."""
     steps = Steps(console)
-    _create_topics(steps, Rest(rest))
+    _create_topics(steps, rest)
     expected = count + len(flights.broken_records())
-    present = sum(group.end_offsets(bootstrap_servers, flights.TOPIC).values())
+    present = sum(group.end_offsets(bootstrap_servers, flights.TOPIC, options).values())
     if present == expected:
         steps.say(f"the topic {flights.TOPIC} holds the {expected:,} records already")
         return
@@ -84,21 +85,21 @@ def load(console: Console, bootstrap_servers: str, rest: str, count: int) -> Non
         raise MismatchError(
             f"the topic {flights.TOPIC} holds {present} records, neither none nor {expected}: delete it first"
         )
-    loaded = _load(steps, bootstrap_servers, flights.table(count))
+    loaded = _load(steps, bootstrap_servers, flights.table(count), options)
     megabytes = loaded.bytes / 1e6
     steps.say(f"{loaded.count:,} records, {megabytes:.1f} MB, {megabytes / loaded.seconds:.1f} MB/s")
 
 
-def check(console: Console, bootstrap_servers: str, count: int) -> None:
+def check(console: Console, bootstrap_servers: str, count: int, options: Options) -> None:
     """Check the results of `load` and one run of the ETL job in a broker, by stock consumers."""
     steps = Steps(console)
     frame = flights.table(count)
     expected = {key: loading.checksum(value) for key, value in _records(frame)}
     with steps.step("consuming with a group of two", len(expected)) as advance:
-        group.check(group.read(bootstrap_servers, len(expected), advance), expected)
+        group.check(group.read(bootstrap_servers, len(expected), advance, options=options), expected)
     with steps.step("checking the output of the ETL job"):
-        reasons = topics.check_dead_letters(bootstrap_servers)
-        delays = topics.check_delays(bootstrap_servers, flights.delays(frame))
+        reasons = topics.check_dead_letters(bootstrap_servers, options)
+        delays = topics.check_delays(bootstrap_servers, flights.delays(frame), options)
     report.print_table(console, delays, flights.airlines())
     steps.say(f"{len(expected):,} records, {len(reasons)} dead letters and {len(delays)} carriers are right")
 
@@ -118,10 +119,12 @@ def _create_topics(steps: Steps, rest: Rest) -> None:
             rest.create_topic(cluster_id, name, partitions)
 
 
-def _load(steps: Steps, bootstrap_servers: str, frame: "pandas.DataFrame") -> loading.Loaded:
+def _load(
+    steps: Steps, bootstrap_servers: str, frame: "pandas.DataFrame", options: Options = NO_OPTIONS
+) -> loading.Loaded:
     expected = len(frame) + len(flights.broken_records())
     with steps.step("loading the flights (lz4, acks=all, idempotent)", expected) as advance:
-        loaded = loading.load(bootstrap_servers, _records(frame), advance)
+        loaded = loading.load(bootstrap_servers, _records(frame), advance, options=options)
         if loaded.count != expected:
             raise MismatchError(f"{loaded.count} different keys were written, expected {expected}")
     return loaded

@@ -8,6 +8,7 @@ from zlib import crc32
 from confluent_kafka import KafkaError, Message, Producer
 
 from millrace_demo import flights
+from millrace_demo.access import NO_OPTIONS, Options
 from millrace_demo.errors import MismatchError
 from millrace_demo.patience import Patience
 
@@ -33,6 +34,7 @@ def load(
     records: Iterable[tuple[bytes, bytes]],
     advance: Callable[[int], None],
     topic: str = flights.TOPIC,
+    options: Options = NO_OPTIONS,
 ) -> Loaded:
     """Produce all records and wait until each is acknowledged. Raises MismatchError otherwise."""
     errors: list[KafkaError] = []
@@ -43,6 +45,7 @@ def load(
 
     producer = Producer(
         {
+            **options,
             "bootstrap.servers": bootstrap_servers,
             "client.id": "millrace-demo-load",
             "enable.idempotence": True,

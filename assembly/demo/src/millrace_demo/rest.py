@@ -15,8 +15,11 @@ RETRY_SECONDS = 0.3
 
 
 class Rest:
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, token: str = "") -> None:
         """Connect to `address`: http://host:port or host:port."""
+        self._headers = {"Content-Type": "application/json", "Accept": "application/json"}
+        if token:
+            self._headers["Authorization"] = f"Bearer {token}"
         self._root = (address if "://" in address else f"http://{address}").rstrip("/")
         if not self._root.startswith(("http://", "https://")):
             raise DemoError(f"{address}: not an http address")
@@ -55,7 +58,7 @@ class Rest:
             self._root + path,
             method=method,
             data=None if body is None else json.dumps(body).encode(),
-            headers={"Content-Type": "application/json", "Accept": "application/json"},
+            headers=self._headers,
         )
         try:
             with urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS) as response:

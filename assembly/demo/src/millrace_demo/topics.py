@@ -8,6 +8,7 @@ from uuid import uuid4
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
 from millrace_demo import flights
+from millrace_demo.access import NO_OPTIONS, Options
 from millrace_demo.errors import DemoError, MismatchError
 from millrace_demo.group import end_offsets, position_of
 from millrace_demo.patience import STILL_SECONDS, Patience
@@ -16,12 +17,13 @@ RECORDS_MAX = 100_000  # these topics have a few dozen
 ERRORS = "__etl.errors."
 
 
-def read_all(bootstrap_servers: str, topic: str) -> list[Message]:
+def read_all(bootstrap_servers: str, topic: str, options: Options = NO_OPTIONS) -> list[Message]:
     """Return every record of a topic, partition by partition in order, from its start to its current end."""
-    ends = end_offsets(bootstrap_servers, topic)
+    ends = end_offsets(bootstrap_servers, topic, options)
     if sum(ends.values()) > RECORDS_MAX:
         raise MismatchError(f"the topic {topic} has {sum(ends.values())} records, at most {RECORDS_MAX} can be right")
-    consumer = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": f"millrace-demo-read-{uuid4().hex[:12]}"})
+    group = f"millrace-demo-read-{uuid4().hex[:12]}"
+    consumer = Consumer({**options, "bootstrap.servers": bootstrap_servers, "group.id": group})
     patience = Patience()
     messages: list[Message] = []
     try:
@@ -46,9 +48,9 @@ def read_all(bootstrap_servers: str, topic: str) -> list[Message]:
     return messages
 
 
-def check_dead_letters(bootstrap_servers: str) -> dict[str, str]:
+def check_dead_letters(bootstrap_servers: str, options: Options = NO_OPTIONS) -> dict[str, str]:
     """Check for each broken record once, byte for byte, with the reason of its refusal. Return the reasons by key."""
-    messages = read_all(bootstrap_servers, flights.DEAD_LETTERS)
+    messages = read_all(bootstrap_servers, flights.DEAD_LETTERS, options)
     expected = {broken.key: broken for broken in flights.broken_records()}
     if sorted(message.key() or b"" for message in messages) != sorted(expected):
         raise MismatchError(f"{len(messages)} dead letters, {len(expected)} broken records: not the same keys")
@@ -70,9 +72,11 @@ def check_dead_letters(bootstrap_servers: str) -> dict[str, str]:
     return reasons
 
 
-def check_delays(bootstrap_servers: str, expected: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+def check_delays(
+    bootstrap_servers: str, expected: Mapping[str, Mapping[str, Any]], options: Options = NO_OPTIONS
+) -> dict[str, dict[str, Any]]:
     """Check the summary records of the ETL job: one per carrier, equal to pandas' results from the source."""
-    messages = read_all(bootstrap_servers, flights.DELAYS)
+    messages = read_all(bootstrap_servers, flights.DELAYS, options)
     summary: dict[str, dict[str, Any]] = {}
     for message in messages:
         carrier = (message.key() or b"").decode()
