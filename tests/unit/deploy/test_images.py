@@ -81,17 +81,25 @@ WITHOUT = {"storage": (HTTP_RING, BEARER_TOKENS), "gateway": (HTTP_RING,)}
 
 
 @cache
+def imports_of(path: Path) -> set[str]:
+    """Return the names that a module imports from, in functions too."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name.split(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
+            found.add(node.module.split(".")[0])
+    return found
+
+
+@cache
 def imported(folder: Path, without: tuple[str, ...] = ()) -> set[str]:
     """Return the distributions of others that the modules below a folder import, in functions too."""
-    found = set()
+    found = set[str]()
     for path in (folder / "src").rglob("*.py"):
         if any(f"{part}/" in f"{path.as_posix()}/" for part in without):
             continue
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Import):
-                found |= {alias.name.split(".")[0] for alias in node.names}
-            elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
-                found.add(node.module.split(".")[0])
+        found |= imports_of(path)
     ours = {each.name for each in (*ROOT.glob("*/src/*"), *ROOT.glob("*/*/src/*"))}
     return {DISTRIBUTIONS.get(name, name.replace("_", "-")) for name in found - ours - sys.stdlib_module_names}
 
