@@ -8,7 +8,7 @@ lists the other checks. Then the rest of the script runs.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 from faults.disk_model import Any, Leaves, Nothing
@@ -76,19 +76,39 @@ def _crash(way: str, at: int, again: list[int]) -> SimulatedDisk:
     return machine.disk
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_every_crash_point(way, figures, monkeypatch):
-    monkeypatch.setattr(index_file, "MEMORY_BYTES", 30)  # entries are written in steps of a few
-    journal = _journal()
+def _crash_at(points: Sequence[int], way: str, journal: list[tuple[str, str]]) -> Tally:
     calls = {call for call, _ in journal}
     assert calls == {"create", "write", "truncate", "sync", "rename", "unlink"}
     assert sum(call == "rename" and path.endswith(".log") for call, path in journal) > 0
     tally = PowerCuts.tally = Tally()
-    for at in range(len(journal)):
+    for at in points:
         _crash(way, at, [])
-    figures(f"{len(journal)} crash points of {', '.join(sorted(calls))}; {tally}")
-    assert tally.cuts == len(journal)
-    assert tally.cuts_in_flight > len(journal) // 3
+    assert tally.cuts == len(points)
+    assert tally.cuts_in_flight > len(points) // 3
+    return tally
+
+
+@pytest.fixture
+def small_index(monkeypatch):
+    """An index whose entries are written in steps of a few."""
+    monkeypatch.setattr(index_file, "MEMORY_BYTES", 30)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_each_crash_point_in_one_way(way, small_index):
+    """Every third point in each of the ways."""
+    journal = _journal()
+    _crash_at(range(list(WAYS).index(way), len(journal), len(WAYS)), way, journal)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("way", WAYS)
+def test_every_crash_point(way, small_index, figures, scaled):
+    journal = _journal()
+    points = range(0, len(journal), len(journal) // scaled(len(journal)))
+    tally = _crash_at(points, way, journal)
+    figures(f"{len(points)} crash points of {', '.join(sorted({call for call, _ in journal}))}; {tally}")
 
 
 @pytest.mark.slow

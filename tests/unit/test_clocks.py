@@ -38,7 +38,7 @@ WALL_CLOCKS = {
 RULE = "wall clock"
 FILE_TIMES = {"st_mtime", "st_mtime_ns", "st_ctime", "st_ctime_ns", "st_atime", "st_atime_ns"}
 
-#: What a source has that refers to a wall clock: only such a source is parsed.
+#: Words in each source that refers to a wall clock: no other source is parsed.
 NAMES = re.compile(
     rf"\b({'|'.join(sorted({*FILE_TIMES, *itertools.chain(*WALL_CLOCKS.values())}, key=len, reverse=True))})\b"
 )
