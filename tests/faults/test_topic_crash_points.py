@@ -7,9 +7,11 @@ name is free. Topics outside of the request keep everything.
 from __future__ import annotations
 
 import random
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
+from itertools import chain, count
 from pathlib import Path
+from typing import Any
 
 import pytest
 from faults.simulated_disk import PowerCut, SimulatedDisk
@@ -129,29 +131,52 @@ async def _made_and_written(life: Life) -> None:
     life.write()
 
 
-@pytest.mark.parametrize("way", WAYS)
-async def test_every_crash_point_of_a_deletion_of_many_topics(way: str, tmp_path: Path) -> None:
-    outcomes, at, was_cut = set(), 0, True
-    while was_cut:
-        life, was_cut = await _crash(tmp_path / str(at), way, at, _made_and_written, Life.delete)
+async def _crash_deletions(path: Path, way: str, points: Iterable[int]) -> None:
+    outcomes = set()
+    for at in points:
+        life, was_cut = await _crash(path / str(at), way, at, _made_and_written, Life.delete)
         there = life.check(1)
         outcomes.add(len(there))
         if not there:  # the names are free
             await life.create()
             assert life.check(0) == list(TOGETHER)
         await life.catalog.close()
-        at += 1
+        if not was_cut:
+            break
     assert outcomes == {0, len(TOGETHER)}  # one transaction
     assert at > sum(TOGETHER.values())
 
 
-@pytest.mark.parametrize("way", WAYS)
-async def test_every_crash_point_of_a_creation_of_many_topics(way: str, tmp_path: Path) -> None:
-    outcomes, at, was_cut = set(), 0, True
-    while was_cut:
-        life, was_cut = await _crash(tmp_path / str(at), way, at, _written, Life.create)
+async def _crash_creations(path: Path, way: str, points: Iterable[int]) -> None:
+    outcomes = set()
+    for at in points:
+        life, was_cut = await _crash(path / str(at), way, at, _written, Life.create)
         outcomes.add(len(life.check(0)))
         await life.catalog.close()
-        at += 1
+        if not was_cut:
+            break
     assert outcomes == {0, len(TOGETHER)}
     assert at > sum(TOGETHER.values())
+
+
+@pytest.mark.parametrize("crash", [_crash_deletions, _crash_creations], ids=["deletion", "creation"])
+@pytest.mark.parametrize("way", WAYS)
+async def test_each_crash_point_in_one_way(way: str, tmp_path: Path, crash: Any) -> None:
+    """Every third point in each of the ways, and the first in all: it comes before the transaction."""
+    await crash(tmp_path, way, chain([0], count(1 + list(WAYS).index(way), len(WAYS))))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", WAYS)
+async def test_every_crash_point_of_a_deletion_of_many_topics(
+    way: str, tmp_path: Path, scaled: Callable[[int], int]
+) -> None:
+    await _crash_deletions(tmp_path, way, count(0, 20 // scaled(20)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", WAYS)
+async def test_every_crash_point_of_a_creation_of_many_topics(
+    way: str, tmp_path: Path, scaled: Callable[[int], int]
+) -> None:
+    await _crash_creations(tmp_path, way, count(0, 20 // scaled(20)))
