@@ -1,6 +1,6 @@
 """The rates of a producer and a consumer under quotas, over 132 seconds, for one gateway process and for two.
 
-The bytes of ten seconds may come at once, and again when their sample has ended, as in Kafka: the rate over 30 seconds
+The bytes of ten seconds may come at once, and again when their sample has ended, as in Kafka. The rate over 30 seconds
 has two or three bursts, and is 0.8 or 1.1 of the limit. 132 seconds are twelve periods.
 
 `python -m bench.quota_rate [SECONDS]` starts its own brokers. Each client sends or reads as fast as the broker lets it,

@@ -1,7 +1,7 @@
 """A gateway stands still while a right is revoked through another one: it does not go on by the rules that it knows.
 
 A process that goes on reads what has come over its sockets before its timers run. So the end of its lease must be found
-by the clock, before each request that is recognised by its bytes, and before each answer to a read that has waited.
+by the clock. That is before each request that is recognised by its bytes, and before each answer to a read that waited.
 """
 
 import asyncio

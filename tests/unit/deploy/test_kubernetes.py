@@ -1,8 +1,8 @@
 """k8s/: every object valid against Kubernetes' schemas, and the rules that schemas do not know.
 
-The overlays are rendered by `kubectl kustomize` (offline) where kubectl is installed; the text of the base and the
-overlays is checked in any case. test_spark_application.py has the overlay for Spark's operator, test_secured.py what
-the secured ones add.
+The overlays are rendered by `kubectl kustomize` (offline) where kubectl is installed. The text of the base and the
+overlays is checked in any case. test_spark_application.py has the overlay for Spark's operator. test_secured.py has
+what the secured ones add.
 """
 
 import shutil

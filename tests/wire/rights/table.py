@@ -3,8 +3,8 @@
     {"scenarios": [["prefix: a", …], …],
      "denying": {"Produce": {"3-12": {"0": [line, …], …}, "13-13": …}}, "allowing": …}
 
-By broker, by case and by run of versions that answer alike: the lines of each answer, by the number of the scenarios
-that get it.
+By broker, by case and by run of versions that answer alike, it has the lines of each answer. They are by the number of
+the scenarios that get it.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ _LITERAL, _PREFIXED = PatternType.LITERAL, PatternType.PREFIXED
 _ALL, _ALLOW, _DENY = Operation.ALL, Permission.ALLOW, Permission.DENY
 _CLUSTER: Final = (ResourceType.CLUSTER,)
 _NAMED: Final = (ResourceType.TOPIC, ResourceType.GROUP, ResourceType.TRANSACTIONAL_ID)
-#: What follows `a` and `b` in the names of topics, groups and transactional ids. Groups of patterns have the user's.
+#: Ends of names of topics, groups and transactional ids after `a` and `b`. Groups of patterns have the user's.
 _ENDINGS: Final = ("", "-new", "-missing", "-doomed", "-commits", "-members", "-tx", "-literal")
 #: Operations that one kind of resource, or another, has.
 _OPERATIONS: Final = tuple(each for each in Operation if _ALL < each <= Operation.IDEMPOTENT_WRITE)
@@ -107,7 +107,7 @@ ACLS_OF_OTHERS: Final = (
 )
 
 _A, _B, _BOTH = ("a",), ("b",), ("a", "b")
-#: Asked in every version.
+#: The scenarios of every version.
 SCENARIOS: Final = (
     Scenario("nobody", _BOTH),
     *(Scenario("prefix", names) for names in (_A, _B, _BOTH)),
@@ -116,14 +116,14 @@ SCENARIOS: Final = (
     Scenario("denied wildcard", _A),
     *(Scenario(user, _BOTH) for user in ("cluster literal", "cluster prefix", "denied cluster", SUPER_USER)),
 )
-#: Asked in the highest version: which operation an API needs does not depend on it.
+#: The scenarios of the highest version: which operation an API needs does not depend on it.
 SCENARIOS_OF_OPERATIONS: Final = (
     *(Scenario(f"{kind} {each.name}", _A) for each in _OPERATIONS for kind in ("only", "cluster")),
     *(Scenario(f"only {each.name}", _A) for each in _NAMED),
 )
-#: Asked in every version of odd requests.
+#: The scenarios of every version of odd requests.
 SCENARIOS_OF_ODD_REQUESTS: Final = tuple(Scenario(user, _BOTH) for user in ("nobody", "prefix", SUPER_USER))
-#: Asked in every version of the broker with ACLS_OF_OTHERS.
+#: The scenarios of every version of the broker with ACLS_OF_OTHERS.
 SCENARIOS_WITHOUT_ACL: Final = (Scenario("nobody", _BOTH),)
 #: Users whose members subscribe by a pattern.
 PATTERN_USERS: Final = ("nobody", "literal", "prefix", "denied prefix", SUPER_USER)
