@@ -261,7 +261,7 @@ def _tokens(name: str) -> list[bytes]:
     if name == "PLAIN":
         return [b"\0user\0" + PASSWORD.encode()]
     if name == "OAUTHBEARER":
-        now = int(time.time())
+        now = int(time.time())  # wall clock: dates of a token
         token = jwt.encode({"iss": "i", "aud": "a", "sub": "user", "iat": now, "exp": now + 86_400}, _KEY, "EdDSA")
         return [f"n,,\x01auth=Bearer {token}\x01\x01".encode()]
     client = ScramClient(_SCRAM[name], "user", PASSWORD, nonce="client")

@@ -127,7 +127,7 @@ NOTHING_OPEN = {
     "abortOpenTransaction": (404, 404, "No transaction is open at this offset of the partition."),
 }
 #: Operations that answer without storage.
-WITHOUT_STORAGE = ("getMetricRange", "getHealth", "getVersion", "getSession", "logIn", "logOut")
+WITHOUT_STORAGE = ("getMetricRange", "getHealth", "getMe", "getVersion", "getSession", "logIn", "logOut")
 
 
 def _fill(stack: Stack) -> None:

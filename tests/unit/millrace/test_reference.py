@@ -62,7 +62,7 @@ def test_the_readmes_apis_are_what_make_generate_writes():
 def test_rest_page_is_what_make_generate_writes():
     page = (DOCS / "rest.md").read_text(encoding="utf-8")
     assert page == rest_page()
-    row = "| deleteKafkaTopic | `DELETE /v3/clusters/{cluster_id}/topics/{topic_name}` | admin |"
+    row = "| deleteKafkaTopic | `DELETE /v3/clusters/{cluster_id}/topics/{topic_name}` | admin | DELETE topic |"
     assert f"{row} Delete the topic with its records. |\n" in page
     assert "| `/metrics` | read | " in page
     assert "| `/docs` | public | " in page
