@@ -9,9 +9,9 @@ from __future__ import annotations
 import hmac
 import time
 from functools import partial
+from typing import TYPE_CHECKING
 
 from broker_contract import users_pb2 as pb
-from protocol_lib.scram import ScramCredential, ScramMechanism
 from service_chassis import logs
 from service_chassis.bearer_tokens import BearerTokens, InvalidToken, KeysUnavailable, VerifiedToken
 from service_chassis.password_checks import Busy, CheckThreads, PasswordChecks
@@ -20,8 +20,11 @@ from admin_api import errors
 from admin_api.sessions import PREFIX, Sessions
 from admin_api.settings import AdminSettings
 from admin_api.storage import Storage
+from admin_api.users import MECHANISMS
 
-_MECHANISMS = {each.value: each for each in ScramMechanism}
+if TYPE_CHECKING:
+    from protocol_lib.scram import ScramCredential, ScramMechanism
+
 _SHOWN = 100
 
 log = logs.get(__name__)
@@ -93,10 +96,12 @@ class ClusterLogins:
 
     async def _credential(self, name: str) -> tuple[ScramMechanism, ScramCredential]:
         """Return the credential of a name, or a made-up one. Raises ApiError."""
-        request = pb.FindCredentialRequest(user=name, mechanisms=list(_MECHANISMS))
+        from protocol_lib.scram import ScramCredential, ScramMechanism  # no passwords, no memory for it
+
+        request = pb.FindCredentialRequest(user=name, mechanisms=MECHANISMS.values())
         found = await self._storage.calls(0).ask(lambda storage: storage.users.FindCredential, request)
         credential = ScramCredential(found.salt, found.iterations, found.stored_key, found.server_key)
-        return _MECHANISMS[found.mechanism], credential
+        return ScramMechanism(found.mechanism), credential
 
     def close(self) -> None:
         self._passwords.close()

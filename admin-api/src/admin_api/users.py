@@ -11,13 +11,13 @@ from functools import partial
 from typing import Final
 
 from broker_contract import users_pb2 as pb
-from protocol_lib.scram import ITERATIONS_MAX, ITERATIONS_MIN, ScramMechanism
 from service_chassis.password_checks import Busy, CheckThreads
 
 from admin_api import errors
 from admin_api.storage import StorageCalls
 
-MECHANISMS: Final = {each.mechanism_name: each for each in ScramMechanism}
+#: The mechanisms by name, as numbers of the contract.
+MECHANISMS: Final = {"SCRAM-SHA-256": pb.SCRAM_SHA_256, "SCRAM-SHA-512": pb.SCRAM_SHA_512}
 #: Iterations of a credential unless the caller has others, as of those that storage makes.
 ITERATIONS: Final = 8_192
 _SALT_BYTES: Final = 16
@@ -38,35 +38,35 @@ async def set_password(
     threads: CheckThreads,
     name: str,
     password: str,
-    mechanisms: Sequence[ScramMechanism],
+    mechanisms: Sequence[int],
     iterations: int,
 ) -> None:
     """Give a user, who need not exist, this password for each of the mechanisms. Raises ApiError."""
+    from protocol_lib.scram import ITERATIONS_MAX, ITERATIONS_MIN, ScramMechanism  # no passwords, no memory for it
+
     if not ITERATIONS_MIN <= iterations <= ITERATIONS_MAX:
         # Storage would say so, after a hash that may take long.
         raise errors.refused(f"Too {'few' if iterations < ITERATIONS_MIN else 'many'} iterations")
     for mechanism in mechanisms:  # one request cannot alter a user twice
         salt = secrets.token_bytes(_SALT_BYTES)
         try:
-            salted = await threads.run(partial(mechanism.salted_password, password, salt, iterations))
+            salted = await threads.run(partial(ScramMechanism(mechanism).salted_password, password, salt, iterations))
         except Busy:
             raise errors.busy() from None
         request = pb.AlterCredentialsRequest(correlation_id=calls.correlation_id)
-        request.upsertions.add(
-            user=name, mechanism=mechanism.value, iterations=iterations, salt=salt, salted_password=salted
-        )
+        request.upsertions.add(user=name, mechanism=mechanism, iterations=iterations, salt=salt, salted_password=salted)
         await _alter(calls, request)
 
 
-async def delete(calls: StorageCalls, name: str, mechanisms: Sequence[ScramMechanism]) -> None:
+async def delete(calls: StorageCalls, name: str, mechanisms: Sequence[int]) -> None:
     """Delete a user's credentials of these mechanisms. Raises ApiError if there are none."""
     has = {each.mechanism for user in await describe(calls, name) for each in user.credentials}
-    found = [each for each in mechanisms if each.value in has]
+    found = [each for each in mechanisms if each in has]
     if not found:
         raise not_found()
     for mechanism in found:
         request = pb.AlterCredentialsRequest(correlation_id=calls.correlation_id)
-        request.deletions.add(user=name, mechanism=mechanism.value)
+        request.deletions.add(user=name, mechanism=mechanism)
         await _alter(calls, request)
 
 

@@ -260,7 +260,13 @@ def loop() -> Iterator[LoopThread]:
 @pytest.fixture(scope="session")
 def stack(loop: LoopThread, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     """One stack for all tests: each uses its topics and groups."""
-    folder = tmp_path_factory.mktemp("admin")
+    with running_stack(loop, tmp_path_factory.mktemp("admin")) as found:
+        yield found
+
+
+@contextlib.contextmanager
+def running_stack(loop: LoopThread, folder: Path) -> Iterator[Stack]:
+    """Run a stack, for tests that change what all others see."""
     opened = contextlib.AsyncExitStack()
 
     storage_address = f"unix:{folder}/storage.sock"

@@ -10,6 +10,8 @@ import pytest
 from broker_contract import access_pb2
 from service_chassis import logs
 
+from tests.unit.admin_api.conftest import until_ready
+
 if TYPE_CHECKING:
     from tests.unit.admin_api.conftest import Stack
 
@@ -151,6 +153,8 @@ def test_each_changed_row_is_in_the_log(http: httpx.Client, monkeypatch: pytest.
     monkeypatch.setattr(logs.Logger, "info", lambda log, event, **fields: lines.append((log.name, event, fields)))
     http.post(f"{ACLS}:batch", json={"data": [ROW, {**ROW, "operation": "WRITE"}]}, headers={"x-request-id": "R"})
     http.delete(ACLS, params={**EVERY, "operation": "WRITE"}, headers={"x-request-id": "S"})
+    # The line of a request follows its answer.
+    until_ready(lambda: sum(name == "admin_api.audit" for name, _, _ in lines) == 2)
     of_rows = [(event, fields) for name, event, fields in lines if name == "admin_api.routers.acls"]
     common = {"sender": "anonymous", "resource": "TOPIC:LITERAL:orders/ä"}
     assert of_rows == [

@@ -167,6 +167,7 @@ class FakeStorage:
 
     #: The rights of everyone without an authorizer.
     rights = EVERYTHING
+    correlation_id = 1
 
     def calls(self, *_: object, **__: object) -> FakeStorage:
         return self
@@ -281,9 +282,8 @@ def test_shapes() -> None:
             "logIn",
             "resetConsumerGroupOffsets",
             "restoreConsumerGroupOffsets",
-            "truncateRecords",
         ),
-        *("setQuota", "setUserPassword"),
+        *("setQuota", "setUserPassword", "truncateRecords"),
         *("updateKafkaClusterConfig", "updateKafkaClusterConfigs", "updatePartitionCountKafkaTopic"),
     ]
 

@@ -19,7 +19,7 @@ from service_chassis.http import access
 from service_chassis.password_checks import PasswordChecks
 
 if TYPE_CHECKING:
-    from tests.unit.admin_api.conftest import Stack
+    from tests.unit.admin_api.conftest import OwnStorage, Stack
 
 SECRET = "größe: 3, of Alice"
 READER = "read-0123456789abcdef"
@@ -134,9 +134,10 @@ def test_two_logins_are_none(start: Callable[..., httpx.Client]) -> None:
 
 
 def test_an_unknown_user_costs_the_work_of_a_wrong_password(
-    start: Callable[..., httpx.Client], monkeypatch: pytest.MonkeyPatch
+    own_storage: OwnStorage, admin: Callable[..., httpx.Client], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    client = start()
+    client = admin(own_storage.address, authorizer="acl", super_users="User:ANONYMOUS")
+    assert client.put("/api/v1/users/alice", json={"password": SECRET}).status_code == 204
     checked: list[str] = []
     is_right = PasswordChecks.is_right
 

@@ -119,7 +119,7 @@ def test_an_open_address_without_a_decision(start: Callable[..., Process]) -> No
     assert process.wait(60) == 78
     assert _until(process, "cannot start")[-1]["reason"] == (
         "MILLRACE_ADMIN_AUTH: other machines can reach 0.0.0.0:0; set it to token with a MILLRACE_ADMIN_TOKENS_FILE,"
-        " or to none if anyone may administer the cluster"
+        " to users, or to none if anyone may administer the cluster"
     )
 
 

@@ -10,6 +10,8 @@ import pytest
 from broker_contract import access_pb2
 from service_chassis import logs
 
+from tests.unit.admin_api.conftest import until_ready
+
 if TYPE_CHECKING:
     from tests.unit.admin_api.conftest import Stack
 
@@ -36,7 +38,8 @@ def listed(http: httpx.Client, **wanted: Any) -> list[tuple[list[dict[str, Any]]
 
 def stored(stack: Stack) -> list[dict[str, float]]:
     answer = stack.loop.run(stack.core.access.describe_quotas(access_pb2.DescribeQuotasRequest()))
-    return [dict(each.values) for each in answer.quotas]
+    named = access_pb2.QuotaComponent(type="user", name="quota-alice")
+    return [dict(each.values) for each in answer.quotas if named in each.entity]
 
 
 @pytest.fixture
@@ -134,6 +137,7 @@ def test_a_change_is_one_line_of_the_audit_log(http: httpx.Client, monkeypatch: 
     monkeypatch.setattr(logs.Logger, "info", info)
     put(http, ALICE, ANY_CLIENT, producer_byte_rate=9, consumer_byte_rate=None)
     http.delete(QUOTAS, params={"user": "quota-alice", "client_id_default": True})
+    until_ready(lambda: len(lines) == 2)  # the line of a request follows its answer
     assert [(each["operation"], each["entity"], each["values"]) for each in lines] == [
         ("setQuota", "user quota-alice, client-id (default)", "consumer_byte_rate removed, producer_byte_rate 9.0"),
         ("deleteQuota", "client-id (default), user quota-alice", "producer_byte_rate removed"),

@@ -21,7 +21,11 @@ from broker_contract import access_pb2, transactions_pb2
 from broker_contract.acls import Operation, PatternType, Permission, ResourceType
 from service_chassis import logs
 
+from tests.unit.admin_api.conftest import running_stack
+
 if TYPE_CHECKING:
+    from support.loop_thread import LoopThread
+
     from tests.unit.admin_api.conftest import Stack
 
 DESCRIPTION = json.loads((Path(__file__).parents[3] / "admin-api" / "openapi.json").read_text())
@@ -140,6 +144,13 @@ def _example(schema: dict[str, Any]) -> Any:
     if "$ref" in schema:
         schema = DESCRIPTION["components"]["schemas"][schema["$ref"].rpartition("/")[2]]
     return schema["examples"][0]
+
+
+@pytest.fixture(scope="module")
+def stack(loop: LoopThread, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    """A stack of these tests, which change settings of the cluster."""
+    with running_stack(loop, tmp_path_factory.mktemp("rights")) as found:
+        yield found
 
 
 @pytest.fixture
@@ -333,16 +344,16 @@ def test_offsets_are_moved_by_rights_to_the_group_and_to_each_topic(scene: Scene
 
 
 def test_streams_end_with_the_right(scene: Scene) -> None:
-    scene.stack.create_topic("streamed")
-    scene.add((Operation.READ, TOPIC, "streamed"), (Operation.WRITE, TOPIC, "streamed"))
-    tail = "/api/v1/topics/streamed/tail"
+    scene.stack.create_topic("streamed-by-right")
+    scene.add((Operation.READ, TOPIC, "streamed-by-right"), (Operation.WRITE, TOPIC, "streamed-by-right"))
+    tail = "/api/v1/topics/streamed-by-right/tail"
     bearer = {"authorization": f"Bearer {ALICE}"}
     with scene.client.stream("GET", tail, headers=bearer) as answer:
         lines = answer.iter_lines()
-        scene.stack.append("streamed", 0, 1)
+        scene.stack.append("streamed-by-right", 0, 1)
         assert [line for line in itertools.islice(lines, 3) if line.startswith("data:")] != []
-        scene.add((Operation.READ, TOPIC, "streamed"), permission=Permission.DENY)
-        scene.stack.append("streamed", 0, 1)
+        scene.add((Operation.READ, TOPIC, "streamed-by-right"), permission=Permission.DENY)
+        scene.stack.append("streamed-by-right", 0, 1)
         rest = [line for line in lines if line]
     error = '{"error_code":40301,"message":"Topic authorization failed."}'
     assert [line for line in rest if "id:" not in line] == ["event: error", f"data: {error}"]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from admin_api import errors
+from admin_api.rights import EVERYTHING
 from admin_api.routers import topics
 from admin_api.schemas.topics import CreateTopicsRequest, NewTopic, TopicsCreation
 from broker_contract import topics_pb2
@@ -87,6 +88,8 @@ def test_topics_are_created_together(stack: Stack) -> None:
 
 class BusyStorage:
     """Storage that creates the topics of this number of calls."""
+
+    rights = EVERYTHING
 
     def __init__(self, calls: int) -> None:
         self._left = calls

@@ -10,6 +10,8 @@ from broker_contract import users_pb2
 from protocol_lib.scram import ScramCredential, ScramMechanism
 from service_chassis import logs
 
+from tests.unit.admin_api.conftest import until_ready
+
 if TYPE_CHECKING:
     from tests.unit.admin_api.conftest import Stack
 
@@ -110,6 +112,7 @@ def test_a_password_is_in_no_answer_and_no_line(stack: Stack, monkeypatch: pytes
         stack.http.delete(f"{USERS}/quiet"),
     ]
     assert [each.status_code for each in answers] == [204, 200, 200, 400, 400, 400, 400, 204]
+    until_ready(lambda: len(audited) == 6)  # the line of a request follows its answer
     stored = [credential(stack, "quiet", each) for each in ScramMechanism]
     secrets = [SECRET, *(each.salt.hex() for each in stored), *(each.stored_key.hex() for each in stored)]
     # The name of an unknown field is the caller's own, and in its own answer alone.

@@ -165,7 +165,7 @@ def test_rest_is_opened_only_with_a_decision_on_authentication(monkeypatch, capf
     assert main() == 1
     assert capfd.readouterr().err == (
         "millrace up: --http-host 0.0.0.0 opens the REST API to other machines; set MILLRACE_ADMIN_AUTH to token"
-        " with a MILLRACE_ADMIN_TOKENS_FILE, or to none if anyone may administer the cluster\n"
+        " with a MILLRACE_ADMIN_TOKENS_FILE, to users, or to none if anyone may administer the cluster\n"
     )
 
 

@@ -6,7 +6,6 @@ from typing import Annotated
 
 from broker_contract.acls import Operation
 from fastapi import FastAPI, Query, Request
-from protocol_lib.scram import ScramMechanism
 from service_chassis.http import audit
 from service_chassis.password_checks import CheckThreads
 
@@ -62,12 +61,12 @@ async def delete_user(
     await users.delete(calls, user_name, _chosen(mechanism))
 
 
-def _chosen(mechanism: Mechanism | None) -> list[ScramMechanism]:
+def _chosen(mechanism: Mechanism | None) -> list[int]:
     return [each for name, each in users.MECHANISMS.items() if mechanism in (None, name)]
 
 
 def _shown(user: users.User) -> User:
-    names = {each.value: name for name, each in users.MECHANISMS.items()}
+    names = {each: name for name, each in users.MECHANISMS.items()}
     return User(
         user_name=user.name,
         credentials=[

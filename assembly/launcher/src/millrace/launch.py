@@ -38,7 +38,7 @@ def launch(options: LaunchOptions) -> int:
     if not is_loopback(options.http_host) and not os.environ.get("MILLRACE_ADMIN_AUTH"):
         return _failed(
             f"--http-host {options.http_host} opens the REST API to other machines; set MILLRACE_ADMIN_AUTH to token"
-            " with a MILLRACE_ADMIN_TOKENS_FILE, or to none if anyone may administer the cluster"
+            " with a MILLRACE_ADMIN_TOKENS_FILE, to users, or to none if anyone may administer the cluster"
         )
     stop_requests = StopRequests()
     _warn_of_variables()
