@@ -70,7 +70,7 @@ def _shown(user: users.User) -> User:
     return User(
         user_name=user.name,
         credentials=[
-            Credential(mechanism=names[each.mechanism], iterations=each.iterations)  # type: ignore[arg-type]  # theirs
+            Credential(mechanism=names[each.mechanism], iterations=each.iterations)  # type: ignore[arg-type, index]
             for each in user.credentials
         ],
     )
