@@ -32,7 +32,7 @@ def _service(name, http_address, settings):
 
 @contextlib.contextmanager
 def two_gateways(data_dir, topics, own=({}, {})):
-    """Start storage and two gateways, each with settings of its own; yield their processes and their addresses."""
+    """Start storage and two gateways, each with its own settings; yield their processes and their addresses."""
     with contextlib.ExitStack() as held:
         socket_dir, _ = held.enter_context(private_folder())
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import functools
 
-from broker_contract.acls import parse_super_users
 from fastapi import Depends, FastAPI
 from service_chassis import metrics
+from service_chassis.authorizer_settings import parse_super_users
 from service_chassis.http.access import Access, authorize
 from service_chassis.http.bodies import JsonRoute
 from service_chassis.http.errors import add_error_handlers

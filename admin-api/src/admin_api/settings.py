@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Literal
 from urllib.parse import urlsplit
 
-from broker_contract.acls import parse_super_users
 from service_chassis import address
+from service_chassis.authorizer_settings import AuthorizerSettings
 from service_chassis.bearer_tokens import BearerSettings
 from service_chassis.http.settings import HttpSettings
 from service_chassis.internal_tls import InternalTlsSettings
@@ -26,7 +26,7 @@ def _check_gateways(text: str) -> None:
             raise ValueError(f"{each.strip()!r}: a client needs a host")
 
 
-class AdminSettings(BearerSettings, InternalTlsSettings, ServiceSettings):
+class AdminSettings(AuthorizerSettings, BearerSettings, InternalTlsSettings, ServiceSettings):
     """Addresses of admin-api, of storage and of the gateways, and the listener whose addresses it reports."""
 
     storage_address: str = setting(
@@ -102,18 +102,6 @@ class AdminSettings(BearerSettings, InternalTlsSettings, ServiceSettings):
             " and the host that the request names. X-Forwarded headers, which anyone can send, are not read."
             " Confluent's advertised.listeners."
         ),
-    )
-    authorizer: Literal["none", "acl"] = setting(
-        "none",
-        description="acl: clients may do what the cluster's ACLs allow (docs/security.md). none: everything.",
-    )
-    super_users: str = setting(
-        "",
-        check=parse_super_users,
-        description="Principals that may do everything, as User:admin, separated by semicolons.",
-    )
-    allow_everyone_if_no_acl_found: bool = setting(
-        False, description="With the authorizer acl: every client may use a resource that no ACL covers."
     )
     admin_auth: Literal["", "none", "token", "users"] = setting(
         "",

@@ -13,9 +13,10 @@ from collections.abc import Mapping
 from functools import partial
 from types import MappingProxyType
 
-from broker_contract.acls import Authorizer, parse_super_users
+from broker_contract.acls import Authorizer
 from service_chassis import logs, loop_lag, metrics
 from service_chassis.address import Address, Listener, parse_listeners
+from service_chassis.authorizer_settings import parse_super_users
 from service_chassis.health import Health
 
 from gateway_svc.clients.acceptor import Acceptor

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import socket
-from typing import Final, Literal
+from typing import Final
 
-from broker_contract.acls import parse_super_users
 from service_chassis import address
+from service_chassis.authorizer_settings import AuthorizerSettings
 from service_chassis.bearer_tokens import BearerSettings
 from service_chassis.internal_tls import InternalTlsSettings
 from service_chassis.settings import ServiceSettings, setting
@@ -52,7 +52,7 @@ def parse_mechanisms(text: str) -> dict[str, tuple[str, ...]]:
     return found
 
 
-class GatewaySettings(BearerSettings, InternalTlsSettings, ServiceSettings):
+class GatewaySettings(AuthorizerSettings, BearerSettings, InternalTlsSettings, ServiceSettings):
     """Listeners of a gateway, the address of storage, and the limits for clients."""
 
     storage_address: str = setting(
@@ -180,19 +180,6 @@ class GatewaySettings(BearerSettings, InternalTlsSettings, ServiceSettings):
     )
     fetch_max_bytes: int = setting(
         57_671_680, ge=1024, description="Most record bytes in one fetch answer, even if the client allows more."
-    )
-
-    authorizer: Literal["none", "acl"] = setting(
-        "none",
-        description="acl: clients may do what the cluster's ACLs allow (docs/security.md). none: everything.",
-    )
-    super_users: str = setting(
-        "",
-        check=parse_super_users,
-        description="Principals that may do everything, as User:admin, separated by semicolons.",
-    )
-    allow_everyone_if_no_acl_found: bool = setting(
-        False, description="With the authorizer acl: every client may use a resource that no ACL covers."
     )
 
     def check(self) -> None:

@@ -95,7 +95,7 @@ def test_without_a_login(start: Callable[..., httpx.Client]) -> None:
         answer = client.get(path)
         assert refusal(answer) == (401, 40101, "A login is required: Authorization: Basic …, or Bearer …")
         assert answer.headers["www-authenticate"] == BASIC_AND_BEARER
-        # A browser would ask in a window of its own.
+        # A browser would ask in its own window.
         assert client.get(path, headers=PAGE).headers["www-authenticate"] == "Bearer"
     stranger = {"login": "users", "is_logged_in": False, "name": None, "role": "public", "read_only": False}
     assert client.get(SESSION).json() == stranger

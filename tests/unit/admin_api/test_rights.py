@@ -57,7 +57,7 @@ IN_WORDS = {
     "listDocumentedConfigs": "DESCRIBE_CONFIGS topic",
     "getMetricRange": "DESCRIBE topic",
 }
-#: Operations whose endpoint asks itself, some for names in the body; each has a test of its own below.
+#: Operations whose endpoint asks itself, some for names in the body; each has its own test below.
 ASK_THEMSELVES = {
     *("createKafkaTopic", "createTopics", "deleteTopics"),
     *("copyConsumerGroupOffsets", "resetConsumerGroupOffsets", "restoreConsumerGroupOffsets"),

@@ -18,10 +18,10 @@ from broker_contract.acls import (
     Permission,
     ResourceType,
     fault,
-    parse_super_users,
 )
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from service_chassis.authorizer_settings import parse_super_users
 from support.kafka_classes import KafkaClasses
 
 NAMES = ("a", "ab", "abc", "b", "*")

@@ -14,8 +14,8 @@ from broker_contract import topics_pb2
 from protocol_lib.errors import ErrorCode
 from service_chassis import logs
 
-#: Kafka's type of the resource.
-BROKER_LOGGER: Final = 8
+from gateway_svc.requests.resources import ConfigType
+
 #: Kafka's source of a logger's level, DYNAMIC_BROKER_LOGGER_CONFIG.
 _SOURCE: Final = 6
 _SET, _DELETE, _APPEND, _SUBTRACT = range(4)
@@ -27,7 +27,7 @@ log = logs.get(__name__)
 
 def describe_loggers(name: str, keys: Sequence[str] | None, node_id: int) -> topics_pb2.ResourceConfigs:
     """Return the levels of all loggers, or of those that `keys` names."""
-    answer = topics_pb2.ResourceConfigs(type=BROKER_LOGGER, name=name)
+    answer = topics_pb2.ResourceConfigs(type=ConfigType.BROKER_LOGGER, name=name)
     shown = name[:_NAME_LENGTH_MAX]
     message = ""
     if not name:

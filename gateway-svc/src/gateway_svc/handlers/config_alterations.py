@@ -15,21 +15,28 @@ from protocol_lib.errors import ErrorCode
 from protocol_lib.messages import alter_configs, incremental_alter_configs
 from protocol_lib.messages.incremental_alter_configs import ConfigOperation
 
-from gateway_svc.handlers.broker_loggers import BROKER_LOGGER, alter_loggers
+from gateway_svc.handlers.broker_loggers import alter_loggers
 from gateway_svc.requests.call import Call
 from gateway_svc.requests.contexts import TopicContext
 from gateway_svc.requests.error_codes import first_error
 from gateway_svc.requests.handler import Handler
-from gateway_svc.requests.resources import CONFIGURED, Operation, Resource, config_of, configured
+from gateway_svc.requests.resources import (
+    CONFIG_TYPES,
+    CONFIGURED,
+    ConfigType,
+    Operation,
+    Resource,
+    config_of,
+    configured,
+)
 from gateway_svc.requests.rights import Rows
 from gateway_svc.requests.turns import in_turns
 
 #: Kafka's type of a broker as a resource with configs.
-BROKER: Final = 4
 #: Resources that storage alters at a time: each change is synced.
 _PIECE: Final = 50
-#: Types of resources that storage alters: topics, brokers, client metrics and groups.
-_ALTERED: Final = frozenset({2, BROKER, 16, 32})
+#: The types of resources that AlterConfigs knows: it has no loggers.
+_REPLACED: Final = CONFIG_TYPES - {ConfigType.BROKER_LOGGER}
 _MESSAGE_LENGTH_MAX: Final = 1000
 #: Configs of one resource in a request. No resource has a tenth of them, and none may be named twice.
 _CONFIGS_MAX: Final = 1000
@@ -59,7 +66,7 @@ async def _alter(
     async for piece in in_turns(asked, _PIECE):
         decided = [fault_of(each) for each in piece]
         for number, each in enumerate(piece):
-            if each.resource_type == BROKER_LOGGER and decided[number] is None:
+            if each.resource_type == ConfigType.BROKER_LOGGER and decided[number] is None:
                 decided[number] = alter_loggers(changes_of(each), node_id, validate_only=validate_only)
         sound = [each for each, fault in zip(piece, decided, strict=True) if fault is None]
         answer = await context.topics.alter_configs(
@@ -72,7 +79,7 @@ async def _alter(
         )
         altered = iter(answer.resources)
         outcomes += [fault or next(altered) for fault in decided]
-    if not validate_only and any(each.resource_type == BROKER for each in asked):
+    if not validate_only and any(each.resource_type == ConfigType.BROKER for each in asked):
         await context.membership.refresh()  # mutant: gateway-limits-applied
     return outcomes
 
@@ -95,7 +102,7 @@ def _faults(asked: Sequence[_Asked]) -> Callable[[_Asked], topics_pb2.AlteredRes
         missing = [each.name for each in resource.configs if each.value is None and not _is_deletion(each)]
         if missing:
             return _refused(f"Null value not supported for : {', '.join(missing)}")
-        known = _ALTERED if isinstance(resource, alter_configs.AlterConfigsResource) else _ALTERED | {BROKER_LOGGER}
+        known = _REPLACED if isinstance(resource, alter_configs.AlterConfigsResource) else CONFIG_TYPES
         if resource.resource_type not in known:
             return _refused(f"Unknown resource type {resource.resource_type}")
         return None

@@ -23,18 +23,24 @@ from protocol_lib.messages.describe_configs import (
     DescribeConfigsSynonym,
 )
 
-from gateway_svc.handlers.broker_loggers import BROKER_LOGGER, describe_loggers
+from gateway_svc.handlers.broker_loggers import describe_loggers
 from gateway_svc.requests.call import Call
 from gateway_svc.requests.config_rows import ConfigRows
 from gateway_svc.requests.contexts import TopicContext
 from gateway_svc.requests.error_codes import first_error
 from gateway_svc.requests.handler import Handler
-from gateway_svc.requests.resources import CONFIGURED, Operation, Resource, config_of, configured
+from gateway_svc.requests.resources import (
+    CONFIG_TYPES,
+    CONFIGURED,
+    ConfigType,
+    Operation,
+    Resource,
+    config_of,
+    configured,
+)
 from gateway_svc.requests.rights import Rows
 from gateway_svc.requests.turns import AnswerMemory, in_turns
 
-#: Types of resources that have configs: topics, brokers, loggers, client metrics and groups.
-_KNOWN_TYPES: Final = frozenset({2, 4, BROKER_LOGGER, 16, 32})
 #: Resources that storage describes at a time: each has some thirty configs.
 _PIECE: Final = 25
 #: Bytes that a config's row takes, without its strings.
@@ -70,7 +76,7 @@ async def _described(
 ) -> list[topics_pb2.ResourceConfigs]:
     """Return the configs of each resource: of loggers from this process, all others from storage."""
     node_id = context.membership.node_id
-    of_storage = [each for each in asked if each.resource_type != BROKER_LOGGER]
+    of_storage = [each for each in asked if each.resource_type != ConfigType.BROKER_LOGGER]
     answer = topics_pb2.DescribeConfigsResponse()
     if of_storage:
         answer = await context.topics.describe_configs(
@@ -91,14 +97,14 @@ async def _described(
     found = iter(answer.resources)
     return [
         describe_loggers(each.resource_name, each.configuration_keys or None, node_id)
-        if each.resource_type == BROKER_LOGGER
+        if each.resource_type == ConfigType.BROKER_LOGGER
         else next(found)
         for each in asked
     ]
 
 
 def _has_known_type(resource: DescribeConfigsResource) -> bool:
-    return resource.resource_type in _KNOWN_TYPES
+    return resource.resource_type in CONFIG_TYPES
 
 
 def _unjudged(asked: Sequence[DescribeConfigsResource]) -> Callable[[DescribeConfigsResource], bool]:

@@ -6,8 +6,6 @@ Version 0 asks for subscriptions to metrics of clients (KIP-714), later ones for
 
 from __future__ import annotations
 
-from typing import Final
-
 from broker_contract import topics_pb2
 from protocol_lib.api import ApiKey
 from protocol_lib.errors import ErrorCode
@@ -20,21 +18,14 @@ from protocol_lib.messages.list_config_resources import (
 from gateway_svc.requests.call import Call
 from gateway_svc.requests.contexts import TopicContext
 from gateway_svc.requests.handler import Handler, of_cluster, with_error
-from gateway_svc.requests.resources import Operation
-
-_TOPIC: Final = 2
-_BROKER: Final = 4
-_BROKER_LOGGER: Final = 8
-_CLIENT_METRICS: Final = 16
-_GROUP: Final = 32
-_TYPES: Final = frozenset((_TOPIC, _BROKER, _BROKER_LOGGER, _CLIENT_METRICS, _GROUP))
+from gateway_svc.requests.resources import CONFIG_TYPES, ConfigType, Operation
 
 
 async def handle(
     call: Call, request: ListConfigResourcesRequest, context: TopicContext
 ) -> tuple[ListConfigResourcesResponse, int]:
-    asked = frozenset((_CLIENT_METRICS,) if call.version == 0 else request.resource_types or _TYPES)
-    if not asked <= _TYPES:
+    asked = frozenset((ConfigType.CLIENT_METRICS,) if call.version == 0 else request.resource_types or CONFIG_TYPES)
+    if not asked <= CONFIG_TYPES:
         return _response(ErrorCode.UNSUPPORTED_VERSION)
     answer = await context.topics.list_config_resources(
         topics_pb2.ListConfigResourcesRequest(correlation_id=call.correlation_id)

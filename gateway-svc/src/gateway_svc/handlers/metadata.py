@@ -13,7 +13,6 @@ an empty one. If a request has any id, its names are ignored. Each topic is answ
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Final
 
 from broker_contract import topics_pb2
 from broker_contract.leadership import partition_leaders
@@ -34,14 +33,13 @@ from gateway_svc.requests.call import Call
 from gateway_svc.requests.contexts import TopicContext
 from gateway_svc.requests.error_codes import first_error
 from gateway_svc.requests.handler import Handler
-from gateway_svc.requests.resources import CLUSTER_NAME, Operation, Resource, ResourceType, topics
+from gateway_svc.requests.resources import CLUSTER_NAME, ConfigType, Operation, Resource, ResourceType, topics
 from gateway_svc.requests.rights import cluster_operations, topic_operations
 from gateway_svc.requests.turns import PIECE, in_turns
 from gateway_svc.storage.gateway_lease import Broker
 
 _BY_ID_VERSION = 12
 #: Kafka's type of a broker as a resource with configs.
-_BROKER: Final = 4
 
 
 async def handle(call: Call, request: MetadataRequest, context: TopicContext) -> tuple[MetadataResponse, int]:
@@ -164,7 +162,7 @@ async def _found(
 async def _creates_topics(call: Call, context: TopicContext) -> bool:
     """Return whether the broker creates unknown topics."""
     asked = topics_pb2.ConfigResource(
-        type=_BROKER, name=str(context.membership.node_id), keys=["auto.create.topics.enable"]
+        type=ConfigType.BROKER, name=str(context.membership.node_id), keys=["auto.create.topics.enable"]
     )
     answer = await context.topics.describe_configs(
         topics_pb2.DescribeConfigsRequest(

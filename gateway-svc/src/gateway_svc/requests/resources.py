@@ -6,8 +6,9 @@ Operations and types are those of `broker_contract.acls`. A handler declares wit
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from enum import IntEnum
 from typing import Any, Final
 
 from broker_contract.acls import CLUSTER_NAME as CLUSTER_NAME
@@ -142,6 +143,20 @@ def cluster(operation: Operation, *, alternative: Resource | None = None) -> Res
     return Resource(ResourceType.CLUSTER, CLUSTER_NAME, operation, alternative=alternative)
 
 
+class ConfigType(IntEnum):
+    """The types of Kafka's ConfigResource."""
+
+    TOPIC = 2
+    BROKER = 4
+    BROKER_LOGGER = 8
+    CLIENT_METRICS = 16
+    GROUP = 32
+
+
+#: All of them, as numbers of requests are compared with them.
+CONFIG_TYPES: Final = frozenset(ConfigType)
+
+
 def configured(operation: Operation, named: Iterable[tuple[int, str]]) -> list[Resource]:
     """Return the resources whose configs are meant by (type, name) of Kafka's ConfigResource.
 
@@ -156,5 +171,4 @@ def configured(operation: Operation, named: Iterable[tuple[int, str]]) -> list[R
 
 #: The types of resources that have configs.
 CONFIGURED: Final = frozenset({ResourceType.TOPIC, ResourceType.GROUP, ResourceType.CLUSTER})
-#: Types of Kafka's ConfigResource.
-_TYPES: Final = {2: ResourceType.TOPIC, 32: ResourceType.GROUP}
+_TYPES: Final[Mapping[int, ResourceType]] = {ConfigType.TOPIC: ResourceType.TOPIC, ConfigType.GROUP: ResourceType.GROUP}

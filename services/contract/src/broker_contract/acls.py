@@ -351,17 +351,3 @@ class Authorizer:
                 principal, host, operation, kind
             )
         return self._default if decided is None else decided
-
-
-def parse_super_users(text: str) -> frozenset[str]:
-    """Return the principals of a list like `User:a;User:CN=b,O=c`, whose separator is a semicolon.
-
-    Raises:
-        ValueError: one has no type.
-    """
-    found = [each.strip() for each in text.split(";") if each.strip()]
-    for each in found:
-        kind, colon, name = each.partition(":")
-        if not (kind and colon and name):
-            raise ValueError(f"{each}: a super user is a type and a name, such as User:admin")
-    return frozenset(found)

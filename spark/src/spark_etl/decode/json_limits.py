@@ -1,6 +1,6 @@
 """The keywords of JSON Schema that limit a value: minimum, pattern, uniqueItems and so on.
 
-A limit looks at values of its own type only, and lets others pass. Numbers are compared as they are written.
+A limit looks at values of one type only, and lets others pass. Numbers are compared as they are written.
 
 A part of what runs on executors, which may have no more than Python and pyarrow: it imports nothing of ours.
 """
@@ -60,7 +60,7 @@ def _identity(value: Any) -> Hashable:
     return type(value) is bool, _exact(value)
 
 
-#: Each keyword looks at values of its own type only.
+#: Each keyword looks at values of one type only.
 LIMITS: Mapping[str, Callable[[Any], Check]] = {
     "enum": _enum,
     "pattern": _pattern,

@@ -279,7 +279,7 @@ class Access:
             message = message or "A token is required: Authorization: Bearer …"
             return self.rules.refusal(401, message, {"www-authenticate": "Bearer"})
         message = message or "A login is required: Authorization: Basic …, or Bearer …"
-        # A browser would ask for the password in a window of its own. Our page has one.
+        # A browser would ask for the password in its own window. Our page has one.
         challenge = "Bearer" if pages.is_page(headers) else 'Basic realm="administration", charset="UTF-8", Bearer'
         return self.rules.refusal(401, message, {"www-authenticate": challenge})
 

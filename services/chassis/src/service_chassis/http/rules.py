@@ -27,7 +27,7 @@ class Rules:
     render: Callable[[ApiError], Response]
     #: The cookie in which pages keep a token; empty: they cannot.
     cookie: str = ""
-    #: Whether the service has users of its own that log in.
+    #: Whether the service has its own users, who log in.
     has_users: bool = False
     #: The logger of changes. Its child `refused` gets those of senders without a token.
     audit: str
