@@ -109,7 +109,7 @@ class _Acknowledgement:
 
 
 #: Batches after which the remaining calls wait for the next turn: ten milliseconds of work for different partitions.
-_STEP_BATCHES: Final = 500
+STEP_BATCHES: Final = 200
 
 
 class DataService:
@@ -188,7 +188,7 @@ class DataService:
         count = 0
         for number, (request, _) in enumerate(calls, 1):
             count += len(request.batches)
-            if count >= _STEP_BATCHES and number < len(calls):
+            if count >= STEP_BATCHES and number < len(calls):
                 self._calls = calls[number:]
                 self._loop.call_soon(self.append_collected)
                 del calls[number:]

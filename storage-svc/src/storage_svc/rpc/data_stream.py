@@ -1,8 +1,9 @@
 """The gRPC side of the data service: frames of many calls in, frames of many answers out, on one stream per gateway.
 
 Frames are read and written as bytes (broker_contract/frames.py), not by protobuf, so that records are not copied. A
-frame's appends are written before its reads look for records, and before the next frame is read. Answers that are
-ready then leave in one frame at once, appends first: every frame costs more than its contents. Later answers (syncs,
+frame's appends are written before its reads look for records, and before the next frame is read. After STEP_BATCHES
+the rest of a frame waits for the next turn of the event loop, and the frames behind it wait too. Answers that are ready
+then leave in one frame at once, appends first: every frame costs more than its contents. Later answers (syncs,
 parked reads) gather until the turn of the event loop is over. A new frame begins after `_FRAME_BYTES`. Storage stops
 reading from a gateway that does not read its answers, once `_ANSWERS_BYTES_MAX` wait for it. The rest of the gateway's
 window of 16 MB still comes.
@@ -12,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Final
 
@@ -30,6 +31,7 @@ from broker_contract.data import (
     Buffer,
     Cancel,
     FrameReceipt,
+    Item,
     ReadRequest,
     ReadResponse,
 )
@@ -41,7 +43,7 @@ from service_chassis.grpc_status import RpcError, Status
 from service_chassis.http2.reader import READ_BYTES
 from service_chassis.http2.stream import Message
 
-from storage_svc.rpc.data import DataService
+from storage_svc.rpc.data import STEP_BATCHES, DataService
 from storage_svc.rpc.slice_sender import RECORDS_REQUEST_BYTES_MAX, SliceSender
 from storage_svc.topics.leases import Leases
 
@@ -64,6 +66,10 @@ class _Exchange:
         call.on_room = partial(call.send_from, self._next_frame)
         self._area = area
         self._loop = asyncio.get_running_loop()
+        #: Items of frames that wait for a turn of the loop, the oldest first. Nothing overtakes them.
+        self._later: deque[Iterator[tuple[int, Item]]] = deque()
+        #: Receipts asked for by the frame that is read. The gateway then uses the memory of its records again.
+        self._receipts: list[int] = []
         self._frames: deque[list[Buffer]] = deque()
         self._frame_size = 0
         self._waiting_size = 0
@@ -93,25 +99,50 @@ class _Exchange:
             for give_up in list(self._reads.values()):
                 give_up()
             self._reads.clear()
+            self._later.clear()
 
     def _take(self, wire: memoryview) -> None:
         """Start the calls of a frame, and write the answers that are ready."""
         self._call.is_due = True
         # Appends that wait keep views: of memory that the connection does not use again.
-        self._receive(frame_from_wire(wire if len(wire) > READ_BYTES else wire.tobytes()))
+        items = read_items(frame_from_wire(wire if len(wire) > READ_BYTES else wire.tobytes()), self._area)
+        if self._later:
+            self._later.append(items)
+        elif not self._receive(items):
+            self._later.append(items)
+            self._call.pause()
+            self._loop.call_soon(self._go_on)
         self._call.send_now()
 
-    def _receive(self, frame: memoryview) -> None:
-        """Start the calls of a frame."""
+    def _go_on(self) -> None:
+        """Start more calls of the frames that wait. After a broken frame, the frames behind it are never read."""
+        if not self._later:  # the stream is lost
+            return
+        try:
+            if self._receive(self._later[0]):
+                self._later.popleft()
+        except Exception as error:
+            self._call.on_callback_error(error)
+            return
+        if self._later:
+            self._loop.call_soon(self._go_on)
+        self._call.send_soon()
+
+    def _receive(self, items: Iterator[tuple[int, Item]]) -> bool:
+        """Start the calls of a frame; return whether all: after STEP_BATCHES the rest stays in `items`."""
         appends: list[_AppendCall] = []
         reads: dict[int, ReadRequest] = {}
-        receipts: list[int] = []
-        for call_id, item in read_items(frame, self._area):
+        batches = 0
+        for call_id, item in items:
             match item:
                 case Append():
                     appends.append((item, partial(self._answer, call_id)))
+                    batches += len(item.batches)
+                    if batches >= STEP_BATCHES:  # mutant: frame-in-steps
+                        break
                 case FrameReceipt():
-                    receipts.append(call_id)
+                    self._receipts.append(call_id)
+                    self._open_calls += 1
                 case ReadRequest():
                     reads[call_id] = item
                 case Cancel():
@@ -121,12 +152,20 @@ class _Exchange:
                     self._service.read_ahead(item, partial(self._answer, call_id))
                 case _:
                     raise FrameError(f"a {type(item).__name__} from a gateway")
-        self._open_calls += len(appends) + len(reads) + len(receipts)
+        self._open_calls += len(appends) + len(reads)
         self._start(appends, reads)
-        for call_id in receipts:
-            self._answer(call_id, FrameReceipt())
+        is_read = batches < STEP_BATCHES
+        if is_read and self._receipts:  # mutant: receipt-after-last-step
+            self._give_receipts()
         if self._open_calls > _CALLS_MAX:
             self._call.pause()
+        return is_read
+
+    def _give_receipts(self) -> None:
+        """Give the receipts of a frame whose appends are all written."""
+        receipts, self._receipts = self._receipts, []
+        for call_id in receipts:
+            self._answer(call_id, FrameReceipt())
 
     def _start(self, appends: list[_AppendCall], reads: dict[int, ReadRequest]) -> None:
         """Start appends, and then reads, which find the records of the appends."""
@@ -173,6 +212,8 @@ class _Exchange:
             size = sum(map(len, frame))
             self._waiting_size -= size
             return frame, size, frame_prefix(size)
+        if self._later:
+            return None
         if self._call.is_paused and self._open_calls <= _CALLS_MAX:
             self._call.resume()
         if self._ended and self._open_calls == 0:

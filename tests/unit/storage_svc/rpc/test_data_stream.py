@@ -28,7 +28,7 @@ from service_chassis.grpc_channel import Channel
 from service_chassis.grpc_status import RpcError, Status
 from storage_svc.log.config import FlushPolicy, LogConfig, LogSettings
 from storage_svc.log.folder.data_folder import DataFolder
-from storage_svc.rpc.data import DataService
+from storage_svc.rpc.data import STEP_BATCHES, DataService
 from storage_svc.rpc.data_stream import add_data_service
 from storage_svc.topics.catalog import Catalog
 from storage_svc.topics.leases import Leases
@@ -169,6 +169,45 @@ async def test_the_receipt_of_a_frame_comes_when_its_appends_are_written(served)
     assert (answers[2], answers[3].outcomes[0].base_offset) == (FrameReceipt(), 0)
     assert stream.frames == 1
     assert directory.logs["t", 0].log_end_offset == 2
+
+
+async def test_a_large_frame_is_read_in_steps_and_in_order(served, monkeypatch):
+    directory, channel = served
+    steps: list[int] = []
+    append_at_once = DataService.append_at_once
+
+    def noted(service, calls) -> None:
+        steps.append(len(calls))
+        append_at_once(service, calls)
+
+    monkeypatch.setattr(DataService, "append_at_once", noted)
+    stream = await Stream.open(channel)
+    count = 2 * STEP_BATCHES + 1
+    appends = [(n, append(acks=1)) for n in range(1, count + 1)]
+    await stream.send(
+        (9001, FrameReceipt()), *appends, (9002, read(2 * count, wait=60_000)), (9003, read(0)), (9003, Cancel())
+    )
+    await stream.send((9004, append(acks=1)))
+    stream.call.done_writing()
+    answers = await stream.receive(count + 3)
+    assert await stream.end() == (Status.OK, "")
+    assert steps == [STEP_BATCHES, STEP_BATCHES, 1, 1]
+    numbers = [call_id for call_id in answers if call_id < 9001]
+    assert numbers == list(range(1, count + 1))
+    assert [answers[number].outcomes[0].base_offset for number in numbers] == list(range(0, 2 * count, 2))
+    assert answers[9004].outcomes[0].base_offset == 2 * count
+    assert len(answers[9002].partitions[0].records) == len(BATCH)
+    assert [*answers].index(9001) == count
+    assert directory.logs["t", 0].log_end_offset == 2 * count + 2
+
+
+async def test_a_large_frame_that_is_broken_at_its_end_ends_the_stream(served):
+    directory, channel = served
+    stream = await Stream.open(channel)
+    await stream.send(*((n, append()) for n in range(STEP_BATCHES)), (9001, append()), (9002, AppendResponse([])))
+    await stream.send((9003, append()))
+    assert await stream.end() == (Status.INVALID_ARGUMENT, "a AppendResponse from a gateway")
+    assert directory.logs["t", 0].log_end_offset == 2 * STEP_BATCHES
 
 
 async def test_records_are_written_from_the_gateways_memory_until_the_receipt_of_their_frame(served, area):
