@@ -1,7 +1,7 @@
 """The answers of Fetch: from the results of a read to the rows and records that a client gets.
 
-A read that was parked is judged by the rights of the moment at which it is answered, and waits until the rules in force
-are known. Records of the only partition of an answer take the short way: they are put between the bytes of a layout
+A parked read is judged by the rights of the moment at which it is answered. It waits until the rules in force are
+known. Records of the only partition of an answer take the short way: they are put between the bytes of a layout
 (fetching/answer_layout.py). Other answers are built in steps of PIECE partitions. If a slice cannot be had because its
 file was deleted, its partition is read again, by value, first.
 
