@@ -49,6 +49,8 @@ class Proved:
     token: bytes = b""
     #: Seconds since 1970 at which the proof ends; None if it does not.
     expires_at: float | None = None
+    #: The revision of the credential that was used; 0 if it is none of ours.
+    revision: int = 0
 
 
 class Exchange(Protocol):
@@ -69,7 +71,7 @@ class PlainExchange:
             given = decode_plain(token)
         except DecodeError as error:
             raise Refused("malformed", text=str(error)) from None
-        mechanism, found = await _credential(self._users, given.username, *ScramMechanism)
+        mechanism, found, revision = await _credential(self._users, given.username, *ScramMechanism)
         fits = partial(found.fits, mechanism, given.password)
         # mutant: plain-password
         if not await self._checks.is_right(given.username, given.password, found.stored_key, fits):
@@ -77,7 +79,7 @@ class PlainExchange:
             raise Refused("wrong user name or password", text=text, user=given.username)
         if given.authorization_id not in ("", given.username):  # mutant: plain-authorization
             raise Refused("another authorization id", text=_OTHER_USER, user=given.username)
-        return Proved(given.username)
+        return Proved(given.username, revision=revision)
 
 
 class ScramExchange:
@@ -88,16 +90,17 @@ class ScramExchange:
         self._users = users
         self._server = ScramServer(mechanism)
         self._user = ""
+        self._revision = 0
 
     async def step(self, token: bytes) -> bytes | Proved:
         try:
             if self._user:
-                return Proved(self._user, self._server.receive_final(token))
+                return Proved(self._user, self._server.receive_final(token), revision=self._revision)
             first = self._server.receive_first(token)
             self._user = first.username
             if first.is_token:  # mutant: scram-token-refused
                 raise Refused("a delegation token", user=first.username)
-            _, found = await _credential(self._users, first.username, self._mechanism)
+            _, found, self._revision = await _credential(self._users, first.username, self._mechanism)
             if first.authorization_id not in ("", first.username):
                 raise Refused("another authorization id", text=_OTHER_USER, user=first.username)
             return self._server.challenge(found)
@@ -134,10 +137,12 @@ class BearerExchange:
         return Proved(found.subject, b"", found.expires_at)
 
 
-async def _credential(users: Users, name: str, *mechanisms: ScramMechanism) -> tuple[ScramMechanism, ScramCredential]:
-    """Return the credential of a name. Raises StorageUnavailable."""
+async def _credential(
+    users: Users, name: str, *mechanisms: ScramMechanism
+) -> tuple[ScramMechanism, ScramCredential, int]:
+    """Return the credential of a name, and its revision. Raises StorageUnavailable."""
     found = await users.find_credential(
         pb.FindCredentialRequest(user=name, mechanisms=[each.value for each in mechanisms])
     )
     credential = ScramCredential(found.salt, found.iterations, found.stored_key, found.server_key)
-    return _MECHANISMS[found.mechanism], credential
+    return _MECHANISMS[found.mechanism], credential, found.revision
