@@ -56,9 +56,10 @@ async def test_the_session_of_a_deleted_user_has_ended(tmp_path):
         "MILLRACE_LISTENER_SECURITY_PROTOCOL_MAP": "EXTERNAL:SASL_PLAINTEXT",
         "MILLRACE_SASL_ENABLED_MECHANISMS": "PLAIN",
     }
-    with two_gateways(
-        tmp_path / "data", "produced:1", (logins, logins), MILLRACE_USERS_FILE=str(users)
-    ) as (gateways, addresses):
+    with two_gateways(tmp_path / "data", "produced:1", (logins, logins), MILLRACE_USERS_FILE=str(users)) as (
+        gateways,
+        addresses,
+    ):
         async with wires(addresses, 0, 1, cleans=False) as (client, admin):
             for wire, user in ((client, USER), (admin, "admin")):
                 assert (await log_in(wire, "PLAIN", user)).error_code == 0

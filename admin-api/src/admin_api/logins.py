@@ -31,9 +31,8 @@ class ClusterLogins:
     def __init__(self, settings: AdminSettings, storage: Storage) -> None:
         self._storage = storage
         self._passwords = PasswordChecks()
-        #: Threads that hash new passwords. Those of tokens may wait for the issuer.
+        #: Threads that hash new passwords.
         self.threads = CheckThreads("hash")
-        self._token_threads = CheckThreads("token")
         self._tokens = BearerTokens(settings) if settings.sasl_oauthbearer_jwks_endpoint_url else None
         self._sessions = Sessions(time.monotonic)
 
@@ -89,7 +88,7 @@ class ClusterLogins:
         if self._tokens is None:
             return None
         try:
-            return await self._token_threads.run(partial(self._tokens.verify, token))
+            return await self._tokens.verify(token)
         except InvalidToken as error:
             log.info("login refused", reason=f"token: {error}")
             return None
@@ -106,4 +105,5 @@ class ClusterLogins:
     def close(self) -> None:
         self._passwords.close()
         self.threads.close()
-        self._token_threads.close()
+        if self._tokens is not None:
+            self._tokens.close()

@@ -48,7 +48,7 @@ class Rights:
         #: Whether everything is allowed, so that nothing needs to be asked.
         self.are_total = decide is None
         #: Whether they count only while `Admission.is_current`.
-        self.may_lapse = may_lapse
+        self.may_lapse = may_lapse or decide is not None
         #: False once the rules may have changed. `Admission` has other rights of the client then.
         self.is_current = True
 

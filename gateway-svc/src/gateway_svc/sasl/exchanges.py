@@ -22,7 +22,7 @@ from protocol_lib.oauthbearer import decode_bearer
 from protocol_lib.plain import decode_plain
 from protocol_lib.scram import AuthenticationFailed, ScramCredential, ScramMechanism, ScramServer
 from service_chassis.bearer_tokens import BearerTokens, InvalidToken
-from service_chassis.password_checks import CheckThreads, PasswordChecks
+from service_chassis.password_checks import PasswordChecks
 
 from gateway_svc.storage.protocols import Users
 
@@ -111,9 +111,8 @@ class ScramExchange:
 class BearerExchange:
     """OAUTHBEARER."""
 
-    def __init__(self, tokens: BearerTokens, threads: CheckThreads) -> None:
+    def __init__(self, tokens: BearerTokens) -> None:
         self._tokens = tokens
-        self._threads = threads
         #: The reason why the token was not accepted, which the client then acknowledges.
         self._refused: Refused | None = None
 
@@ -127,7 +126,7 @@ class BearerExchange:
         if given.extensions:  # mutant: bearer-extensions
             raise Refused("extensions", text="Authentication failed: extensions are not supported by the broker")
         try:
-            found = await self._threads.run(partial(self._tokens.verify, given.token))
+            found = await self._tokens.verify(given.token)
         except InvalidToken as error:
             self._refused = Refused(str(error), text=_INVALID)
             return _INVALID.encode()

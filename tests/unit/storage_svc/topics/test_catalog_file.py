@@ -131,7 +131,8 @@ ACL = Binding(ResourceType.TOPIC, "a", PatternType.LITERAL, "User:x", "*", Opera
 
 
 @pytest.mark.parametrize(
-    ("version", "missing"), [(1, TABLES), (2, TABLES[1:]), (3, TABLES[2:]), (4, TABLES[3:]), (5, TABLES[5:]), (6, TABLES[7:])]
+    ("version", "missing"),
+    [(1, TABLES), (2, TABLES[1:]), (3, TABLES[2:]), (4, TABLES[3:]), (5, TABLES[5:]), (6, TABLES[7:])],
 )
 def test_a_catalog_from_before_other_resources_had_configs(
     catalog: CatalogFile, reopened: Reopened, version: int, missing: tuple[str, ...]
