@@ -140,5 +140,5 @@ async def test_every_crash_point_of_changes_that_are_asked_for_at_once(tmp_path:
     while was_cut:
         names, was_cut = await _crash(tmp_path / str(len(answered)), len(answered))
         answered.append(len(names))
-    assert (answered[0], answered[-1]) == (0, 15)
+    assert (answered[0], answered[-1]) == (0, 16)
     assert len(set(answered)) > 4
