@@ -1,8 +1,10 @@
 """The tables of users in the catalog's file: SCRAM credentials, the secret of made-up ones, and revisions.
 
-credentials      user, mechanism → salt, iterations, stored key, server key: no password follows from them
-secrets          random bytes by their purpose
-user_revisions   user → the number of its last change; no number is used again, in no later file either
+    credentials      user, mechanism → salt, iterations, stored key, server key
+    secrets          random bytes by their purpose
+    user_revisions   user → the number of its last change
+
+No password follows from a credential. No number of a change is used again, in no later file either.
 """
 
 from __future__ import annotations
