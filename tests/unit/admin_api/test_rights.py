@@ -295,6 +295,13 @@ def test_operations_that_are_authorized(scene: Scene) -> None:
     scene.add((Operation.READ, TOPIC, "authorized"), (Operation.ALTER_CONFIGS, TOPIC, "authorized"))
     topic = scene.get("/v3/clusters/-/topics/authorized", include_authorized_operations=True)
     assert topic["authorized_operations"] == ["ALTER_CONFIGS", "DESCRIBE", "DESCRIBE_CONFIGS", "READ"]
+    assert scene.get("/api/v1/me")["cluster_operations"] == []
+    scene.add((Operation.DESCRIBE, GROUP, "authorized"), (Operation.ALTER, CLUSTER, "kafka-cluster"))
+    scene.stack.commit("authorized", {("authorized", 0): 0})
+    group = scene.get("/v3/clusters/-/consumer-groups/authorized", include_authorized_operations=True)
+    assert group["authorized_operations"] == ["DESCRIBE"]
+    assert scene.get("/v3/clusters/-/consumer-groups/authorized")["authorized_operations"] == []
+    assert scene.get("/api/v1/me")["cluster_operations"] == ["ALTER", "DESCRIBE"]
 
 
 def test_topics_are_created_by_a_right_to_the_cluster_or_to_the_name(scene: Scene) -> None:
@@ -393,13 +400,6 @@ def test_a_refusal_is_a_line_of_the_log(scene: Scene, monkeypatch: pytest.Monkey
         "resource": "GROUP:right", "api": "deleteConsumerGroupOffsets", "more": 0,
     }  # fmt: skip
     assert lines == [denied]
-
-
-def test_an_application_makes_no_route_before_it_is_needed() -> None:
-    """All of them take a third of a second of the processor: of each start of admin-api."""
-    app = create_app(AdminSettings(), StorageClient.__new__(StorageClient), KafkaClients.__new__(KafkaClients))
-    assert len(app.routes) > 90
-    assert [route.path for route in app.routes if "dependant" in vars(route)] == []  # type: ignore[attr-defined]
 
 
 def test_a_route_without_needs_cannot_be_registered() -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 from broker_contract.acls import Operation
-from fastapi import FastAPI
+from fastapi import FastAPI, Query
 
 from admin_api import errors, groups
 from admin_api.needs import HIDES, on_group
 from admin_api.paging import PageQuery
+from admin_api.rights import GROUP
 from admin_api.routers.operations import CLUSTER, Operations
 from admin_api.schemas.consumer_groups import (
     Consumer,
@@ -18,6 +21,12 @@ from admin_api.schemas.consumer_groups import (
     ConsumerList,
 )
 from admin_api.view import ClusterView, ConsumerId, GroupId, PartitionId, TopicName, View
+
+#: Kafka's operations on a group.
+GROUP_OPERATIONS = (
+    *(Operation.ALTER_CONFIGS, Operation.DELETE, Operation.DESCRIBE),
+    *(Operation.DESCRIBE_CONFIGS, Operation.READ),
+)
 
 
 def add_operations(app: FastAPI) -> None:
@@ -48,9 +57,19 @@ async def list_consumer_groups(view: ClusterView, paging: PageQuery) -> Consumer
     )
 
 
-async def get_consumer_group(view: ClusterView, consumer_group_id: GroupId) -> ConsumerGroup:
+async def get_consumer_group(
+    view: ClusterView,
+    consumer_group_id: GroupId,
+    include_authorized_operations: Annotated[
+        bool, Query(description="Whether to list the operations that the caller may do.")
+    ] = False,
+) -> ConsumerGroup:
     """Return the consumer group with the given id."""
-    return _group(view, await groups.describe(view.storage, consumer_group_id))
+    found = _group(view, await groups.describe(view.storage, consumer_group_id))
+    if include_authorized_operations:
+        may = await view.storage.rights.operations(GROUP, consumer_group_id, GROUP_OPERATIONS)
+        found.authorized_operations = [operation.name for operation in may]
+    return found
 
 
 async def list_members(view: ClusterView, consumer_group_id: GroupId, paging: PageQuery) -> ConsumerList:
@@ -118,6 +137,7 @@ def _group(view: View, group: groups.Group) -> ConsumerGroup:
         coordinator=view.broker_link(view.coordinator(group_id)),
         consumers=view.links.below(metadata, "consumers"),
         lag_summary=view.links.below(metadata, "lag-summary"),
+        authorized_operations=[],
     )
 
 

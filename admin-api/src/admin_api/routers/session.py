@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal
 from urllib.parse import urlsplit
 
+from broker_contract.acls import CLUSTER_NAME, Operation
 from fastapi import FastAPI, Request
 from service_chassis.http import pages
 from service_chassis.http.access import Access, Principal, caller, cookie_of
@@ -13,14 +14,19 @@ from starlette.responses import JSONResponse, Response
 
 from admin_api import errors
 from admin_api.logins import ClusterLogins
-from admin_api.needs import NOTHING, sender_of
-from admin_api.rights import Policy
+from admin_api.needs import NOTHING, Calls, sender_of
+from admin_api.rights import CLUSTER, Policy
 from admin_api.roles import Role
 from admin_api.routers.operations import Operations
 from admin_api.rules import RULES
 from admin_api.schemas.session import LoginRequest, Me, Session
 
 PATH = "/api/v1/session"
+#: Kafka's operations on the cluster.
+CLUSTER_OPERATIONS = (
+    *(Operation.ALTER, Operation.ALTER_CONFIGS, Operation.CLUSTER_ACTION, Operation.CREATE),
+    *(Operation.DESCRIBE, Operation.DESCRIBE_CONFIGS, Operation.IDEMPOTENT_WRITE),
+)
 
 
 def add_operations(app: FastAPI) -> None:
@@ -36,8 +42,9 @@ async def get_session(request: Request) -> Session:
     return _session(request, caller(request.scope))
 
 
-async def get_me(request: Request) -> Me:
+async def get_me(request: Request, calls: Calls) -> Me:
     """Return who makes the request, as ACLs name them, and what bounds them."""
+    may = await calls.rights.operations(CLUSTER, CLUSTER_NAME, CLUSTER_OPERATIONS)
     sender, policy = caller(request.scope), _policy(request)
     principal = sender_of(request).principal
     return Me(
@@ -46,6 +53,7 @@ async def get_me(request: Request) -> Me:
         role=_role(sender),
         has_authorizer=policy is not None,
         is_super_user=policy is None or principal in policy.super_users,
+        cluster_operations=[operation.name for operation in may],
         read_only=_access(request).is_read_only,
     )
 
@@ -68,9 +76,7 @@ async def log_in(request: Request, given: LoginRequest) -> Response:
         sender = await access.user_of_password(given.user, given.password, request.scope)
     if sender is None:
         raise RULES.refusal(401, access.wrong)
-    cookie = await logins.open_session(sender.name, token=given.token or "", password=given.password or "")
-    if cookie is None:
-        raise RULES.refusal(401, access.wrong)
+    cookie = await logins.open_session(sender.name, given.token or "")
     return _answer(request, _session(request, sender).model_dump(), cookie)
 
 

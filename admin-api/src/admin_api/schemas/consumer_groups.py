@@ -33,6 +33,9 @@ class ConsumerGroup(Resource):
     coordinator: Relationship | None = Field(description="Null when no broker is up.")
     consumers: Relationship
     lag_summary: Relationship
+    authorized_operations: list[str] = Field(
+        description="The operations that the caller may do; empty unless include_authorized_operations asks for them."
+    )
 
 
 class ConsumerGroupList(Collection):

@@ -39,6 +39,7 @@ class Me(Answer):
     role: Literal["public", "read", "write", "admin"] = Field(description="Of a token; of everyone else admin.")
     has_authorizer: bool = Field(description="Whether ACLs decide what the principal may do.")
     is_super_user: bool = Field(description="Whether the principal may do everything; true without an authorizer.")
+    cluster_operations: list[str] = Field(description="Kafka's operations that the principal may do to the cluster.")
     read_only: bool = Field(description="Whether the server refuses every change.")
 
 
