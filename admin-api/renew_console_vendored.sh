@@ -15,9 +15,9 @@ npm install --silent --ignore-scripts --save-exact "${packages[@]}" "$bundler"
 cat > preact.js <<'END'
 import { h } from "preact";
 import htm from "htm";
-export { Component, Fragment, createRef, h, render } from "preact";
-export { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
-export { batch, computed, effect, signal, untracked, useComputed, useSignal } from "@preact/signals";
+export { Component, render } from "preact";
+export { useEffect, useMemo, useRef, useState } from "preact/hooks";
+export { effect, signal } from "@preact/signals";
 export const html = htm.bind(h);
 END
 build() { npx esbuild "$1" --bundle --minify --format=esm --target=es2022 --charset=utf8 --legal-comments=none --outfile="$2" --log-level=warning; }

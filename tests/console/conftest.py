@@ -90,7 +90,7 @@ def opened(chromium: Any, served: Served) -> Opened:
             ),
         )
         page.on("response", lambda each: each.status >= 400 and own.faults.append(f"{each.status} {each.url}"))
-        page.on("request", lambda each: _is_foreign(each.url, served) and own.faults.append(f"foreign {each.url}"))
+        page.on("request", lambda each: _is_foreign(each.url, own) and own.faults.append(f"foreign {each.url}"))
         page.on("dialog", lambda each: own.faults.append(f"dialog {each.message}"))
         try:
             yield own
@@ -102,8 +102,8 @@ def opened(chromium: Any, served: Served) -> Opened:
     return watched
 
 
-def _is_foreign(url: str, served: Served) -> bool:
-    origin = served.url.removesuffix("/console/")
+def _is_foreign(url: str, page: Watched) -> bool:
+    origin = (page.address or page.served.url).removesuffix("/console/")
     return not url.startswith((f"{origin}/", f"blob:{origin}/"))
 
 

@@ -113,6 +113,8 @@ class Watched:
     served: Served
     faults: list[str] = field(default_factory=list)
     expected: list[str] = field(default_factory=list)
+    #: The address of the console, if it is not the shared one.
+    address: str = ""
 
     def note(self, message: Any) -> None:
         """Keep an error or a warning of the browser's console."""
@@ -121,7 +123,7 @@ class Watched:
 
     def open(self, address: str) -> None:
         """Show a screen, as `topics/orders`."""
-        self.page.goto(f"{self.served.url}#/{address}")
+        self.page.goto(f"{self.address or self.served.url}#/{address}")
         self.page.wait_for_selector("main h1")
 
     def row(self, text: str) -> Any:

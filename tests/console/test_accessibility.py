@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
-from support.late import Late
+from console.looks import check
 
 pytestmark = pytest.mark.blocks_event_loop("the browser's driver waits in this thread")
-
-axe = Late("axe_playwright_python.sync_playwright")
 
 #: Address of a screen -> what is there once it is whole.
 SCREENS = {
@@ -25,10 +21,8 @@ SCREENS = {
     "transactions": ".empty",
     "brokers?q=log.retention": "[data-row]",
     "storage?q=orders": "[data-row]",
+    "access": ".notice",
 }
-WINDOWS = {"wide": {"width": 1280, "height": 800}, "narrow": {"width": 390, "height": 844}}
-#: Pictures of all screens, to look at. README shows one of them.
-PICTURES = Path(__file__).parents[2] / "build" / "console"
 
 
 @pytest.mark.parametrize("address", SCREENS)
@@ -50,34 +44,6 @@ def test_screen_is_accessible(page, address):
 def page(opened):
     with opened(reduced_motion="reduce") as page:
         yield page
-
-
-def check(page, name):
-    """Look at a screen in each window and colour.
-
-    Colours change nothing but contrasts, and the windows have the same ones.
-    """
-    PICTURES.mkdir(parents=True, exist_ok=True)
-    for window, size in WINDOWS.items():
-        page.page.set_viewport_size(size)
-        for colors in ("light", "dark"):
-            page.page.emulate_media(color_scheme=colors)
-            page.page.screenshot(path=PICTURES / f"{name.partition('?')[0].replace('/', '-')}-{window}-{colors}.png")
-            if (window, colors) == ("narrow", "dark"):
-                continue
-            rules = {"runOnly": ["color-contrast"]} if colors == "dark" else {}
-            found = axe.Axe().run(page.page, options={"resultTypes": ["violations"], **rules}).response["violations"]
-            serious = [
-                f"{each['id']}: {node['html'][:150]} {node.get('failureSummary', '')[:200]}"
-                for each in found
-                if each["impact"] in ("serious", "critical")
-                for node in each["nodes"][:3]
-            ]
-            assert not serious, f"{name} {window} {colors}: {serious}"
-        wide = page.page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
-        assert wide <= 0, f"{name} is {wide} px wider than its {window} window"
-    page.page.set_viewport_size(WINDOWS["wide"])
-    page.page.emulate_media(color_scheme="light")
 
 
 def test_keyboard_alone_opens_a_record_and_goes_back(console):

@@ -125,12 +125,24 @@ def test_read_only_hides_every_change(console: Watched):
         "/api/v1/session",
         {"login": "none", "is_logged_in": False, "name": None, "role": "admin", "read_only": True},
     )
-    changes = ("Create a topic", "Add partitions", "Empty", "Delete", "Reset offsets", "Put back", "Produce again")
+    changes = (
+        "Create a topic",
+        "Add partitions",
+        "Empty",
+        "Delete",
+        "Reset offsets",
+        "Put back",
+        "Produce again",
+        "Create a user",
+        "Set a quota",
+    )
     for address, whole in (
         ("topics", "[data-row]"),
         ("topics/orders", ".facts"),
         ("groups/a%2Fb%20%C3%BC", "figure"),
         ("brokers", "table"),
+        ("access/users", ".tools"),
+        ("access/quotas", ".tools"),
     ):
         console.open(address)
         console.page.locator(f"main {whole}").first.wait_for()

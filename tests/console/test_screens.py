@@ -59,7 +59,7 @@ def test_topic_is_created_enlarged_configured_and_deleted(console: Watched):
     assert delete.is_disabled()
     console.page.get_by_label("Type made").fill("made")
     delete.click()
-    console.page.get_by_text("Topic made is deleted.").wait_for()
+    console.page.get_by_text("Deleted: the topic made.").wait_for()
     console.row("orders").wait_for()
     assert console.row("made").count() == 0
 
@@ -192,7 +192,7 @@ def test_offsets_are_saved_and_put_back_and_the_group_deleted(console: Watched):
     console.button("Delete").click()
     console.page.get_by_label("Type a/b ü").fill("a/b ü")
     console.button("Delete the group", within="dialog").click()
-    console.page.get_by_text("The group a/b ü is deleted.").wait_for()
+    console.page.get_by_text("Deleted: the group a/b ü.").wait_for()
 
 
 def test_open_transaction_is_aborted_and_its_producer_fenced(console: Watched):

@@ -5,9 +5,9 @@ import { curl, needsLogin, requests } from "./core/api.js";
 import { listen, SCREENS } from "./core/keyboard.js";
 import { INTERVALS_S, THEMES, intervalS, isUtc, theme } from "./core/preferences.js";
 import { follow, link, route } from "./core/router.js";
-import { hasUsers, session, loadSession, logOut } from "./core/session.js";
-import { Copy, Dialog, Messages } from "./parts/dialog.js";
-import { Failure } from "./parts/loading.js";
+import { has, hasUsers, session, loadSession, logOut } from "./core/session.js";
+import { close, Copy, Dialog, Field, Messages, open, OpenDialog, useForm } from "./parts/dialog.js";
+import { button, Failure } from "./parts/screen.js";
 
 /** First part of a path -> the module of its screen. @type {Record<string, () => Promise<{Screen: any}>>} */
 const MODULES = {
@@ -15,8 +15,9 @@ const MODULES = {
   topics: () => (route.peek().path.length > 1 ? import("./screens/topic.js") : import("./screens/topics.js")),
   groups: () => (route.peek().path.length > 1 ? import("./screens/group.js") : import("./screens/groups.js")),
   transactions: () => import("./screens/transactions.js"),
-  brokers: () => import("./screens/brokers.js"),
+  brokers: () => import("./screens/configs.js"),
   storage: () => import("./screens/storage.js"),
+  access: () => import("./screens/access.js"),
 };
 
 const KEYS = [
@@ -28,46 +29,39 @@ const KEYS = [
   ["?", "this list"],
 ];
 
+const showKeys = () =>
+  open(html`<${Dialog} title="Keys"><dl class="keys">${KEYS.map(([key, text]) => html`<dt key=${key}><kbd>${key}</kbd></dt><dd>${text}</dd>`)}</dl></${Dialog}>`);
+
 function Login() {
-  const [user, setUser] = useState("");
-  const [password, setPassword] = useState("");
-  const [token, setToken] = useState("");
+  const [{ user, password, token }, set, bind] = useForm({ user: "", password: "", token: "" });
   const [error, setError] = useState(/** @type {Error | null} */ (null));
+  async function submit(/** @type {Event} */ event) {
+    event.preventDefault();
+    setError(null);
+    set({ password: "", token: "" });
+    await loadSession(user ? { user, password } : { token }).catch(setError);
+  }
   return html`<main id="main" class="login">
     <h1>Log in</h1>
     <p>${hasUsers.value ? "This server wants a user of the cluster, or a token." : "This server wants a token. Its administrator has one for you."}</p>
-    <form onSubmit=${async (/** @type {Event} */ event) => {
-      event.preventDefault();
-      setError(null);
-      try {
-        await loadSession(user ? { user, password } : { token });
-      } catch (caught) {
-        setError(/** @type {Error} */ (caught));
-      }
-    }}>
-      ${hasUsers.value && html`
-        <label class="field"><span>User</span>
-          <input autocomplete="username" value=${user} onInput=${(/** @type {any} */ event) => setUser(event.target.value)} /></label>
-        <label class="field"><span>Password</span>
-          <input type="password" autocomplete="current-password" value=${password} onInput=${(/** @type {any} */ event) => setPassword(event.target.value)} /></label>`}
-      <label class="field"><span>${hasUsers.value ? "or a token" : "Token"}</span>
-        <input type="password" autocomplete=${hasUsers.value ? "off" : "current-password"} value=${token} onInput=${(/** @type {any} */ event) => setToken(event.target.value)} /></label>
+    <form onSubmit=${submit}>
+      ${hasUsers.value && html`<${Field} label="User" autocomplete="username" ...${bind("user")} />
+        <${Field} label="Password" type="password" autocomplete="current-password" ...${bind("password")} />`}
+      <${Field} label=${hasUsers.value ? "or a token" : "Token"} type="password" autocomplete=${hasUsers.value ? "off" : "current-password"} ...${bind("token")} />
       <${Failure} error=${error} />
       <p class="buttons"><button type="submit" class="main">Log in</button></p>
     </form>
   </main>`;
 }
 
-function Choices() {
-  return html`<div class="choices">
-    <label><span>Theme</span><select value=${theme.value} onChange=${(/** @type {any} */ event) => (theme.value = event.target.value)}>
-      ${THEMES.map((each) => html`<option key=${each} value=${each} selected=${each === theme.value}>${each}</option>`)}</select></label>
-    <label><span>Times</span><select onChange=${(/** @type {any} */ event) => (isUtc.value = event.target.value === "utc")}>
-      <option value="local" selected=${!isUtc.value}>local</option><option value="utc" selected=${isUtc.value}>UTC</option></select></label>
-    <label><span>Refresh</span><select onChange=${(/** @type {any} */ event) => (intervalS.value = Number(event.target.value))}>
-      ${INTERVALS_S.map((each) => html`<option key=${each} value=${each} selected=${each === intervalS.value}>${each ? `${each} s` : "off"}</option>`)}</select></label>
-  </div>`;
-}
+/** @param {number} seconds @returns {[string, string]} */
+const interval = (seconds) => [String(seconds), seconds ? `${seconds} s` : "off"];
+
+const Choices = () => html`<div class="choices">
+  <${Field} label="Theme" value=${theme.value} options=${THEMES} onInput=${(/** @type {string} */ value) => (theme.value = value)} />
+  <${Field} label="Times" value=${isUtc.value ? "UTC" : "local"} options=${["local", "UTC"]} onInput=${(/** @type {string} */ value) => (isUtc.value = value === "UTC")} />
+  <${Field} label="Refresh" value=${String(intervalS.value)} options=${INTERVALS_S.map(interval)} onInput=${(/** @type {string} */ value) => (intervalS.value = Number(value))} />
+</div>`;
 
 function Requests() {
   if (!requests.value.length) return null;
@@ -97,9 +91,9 @@ function Main() {
 }
 
 function Console() {
-  const [isHelpShown, showHelp] = useState(false);
-  const now = route.value.path[0] ?? "";
-  useEffect(() => listen(() => showHelp(true)), []);
+  const path = route.value.path;
+  useEffect(() => listen(showKeys), []);
+  useEffect(close, [path.join("/")]);
   if (needsLogin.value && session.value === null) return html`<${Login} /><${Messages} />`;
   return html`
     <a class="skip" href="#main" onClick=${(/** @type {Event} */ event) => {
@@ -108,21 +102,18 @@ function Console() {
     }}>To the content</a>
     <nav aria-label="Screens">
       <a class="brand" href=${link([])}><img src="icon.svg" alt="" width="24" height="24" />Millrace</a>
-      <ul>${Object.values(SCREENS).map(([name, path]) => html`<li key=${name}>
-        <a href=${link(path)} aria-current=${(path[0] ?? "") === now ? "page" : undefined}>${name}</a></li>`)}</ul>
+      <ul>${Object.values(SCREENS).filter(([, , right]) => !right || has(right)).map(([name, to]) => html`<li key=${name}>
+        <a href=${link(to)} aria-current=${to[0] === path[0] ? "page" : undefined}>${name}</a></li>`)}</ul>
     </nav>
     <main id="main" tabindex="-1"><${Main} /><${Requests} /></main>
     <footer>
       <${Choices} />
-      <p class="small"><a href="../docs">API</a> <button type="button" class="plain" onClick=${() => showHelp(true)}>Keys</button>
+      <p class="small"><a href="../docs">API</a> ${button("Keys", showKeys, "plain")}
         ${session.value?.name && html` <span>${session.value.name}</span>`}
-        ${session.value?.canLogOut && html` <button type="button" class="plain" onClick=${logOut}>Log out</button>`}</p>
+        ${session.value?.canLogOut && html` ${button("Log out", logOut, "plain")}`}</p>
       ${session.value?.isReadOnly && html`<p class="badge">read-only</p>`}
     </footer>
-    <${Messages} />
-    ${isHelpShown && html`<${Dialog} title="Keys" close=${() => showHelp(false)}>
-      <dl class="keys">${KEYS.map(([key, text]) => html`<dt key=${key}><kbd>${key}</kbd></dt><dd>${text}</dd>`)}</dl></${Dialog}>`}
-  `;
+    <${Messages} /><${OpenDialog} />`;
 }
 
 follow();

@@ -11,10 +11,10 @@ export const BASE = new URL("../../", import.meta.url);
 /** Marks a request of this page: a form or a link of another site cannot send it. */
 const OWN_HEADERS = { "x-requested-by": "console" };
 const REQUESTS_MAX = 20;
+/** Members of bodies that no screen shows. */
+const SECRETS = ["password", "token"];
 
-/** @typedef {{method: string, url: string, body: string | null}} Request */
-
-/** The last requests of this screen, the newest first. @type {import("../vendor/preact.js").Signal<Request[]>} */
+/** The last requests of this screen, the newest first. @type {Signal<ApiRequest[]>} */
 export const requests = signal([]);
 /** Whether the server wants a login. */
 export const needsLogin = signal(false);
@@ -39,16 +39,21 @@ export function at(parts, ...names) {
   return parts.reduce((text, part, number) => text + encodeURIComponent(String(names[number - 1])) + part);
 }
 
-/** @param {string} path @param {Record<string, unknown>} [query] */
+/** @param {string} path @param {Query} [query] */
 export function urlOf(path, query = {}) {
   const parameters = parameterText(query);
   return new URL(path.replace(/^\//, "") + (parameters && `?${parameters}`), BASE).href;
 }
 
-/** @param {Request} request */
+/** @param {ApiRequest} request */
 function remember(request) {
   const others = requests.peek().filter((each) => each.url !== request.url || each.method !== request.method);
   requests.value = [request, ...others].slice(0, REQUESTS_MAX);
+}
+
+/** Return a body with the name of each secret in its place. @param {any} body */
+function withoutSecrets(body) {
+  return { ...body, ...Object.fromEntries(SECRETS.filter((each) => each in body).map((each) => [each, each.toUpperCase()])) };
 }
 
 /**
@@ -58,8 +63,8 @@ function remember(request) {
  */
 export async function send(method, url, { body, signal, headers = {}, isText = false } = {}) {
   const text = body === undefined ? null : isText ? String(body) : stringify(body);
-  // A login has a password.
-  if (!new URL(url).pathname.endsWith("/api/v1/session")) remember({ method, url, body: text });
+  // mutant: console-hides-secrets
+  remember({ method, url, body: text === null || isText ? text : stringify(withoutSecrets(body)) });
   /** @type {Response} */
   let answer;
   try {
@@ -91,12 +96,12 @@ async function errorOf(answer) {
   return new ApiError(answer.status, found.error_code, found.message, id);
 }
 
-/** Return the body of an answer to GET. @param {string} path @param {Record<string, unknown>} [query] @param {AbortSignal} [signal] */
+/** Return the body of an answer to GET. @param {string} path @param {Query} [query] @param {AbortSignal} [signal] */
 export async function get(path, query, signal) {
   return parse(await (await send("GET", urlOf(path, query), { signal })).text());
 }
 
-/** Return the text of an answer to GET. @param {string} path @param {Record<string, unknown>} [query] @param {AbortSignal} [signal] */
+/** Return the text of an answer to GET. @param {string} path @param {Query} [query] @param {AbortSignal} [signal] */
 export async function getText(path, query, signal) {
   return (await send("GET", urlOf(path, query), { signal })).text();
 }
@@ -107,7 +112,7 @@ export async function alter(method, path, body) {
   return text ? parse(text) : null;
 }
 
-/** Return every row of a list that has pages. @param {string} path @param {Record<string, unknown>} [query] @param {AbortSignal} [signal] */
+/** Return every row of a list that has pages. @param {string} path @param {Query} [query] @param {AbortSignal} [signal] */
 export async function list(path, query, signal) {
   /** @type {any[]} */
   const rows = [];
@@ -127,7 +132,7 @@ export function quoted(text) {
   return /^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`;
 }
 
-/** Return a request as a command of curl. @param {Request} request */
+/** Return a request as a command of curl. @param {ApiRequest} request */
 export function curl({ method, url, body }) {
   const words = ["curl", "-sS"];
   if (method !== "GET") words.push("-X", method);

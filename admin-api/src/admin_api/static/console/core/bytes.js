@@ -19,12 +19,6 @@ const encoder = new TextEncoder();
 /** @param {string} text */
 export const toBytes = (text) => encoder.encode(text);
 
-/**
- * A key, a value or a header's value. `size` counts all bytes; `isCut` says that `text` is the beginning alone.
- * `text` is base64 where `format` is base64. JSON is also what the API makes of records of Kafka's own topics.
- * @typedef {{format: "json" | "utf8" | "base64" | null, size: number, isCut: boolean, text: string}} Content
- */
-
 /** Return a content of the API's answer, `name` of `record`. @param {any} record @param {string} name @returns {Content} */
 export function content(record, name) {
   const value = record[name];

@@ -5,7 +5,7 @@ import { stringify } from "./exact_json.js";
 
 /** Return a record as one JSON object. Bytes are in base64, JSON is as it was. @param {any} record */
 export function asJson(record) {
-  const shown = (/** @type {import("./bytes.js").Content} */ each) =>
+  const shown = (/** @type {Content} */ each) =>
     each.format === "json" ? each.text : each.format === null ? "null" : JSON.stringify(each.text);
   const headers = record.headers.map((/** @type {any} */ each) => ({ name: each.name, value: each.value }));
   const rest = { partition: record.partition, offset: record.offset, timestamp: record.timestamp, key_format: record.key.format, value_format: record.value.format };
@@ -18,7 +18,7 @@ export function kcat(topic, record, address) {
 }
 
 /**
- * Return the value in the form that a request to produce has it. @param {import("./bytes.js").Content} content
+ * Return the value in the form that a request to produce has it. @param {Content} content
  * @returns {[string, string]} type and text
  */
 export function producible(content) {

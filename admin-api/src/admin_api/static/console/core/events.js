@@ -2,8 +2,6 @@
 
 import { send, urlOf } from "./api.js";
 
-/** @typedef {{name: string, data: string}} Event */
-
 /** Reads events from text that comes in pieces (HTML Standard, 9.2.6; without CR as a line's end). */
 export class EventReader {
   constructor() {
@@ -12,11 +10,11 @@ export class EventReader {
     this.lastId = "";
   }
 
-  /** Return the events that a piece completes. @param {string} piece @returns {Event[]} */
+  /** Return the events that a piece completes. @param {string} piece @returns {StreamEvent[]} */
   read(piece) {
     const blocks = (this.rest + piece).split("\n\n");
     this.rest = blocks.pop() ?? "";
-    /** @type {Event[]} */
+    /** @type {StreamEvent[]} */
     const events = [];
     for (const block of blocks) {
       let name = "message";
@@ -34,8 +32,8 @@ export class EventReader {
 
 /**
  * Follow a stream until it ends; return the id to go on after. Raises ApiError, or AbortError on a signal.
- * @param {string} path @param {Record<string, unknown>} query @param {string} lastId
- * @param {(events: Event[], lastId: string) => void} received @param {AbortSignal} signal
+ * @param {string} path @param {Query} query @param {string} lastId
+ * @param {(events: StreamEvent[], lastId: string) => void} received @param {AbortSignal} signal
  */
 export async function follow(path, query, lastId, received, signal) {
   const headers = { accept: "text/event-stream", ...(lastId ? { "last-event-id": lastId } : {}) };

@@ -15,12 +15,6 @@ export class Raw {
   }
 }
 
-/**
- * A JSON value as it was written: `kind` is object, array, string, number or word (true, false, null).
- * @typedef {{kind: "object", entries: [string, Node][]} | {kind: "array", items: Node[]}
- *   | {kind: "string", text: string} | {kind: "number" | "word", text: string}} Node
- */
-
 /** Levels of brackets; JSON that is deeper is shown as text. */
 const DEPTH_MAX = 200;
 const SPACE = /[ \t\n\r]*/y;
@@ -95,19 +89,19 @@ class Reader {
     return name;
   }
 
-  /** @returns {Node} */
+  /** @returns {JsonNode} */
   node(depth = 0) {
     if (depth > DEPTH_MAX) throw new RangeError("JSON of too many levels");
     this.take(SPACE);
     const first = this.text[this.at];
     if (first === "{") {
-      /** @type {[string, Node][]} */
+      /** @type {[string, JsonNode][]} */
       const entries = [];
       this.members("}", () => entries.push([this.name(), this.node(depth + 1)]));
       return { kind: "object", entries };
     }
     if (first === "[") {
-      /** @type {Node[]} */
+      /** @type {JsonNode[]} */
       const items = [];
       this.members("]", () => items.push(this.node(depth + 1)));
       return { kind: "array", items };
@@ -208,7 +202,7 @@ export function tree(text) {
   return whole(text, (reader) => reader.node());
 }
 
-/** Return the JSON text of a node with two spaces for each level. @param {Node} node @returns {string} */
+/** Return the JSON text of a node with two spaces for each level. @param {JsonNode} node @returns {string} */
 export function indented(node, margin = "") {
   const inner = `${margin}  `;
   if (node.kind === "object") {

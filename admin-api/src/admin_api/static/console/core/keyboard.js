@@ -5,14 +5,15 @@
 
 import { go } from "./router.js";
 
-/** @type {Record<string, [string, string[]]>} letter after g -> name and path of a screen */
+/** @type {Record<string, [string, string[], string?]>} letter after g -> name and path of a screen, and the right to the cluster that it needs */
 export const SCREENS = {
   o: ["Overview", []],
   t: ["Topics", ["topics"]],
   c: ["Consumer groups", ["groups"]],
   x: ["Transactions", ["transactions"]],
-  b: ["Broker configs", ["brokers"]],
-  s: ["Storage", ["storage"]],
+  b: ["Broker configs", ["brokers"], "DESCRIBE_CONFIGS"],
+  s: ["Storage", ["storage"], "DESCRIBE"],
+  a: ["Access", ["access"]],
 };
 
 /** Seconds between `g` and the letter, in ms. */

@@ -31,7 +31,7 @@ export const theme = kept("theme", "system", (value) => THEMES.includes(/** @typ
 export const isUtc = kept("utc", false, (value) => typeof value === "boolean");
 export const intervalS = kept("interval", 5, (value) => INTERVALS_S.includes(/** @type {number} */ (value)));
 
-/** Saved filters of records: name -> the query of its screen. @type {import("../vendor/preact.js").Signal<Record<string, Record<string, string[]>>>} */
+/** Saved filters of records: name -> the query of its screen. @type {Signal<Record<string, Record<string, string[]>>>} */
 export const filters = kept("filters", {}, (value) => value !== null && typeof value === "object" && !Array.isArray(value));
 
 effect(() => {

@@ -6,8 +6,6 @@
 
 import { signal } from "../vendor/preact.js";
 
-/** @typedef {{path: string[], query: Record<string, string[]>}} Route */
-
 /** Return the route of a hash. Path segments and values are decoded. @param {string} hash @returns {Route} */
 export function parse(hash) {
   const [path, query] = hash.replace(/^#?\/?/, "").split("?", 2);
@@ -28,14 +26,14 @@ function decoded(text) {
 
 /**
  * Return the hash of a path and a query. Empty values are left out.
- * @param {(string | number | bigint)[]} path @param {Record<string, unknown>} [query]
+ * @param {(string | number | bigint)[]} path @param {Query} [query]
  */
 export function link(path, query = {}) {
   const parameters = parameterText(query);
   return `#/${path.map((each) => encodeURIComponent(String(each))).join("/")}${parameters && `?${parameters}`}`;
 }
 
-/** Return the text of a query. Null and empty values are left out, an array is repeated. @param {Record<string, unknown>} query */
+/** Return the text of a query. Null and empty values are left out, an array is repeated. @param {Query} query */
 export function parameterText(query) {
   const parameters = new URLSearchParams();
   for (const [name, value] of Object.entries(query)) {
@@ -51,14 +49,14 @@ export const route = signal(parse(globalThis.location?.hash ?? ""));
 /** The value of a parameter of the route; empty without one. @param {string} name */
 export const parameter = (name) => route.value.query[name]?.[0] ?? "";
 
-/** Go to another screen. @param {(string | number | bigint)[]} path @param {Record<string, unknown>} [query] */
+/** Go to another screen. @param {(string | number | bigint)[]} path @param {Query} [query] */
 export function go(path, query) {
   location.hash = link(path, query);
 }
 
 /**
  * Change parameters of this screen, without an entry in the browser's history.
- * @param {Record<string, unknown>} changes
+ * @param {Query} changes
  */
 export function change(changes) {
   const { path, query } = route.peek();

@@ -6,9 +6,7 @@ import { ApiError, alter, get, needsLogin } from "./api.js";
 const PATH = "/api/v1/session";
 const ROLES = ["public", "read", "write", "admin"];
 
-/** @typedef {{role: string, name: string | null, isReadOnly: boolean, canLogOut: boolean}} Session */
-
-/** @type {import("../vendor/preact.js").Signal<Session | null>} */
+/** @type {Signal<Session | null>} */
 export const session = signal(null);
 /** Whether users with a password log in, or holders of tokens alone. */
 export const hasUsers = signal(false);
@@ -25,8 +23,16 @@ export async function loadSession(login) {
   }
   hasUsers.value = found.login === "users";
   needsLogin.value = found.login !== "none" && !found.is_logged_in;
-  const own = { role: found.role, name: found.name ?? null, isReadOnly: found.read_only === true, canLogOut: found.login !== "none" };
-  session.value = needsLogin.value ? null : own;
+  session.value = null;
+  if (needsLogin.value) return;
+  const me = await get("/api/v1/me").catch(() => ({})); // without it, the server alone refuses
+  session.value = {
+    role: found.role,
+    name: found.name ?? null,
+    isReadOnly: found.read_only === true,
+    canLogOut: found.login !== "none",
+    operations: me.cluster_operations,
+  };
 }
 
 export async function logOut() {
@@ -35,8 +41,14 @@ export async function logOut() {
   needsLogin.value = true;
 }
 
-/** Whether requests of a role are let through: write adds topics and records and moves offsets, admin does all. @param {"write" | "admin"} role */
-export function may(role) {
+/** Whether ACLs let the user do this. @param {string} operation @param {string[]} [operations] those allowed; else on the cluster */
+export const has = (operation, operations = session.value?.operations) => !operations || operations.includes(operation);
+
+/**
+ * Whether changes are let through: write adds topics and records and moves offsets, admin does all.
+ * @param {"write" | "admin"} role @param {string} [operation] that ACLs must allow, too @param {string[]} [operations]
+ */
+export function may(role, operation, operations) {
   const own = session.value;
-  return own !== null && !own.isReadOnly && ROLES.indexOf(own.role) >= ROLES.indexOf(role);
+  return own !== null && !own.isReadOnly && ROLES.indexOf(own.role) >= ROLES.indexOf(role) && (!operation || has(operation, operations));
 }

@@ -39,14 +39,8 @@ export function recordOf(found) {
   return { ...found, id: `${found.partition}:${found.offset}`, key: content(found, "key"), value: content(found, "value") };
 }
 
-/**
- * @typedef {{rows: any[], received: number, dropped: bigint, rate: number, state: "connecting" | "live" | "broken" | "ended",
- *   reason: Error | null, held: number}} TailState
- * `held` are rows that came during the pause.
- */
-
 export class Tail {
-  /** @param {string} topic @param {Record<string, unknown>} query @param {(state: TailState) => void} draw */
+  /** @param {string} topic @param {Query} query @param {(state: TailState) => void} draw */
   constructor(topic, query, draw) {
     this.topic = topic;
     this.query = query;
@@ -100,7 +94,7 @@ export class Tail {
     this.show();
   }
 
-  /** @param {import("./events.js").Event[]} events @param {string} lastId */
+  /** @param {StreamEvent[]} events @param {string} lastId */
   take(events, lastId) {
     /** @type {ApiError | null} */
     let reason = null;

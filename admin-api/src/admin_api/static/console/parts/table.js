@@ -3,12 +3,16 @@
 import { Component, html, useEffect, useMemo, useRef, useState } from "../vendor/preact.js";
 import { plural } from "../core/format.js";
 import { change, parameter } from "../core/router.js";
+import { button, Shown } from "./screen.js";
 
-/**
- * A column: what rows are sorted by, and what a cell shows.
- * @typedef {{id: string, label: string, value: (row: any) => any, cell?: (row: any) => unknown, isNumber?: boolean,
- *   isMinor?: boolean}} Column
- */
+/** Return a column. @param {string} id @param {string} label @param {Cell} [shown] @param {(row: any) => any} [value] @returns {Column} */
+export const text = (id, label, shown, value) => ({ id, label, shown, value });
+
+/** Return a column of numbers. @param {string} id @param {string} label @param {Cell} [shown] @param {(row: any) => any} [value] @returns {Column} */
+export const number = (id, label, shown, value) => ({ ...text(id, label, shown, value), isNumber: true });
+
+/** @param {Column} column @param {any} row */
+const valueOf = (column, row) => (column.value ? column.value(row) : row[column.id]);
 
 /** Rows drawn at first, and added when the end of the table comes into view. */
 const DRAWN = 150;
@@ -26,8 +30,8 @@ class Row extends Component {
         (/** @type {Column} */ each, /** @type {number} */ number) => html`<td
           role=${number === 0 ? "rowheader" : "cell"}
           data-label=${each.label}
-          class=${`${each.isNumber ? "number" : ""} ${each.isMinor ? "minor" : ""}`}
-        >${each.cell ? each.cell(row) : each.value(row)}</td>`,
+          class=${each.isNumber ? "number" : ""}
+        >${each.shown ? each.shown(valueOf(each, row), row) : valueOf(each, row)}</td>`,
       )}
     </tr>`;
   }
@@ -43,34 +47,29 @@ function compared(first, second) {
 }
 
 /**
- * Return the rows that have the text, in the order of a column; `-` before its id turns the order around.
- * @param {any[]} rows @param {Column[]} columns @param {string} text @param {(row: any) => string} textOf @param {string} order
+ * Return the rows that have the text in these fields, in the order of a column; `-` before its id turns the order around.
+ * @param {any[]} rows @param {Column[]} columns @param {string} part @param {string[]} search @param {string} order
  */
-export function arranged(rows, columns, text, textOf, order) {
-  const part = text.toLowerCase();
-  const found = part ? rows.filter((row) => textOf(row).toLowerCase().includes(part)) : [...rows];
+export function arranged(rows, columns, part, search, order) {
+  const wanted = part.toLowerCase();
+  const found = rows.filter((row) => search.map((each) => row[each]).join(" ").toLowerCase().includes(wanted));
   const isDown = order.startsWith("-");
   const column = columns.find((each) => each.id === order.replace(/^-/, ""));
   if (!column) return found;
-  const keyed = found.map((row) => ({ row, key: column.value(row) }));
+  const keyed = found.map((row) => ({ row, key: valueOf(column, row) }));
   keyed.sort((first, second) => compared(first.key, second.key));
   if (isDown) keyed.reverse();
   return keyed.map((each) => each.row);
 }
 
-/**
- * @param {{caption: string, columns: Column[], rows: any[], keyOf: (row: any) => string, textOf?: (row: any) => string,
- *   empty?: string, noun?: string, id?: string, first?: string, tools?: unknown}} props
- * `textOf` gives the text that the search looks through; without it there is no search. `first` is the order at first.
- * `id` begins the names of a table's parameters, since a screen may have two tables.
- */
-export function Table({ caption, columns, rows, keyOf, textOf, empty = "There are none.", noun = "row", id = "", first = columns[0].id, tools }) {
-  const text = textOf ? parameter(`${id}q`) : "";
+/** @param {Look & {rows: any[]}} props */
+export function Table({ noun, columns, rows, keyOf = (row) => String(valueOf(columns[0], row)), search, empty = "There are none.", id = "", first = columns[0].id, tools }) {
+  const part = search ? parameter(`${id}q`) : "";
   const order = parameter(`${id}sort`) || first;
   const [drawn, setDrawn] = useState(DRAWN);
-  const found = useMemo(() => arranged(rows, columns, text, textOf ?? keyOf, order), [rows, columns, text, order]);
+  const found = useMemo(() => arranged(rows, columns, part, search ?? [], order), [rows, columns, part, order]);
   const end = useRef(/** @type {HTMLElement | null} */ (null));
-  useEffect(() => setDrawn(DRAWN), [text, order]);
+  useEffect(() => setDrawn(DRAWN), [part, order]);
   useEffect(() => {
     if (!end.current) return undefined;
     const seen = new IntersectionObserver((entries) => entries.some((each) => each.isIntersecting) && setDrawn((old) => old + DRAWN));
@@ -79,22 +78,22 @@ export function Table({ caption, columns, rows, keyOf, textOf, empty = "There ar
   }, [found.length > drawn, drawn]);
   const sorted = order.replace(/^-/, "");
   return html`
-    ${(textOf || tools) && html`<div class="tools">
-      ${textOf && html`<label class="search"><span class="hidden">Search</span>
-        <input type="search" placeholder="Search ( / )" value=${text} onInput=${(/** @type {any} */ event) => change({ [`${id}q`]: event.target.value })} />
+    ${(search || tools) && html`<div class="tools">
+      ${search && html`<label class="search"><span class="hidden">Search</span>
+        <input type="search" placeholder="Search ( / )" value=${part} onInput=${(/** @type {any} */ event) => change({ [`${id}q`]: event.target.value })} />
       </label>
-      <span class="small" role="status">${text ? `${plural(found.length, noun)} of ${rows.length}` : plural(rows.length, noun)}</span>`}
+      <span class="small" role="status">${part ? `${plural(found.length, noun)} of ${rows.length}` : plural(rows.length, noun)}</span>`}
       ${tools}
     </div>`}
     ${found.length === 0
       ? html`<p class="empty">${rows.length ? `No ${noun} has this text.` : empty}</p>`
       : html`<table role="table">
-          <caption class="hidden">${caption}</caption>
+          <caption class="hidden">${noun}s</caption>
           <thead role="rowgroup"><tr role="row">
             ${columns.map((each) => {
               const isSorted = each.id === sorted;
               const isDown = order.startsWith("-");
-              return html`<th role="columnheader" scope="col" class=${`${each.isNumber ? "number" : ""} ${each.isMinor ? "minor" : ""}`}
+              return html`<th role="columnheader" scope="col" class=${each.isNumber ? "number" : ""}
                 aria-sort=${isSorted ? (isDown ? "descending" : "ascending") : undefined}>
                 <button type="button" class="plain" onClick=${() =>
                   change({ [`${id}sort`]: isSorted ? (isDown ? each.id : `-${each.id}`) : each.isNumber ? `-${each.id}` : each.id })}
@@ -104,6 +103,9 @@ export function Table({ caption, columns, rows, keyOf, textOf, empty = "There ar
           </tr></thead>
           <tbody role="rowgroup">${found.slice(0, drawn).map((row) => html`<${Row} key=${keyOf(row)} row=${row} columns=${columns} />`)}</tbody>
         </table>
-        ${found.length > drawn && html`<p ref=${end}><button type="button" onClick=${() => setDrawn(Infinity)}>Show all ${found.length}</button></p>`}`}
+        ${found.length > drawn && html`<p ref=${end}>${button(`Show all ${found.length}`, () => setDrawn(Infinity))}</p>`}`}
   `;
 }
+
+/** A table of what is loaded. @param {Look & {of: Loaded<any[]>}} props */
+export const List = ({ of, ...look }) => html`<${Shown} of=${of}>${(/** @type {any[]} */ rows) => html`<${Table} rows=${rows} ...${look} />`}</${Shown}>`;

@@ -2,6 +2,7 @@
 
 import { html, useState } from "../vendor/preact.js";
 import { plural } from "../core/format.js";
+import { button } from "./screen.js";
 
 /** Members that are shown at a time, and levels that are open at first. */
 const SHOWN = 100;
@@ -9,7 +10,7 @@ const OPEN_LEVELS = 2;
 /** Characters of a string that are shown at first. */
 const TEXT_MAX = 2000;
 
-/** @param {{node: import("../core/exact_json.js").Node, name?: string | number, level?: number}} props */
+/** @param {{node: JsonNode, name?: string | number, level?: number}} props */
 export function Tree({ node, name, level = 0 }) {
   const [isOpen, setOpen] = useState(level < OPEN_LEVELS);
   const [most, setMost] = useState(SHOWN);
@@ -19,9 +20,9 @@ export function Tree({ node, name, level = 0 }) {
     const isCut = node.kind === "string" && node.text.length > TEXT_MAX && !isWhole;
     const text = isCut ? node.text.slice(0, TEXT_MAX) : node.text;
     return html`<div class="leaf">${label}<span class=${node.kind}>${node.kind === "string" ? JSON.stringify(text) : text}</span>
-      ${isCut && html` <button type="button" class="plain" onClick=${() => setWhole(true)}>all ${node.text.length} characters</button>`}</div>`;
+      ${isCut && html` ${button(`all ${node.text.length} characters`, () => setWhole(true), "plain")}`}</div>`;
   }
-  /** @type {[string | number, import("../core/exact_json.js").Node][]} */
+  /** @type {[string | number, JsonNode][]} */
   const members = node.kind === "object" ? node.entries : node.items.map((each, at) => [at, each]);
   const size = node.kind === "object" ? plural(members.length, "member") : plural(members.length, "item");
   return html`<details open=${isOpen} onToggle=${(/** @type {any} */ event) => {
@@ -31,7 +32,7 @@ export function Tree({ node, name, level = 0 }) {
     <summary>${label}<span class="quiet">${node.kind === "object" ? "{ }" : "[ ]"} ${size}</span></summary>
     ${isOpen && html`<div class="members">
       ${members.slice(0, most).map(([each, inner], at) => html`<${Tree} key=${at} node=${inner} name=${each} level=${level + 1} />`)}
-      ${members.length > most && html`<button type="button" class="plain" onClick=${() => setMost(most * 10)}>${members.length - most} more</button>`}
+      ${members.length > most && button(`${members.length - most} more`, () => setMost(most * 10), "plain")}
     </div>`}
   </details>`;
 }

@@ -1,13 +1,12 @@
-/** Configs of a topic or a broker: what is set and where, changed as a difference that is seen first. */
+/** Configs of topics, groups and brokers: what is set and where, changed as a difference that is seen first. */
 
 import { html, useState } from "../vendor/preact.js";
-import { alter, get } from "../core/api.js";
-import { plural } from "../core/format.js";
-import { change, parameter } from "../core/router.js";
+import { alter, at, get } from "../core/api.js";
+import { parameter } from "../core/router.js";
 import { may } from "../core/session.js";
-import { Check, Field, FormDialog, say } from "../parts/dialog.js";
-import { Shown, useLoaded } from "../parts/loading.js";
-import { Table } from "../parts/table.js";
+import { Check, Field, FormDialog, open, say, Toggle } from "../parts/dialog.js";
+import { badge, button, Shown, useList, useLoaded } from "../parts/screen.js";
+import { Table, text } from "../parts/table.js";
 
 /** @type {Record<string, string>} */
 const SOURCES = {
@@ -20,10 +19,10 @@ const SOURCES = {
 };
 
 /** @param {string | null} value */
-const shown = (value) => (value === null ? html`<i class="quiet">none</i>` : value === "" ? html`<i class="quiet">empty</i>` : html`<code>${value}</code>`);
+const content = (value) => (value === null ? html`<i class="quiet">none</i>` : value === "" ? html`<i class="quiet">empty</i>` : html`<code>${value}</code>`);
 
-/** @param {{path: string, name: string, config: any, close: () => void, done: () => void}} props */
-function Edit({ path, name, config, close, done }) {
+/** @param {{path: string, name: string, config: any}} props */
+function Edit({ path, name, config }) {
   const [value, setValue] = useState(config.value ?? "");
   const [isChecked, setChecked] = useState(false);
   const [isReset, setReset] = useState(false);
@@ -36,13 +35,12 @@ function Edit({ path, name, config, close, done }) {
       throw null; // stays open: the difference is seen before it is applied
     }
     say(`${config.name} of ${name} is ${isReset ? "the default again" : "changed"}.`);
-    done();
   }
-  return html`<${FormDialog} title=${config.name} action=${isChecked ? "Apply" : "Check"} act=${act} close=${close}
+  return html`<${FormDialog} title=${config.name} action=${isChecked ? "Apply" : "Check"} act=${act}
     isReady=${isReset ? !config.is_default : value !== (config.value ?? "")}>
     ${config.documentation && html`<p class="small">${config.documentation}</p>`}
-    <${Field} label="Value" value=${isReset ? config.default ?? "" : value} onInput=${(/** @type {string} */ text) => {
-      setValue(text);
+    <${Field} label="Value" value=${isReset ? config.default ?? "" : value} onInput=${(/** @type {string} */ given) => {
+      setValue(given);
       setReset(false);
       setChecked(false);
     }} />
@@ -50,35 +48,36 @@ function Edit({ path, name, config, close, done }) {
       setReset(isOn);
       setChecked(false);
     }} />`}
-    ${isChecked && html`<p class="notice" role="status">The server accepts it. <code>${config.name}</code>: ${shown(config.value)} → ${shown(after)}</p>`}
+    ${isChecked && html`<p class="notice" role="status">The server accepts it. <code>${config.name}</code>: ${content(config.value)} → ${content(after)}</p>`}
   </${FormDialog}>`;
 }
 
-/** @param {{path: string, name: string, id?: string}} props `path` is that of the API, which lists and alters them */
-export function Configs({ path, name, id = "" }) {
-  const isAll = parameter("set") !== "1";
-  const [edited, setEdited] = useState(/** @type {any} */ (null));
+/** @param {{path: string, name: string, id?: string, rights?: string[]}} props `path` is that of the API, which lists and alters them */
+export function Configs({ path, name, id = "", rights }) {
+  const isAll = !parameter("set");
   const loaded = useLoaded(async (signal) => (await get(path, {}, signal)).data, [path]);
-  /** @type {import("../parts/table.js").Column[]} */
   const columns = [
-    {
-      id: "name",
-      label: "Config",
-      value: (row) => row.name,
-      cell: (row) => html`${may("admin") && !row.is_read_only
-        ? html`<button type="button" class="plain" onClick=${() => setEdited(row)}>${row.name}</button>` : row.name}${
-        row.documentation && html`<br /><span class="small">${row.documentation}</span>`}`,
-    },
-    { id: "value", label: "Value", value: (row) => row.value, cell: (row) => (row.is_sensitive ? html`<i class="quiet">hidden</i>` : shown(row.value)) },
-    { id: "default", label: "Default", value: (row) => row.default, cell: (row) => (row.is_sensitive ? "" : shown(row.default)) },
-    { id: "source", label: "Set by", value: (row) => SOURCES[row.source] ?? row.source,
-      cell: (row) => html`<span class=${`badge ${row.is_default ? "" : "good"}`}>${SOURCES[row.source] ?? row.source}</span>${row.is_read_only && html` <span class="badge">read-only</span>`}` },
+    text("name", "Config", (own, row) => html`${may("admin", "ALTER_CONFIGS", rights) && !row.is_read_only
+        ? button(own, () => open(html`<${Edit} path=${path} name=${name} config=${row} />`), "plain") : own}${
+        row.documentation && html`<br /><span class="small">${row.documentation}</span>`}`),
+    text("value", "Value", (value, row) => (row.is_sensitive ? html`<i class="quiet">hidden</i>` : content(value))),
+    text("default", "Default", (value, row) => (row.is_sensitive ? "" : content(value))),
+    text("source", "Set by", (source, row) => html`${badge(source, row.is_default ? "" : "good")}${row.is_read_only && html` ${badge("read-only")}`}`,
+      (row) => SOURCES[row.source] ?? row.source),
   ];
   return html`<${Shown} of=${loaded}>${(/** @type {any[]} */ rows) => {
-      const set = rows.filter((each) => !each.is_default);
-      return html`<${Table} id=${id} caption=${`Configs of ${name}`} noun="config" rows=${isAll ? rows : set} columns=${columns} keyOf=${(/** @type {any} */ row) => row.name}
-        textOf=${(/** @type {any} */ row) => `${row.name} ${row.value}`} empty="None is set: all are defaults."
-        tools=${html`<${Check} label=${`only the ${plural(set.length, "config")} that is set`.replace(/s that is/, "s that are")} isOn=${!isAll} onInput=${(/** @type {boolean} */ isOn) => change({ set: isOn ? 1 : null })} />`} />`;
-    }}</${Shown}>
-    ${edited && html`<${Edit} path=${path} name=${name} config=${edited} close=${() => setEdited(null)} done=${loaded.reload} />`}`;
+    const set = rows.filter((each) => !each.is_default);
+    return html`<${Table} id=${id} noun="config" rows=${isAll ? rows : set} columns=${columns}
+      search=${["name", "value"]} empty="None is set: all are defaults."
+      tools=${html`<${Toggle} label=${`only what is set (${set.length})`} name="set" />`} />`;
+  }}</${Shown}>`;
+}
+
+/** The screen of brokers' configs. */
+export function Screen() {
+  const loaded = useList("/v3/clusters/-/brokers");
+  return html`<h1>Broker configs</h1>
+    <${Shown} of=${loaded}>${(/** @type {any[]} */ brokers) => brokers.map((each) => html`<section key=${each.broker_id}>
+      <p class="facts">Broker ${each.broker_id} at <code>${each.host}:${each.port}</code></p>
+      <${Configs} path=${at`/api/v1/configs/broker/${each.broker_id}`} name=${`broker ${each.broker_id}`} /></section>`)}</${Shown}>`;
 }

@@ -4,8 +4,9 @@ import { html } from "../vendor/preact.js";
 import { get, list } from "../core/api.js";
 import { count, duration, plural, rate, size } from "../core/format.js";
 import { link } from "../core/router.js";
+import { has } from "../core/session.js";
 import { Chart } from "../parts/chart.js";
-import { Shown, useLoaded } from "../parts/loading.js";
+import { Shown, useLoaded } from "../parts/screen.js";
 import { trend } from "./groups.js";
 
 /** Groups that are named. */
@@ -14,50 +15,51 @@ const GROUPS_SHOWN = 5;
 /** Return bytes a second as text. @param {number | null | undefined} bytes */
 const speed = (bytes) => (bytes === null || bytes === undefined ? "–" : `${size(bytes)} / s`);
 
-/** @param {AbortSignal} signal */
+/** Load what the user may see: health and the sums of all topics are rights to the cluster. @param {AbortSignal} signal */
 async function load(signal) {
-  const range = (/** @type {string} */ metric) => get("/api/v1/metrics/range", { metric }, signal);
+  const seesCluster = has("DESCRIBE");
+  const range = (/** @type {string} */ metric) => (seesCluster ? get("/api/v1/metrics/range", { metric }, signal) : { points: [] });
   const [health, brokers, topics, groups, records, bytesIn, bytesOut, lag] = await Promise.all([
-    get("/api/v1/health", {}, signal),
+    seesCluster ? get("/api/v1/health", {}, signal) : {},
     list("/v3/clusters/-/brokers", {}, signal),
     list("/api/v1/topics", {}, signal),
     list("/api/v1/consumer-groups", { sort: "lag" }, signal),
     ...["records_in_per_s", "bytes_in_per_s", "bytes_out_per_s", "lag"].map(range),
   ]);
-  return { health, brokers, topics, groups, records, bytesIn, bytesOut, lag };
+  return { seesCluster, health, brokers, topics, groups, records, bytesIn, bytesOut, lag };
 }
 
 /** @param {{data: any}} props */
 function Figures({ data }) {
-  const { health, brokers, topics, groups, records, bytesIn, bytesOut, lag } = data;
+  const { seesCluster, health, brokers, topics, groups, records, bytesIn, bytesOut, lag } = data;
   const fullIn = health.disk?.full_in_s ?? null;
   const free = Number(health.disk?.usable_bytes ?? 0);
   const used = health.disk ? 1 - free / Number(health.disk.total_bytes) : 0;
   const behind = groups.filter((/** @type {any} */ each) => each.lag > 0);
   const total = (/** @type {string} */ name) => topics.reduce((/** @type {number} */ sum, /** @type {any} */ each) => sum + Number(each[name] ?? 0), 0);
   return html`
-    <section class=${`health ${health.is_healthy ? "good" : "bad"}`} aria-label="Health">
+    ${seesCluster && html`<section class=${`health ${health.is_healthy ? "good" : "bad"}`} aria-label="Health">
       <h2>${health.is_healthy ? "✓ Healthy" : "✕ Not healthy"}</h2>
       ${health.reasons.map((/** @type {any} */ each) => html`<p key=${each.message}><b>${each.service}</b>: ${each.message}</p>`)}
       <ul class="services">${health.services.map((/** @type {any} */ each) => html`<li key=${each.name}>${each.is_up ? "✓" : "✕"} ${each.name}: ${each.detail}</li>`)}</ul>
-    </section>
+    </section>`}
     <dl class="figures">
       <div><dt>Topics</dt><dd><a href=${link(["topics"])}>${count(topics.length)}</a></dd></div>
       <div><dt>Records</dt><dd>${count(total("records"))}</dd></div>
       <div><dt>Records in</dt><dd>${rate(total("records_in_per_s"))} / s</dd></div>
-      <div><dt>Bytes in</dt><dd>${speed(bytesIn.points.at(-1)?.value)}</dd></div>
-      <div><dt>Bytes out</dt><dd>${speed(bytesOut.points.at(-1)?.value)}</dd></div>
+      ${seesCluster && html`<div><dt>Bytes in</dt><dd>${speed(bytesIn.points.at(-1)?.value)}</dd></div>
+      <div><dt>Bytes out</dt><dd>${speed(bytesOut.points.at(-1)?.value)}</dd></div>`}
       <div><dt>Consumer groups</dt><dd><a href=${link(["groups"])}>${count(groups.length)}</a></dd></div>
       ${health.disk && html`<div class="wide"><dt>Disk</dt><dd>${size(free)} free</dd>
         <dd class="small"><meter min="0" max="1" high="0.85" value=${used} aria-label="Used share of the disk"></meter> ${Math.round(used * 100)} % used,
           ${fullIn === null ? " not growing" : ` full in ${duration(fullIn)} at this rate`}</dd></div>`}
     </dl>
-    <div class="charts">
+    ${seesCluster && html`<div class="charts">
       <${Chart} label="Records in per second" points=${records.points} shown=${rate} />
       <${Chart} label="Bytes in per second" points=${bytesIn.points} shown=${size} />
       <${Chart} label="Bytes out per second" points=${bytesOut.points} shown=${size} />
       <${Chart} label="Lag of all groups" points=${lag.points} shown=${count} />
-    </div>
+    </div>`}
     <div class="columns">
       <section><h2>Groups that are behind</h2>
         ${behind.length === 0 ? html`<p class="empty">No group has lag.</p>` : html`<ul class="plainlist">${behind.slice(0, GROUPS_SHOWN).map(

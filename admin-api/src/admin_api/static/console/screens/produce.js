@@ -7,18 +7,19 @@ import { producible } from "../core/contents.js";
 import { parse, Raw, stringify, tree } from "../core/exact_json.js";
 import { plural } from "../core/format.js";
 import { link } from "../core/router.js";
-import { Field } from "../parts/dialog.js";
-import { Failure } from "../parts/loading.js";
+import { Field, useForm } from "../parts/dialog.js";
+import { button, Failure } from "../parts/screen.js";
 
-/** A record that fills the form the next time it is shown. @type {import("../vendor/preact.js").Signal<any>} */
+/** A record that fills the form the next time it is shown. @type {Signal<any>} */
 export const draft = signal(null);
-
-/** @typedef {{keyType: string, key: string, valueType: string, value: string, partition: string, headers: [string, string, boolean][], count: string}} Form */
 
 /** Records of one request. */
 const COUNT_MAX = 1000;
 /** @type {[string, string][]} */
 const TYPES = [["STRING", "text"], ["JSON", "JSON"], ["BINARY", "base64"], ["null", "null"]];
+
+/** The choices of a partition. @param {string} none @param {number} partitions */
+export const choices = (none, partitions) => [["", none], ...Array.from({ length: Math.min(partitions, 1000) }, (_, each) => String(each))];
 
 /** @param {string} type @param {string} text @param {string} name @returns {unknown} */
 function data(type, text, name) {
@@ -34,7 +35,7 @@ function data(type, text, name) {
 
 /** @param {{topic: string, partitions: number}} props */
 export function Produce({ topic, partitions }) {
-  const [form, setForm] = useState(/** @returns {Form} */ () => {
+  const [form, set, bind] = useForm(/** @returns {RecordForm} */ () => {
     const record = draft.peek();
     draft.value = null;
     if (!record) return { keyType: "STRING", key: "", valueType: "STRING", value: "", partition: "", headers: [], count: "1" };
@@ -46,7 +47,6 @@ export function Produce({ topic, partitions }) {
   const [error, setError] = useState(/** @type {Error | null} */ (null));
   const [written, setWritten] = useState(/** @type {any[]} */ ([]));
   const [isBusy, setBusy] = useState(false);
-  const set = (/** @type {any} */ changes) => setForm((old) => ({ ...old, ...changes }));
   async function submit(/** @type {Event} */ event) {
     event.preventDefault();
     setError(null);
@@ -74,23 +74,23 @@ export function Produce({ topic, partitions }) {
   const last = written.at(-1);
   return html`<form class="form" onSubmit=${submit}>
     <div class="row">
-      <${Field} label="Partition" value=${form.partition} isShort onInput=${(/** @type {string} */ partition) => set({ partition })}
-        options=${[["", "by the key"], ...Array.from({ length: Math.min(partitions, 1000) }, (_, each) => [String(each), String(each)])]} />
-      <${Field} label="How many" type="number" value=${form.count} isShort onInput=${(/** @type {string} */ count) => set({ count })} />
+      <${Field} label="Partition" isShort ...${bind("partition")}
+        options=${choices("by the key", partitions)} />
+      <${Field} label="How many" type="number" isShort ...${bind("count")} />
     </div>
-    <div class="row"><${Field} label="Key is" value=${form.keyType} options=${TYPES} isShort onInput=${(/** @type {string} */ keyType) => set({ keyType })} />
-      ${form.keyType !== "null" && html`<${Field} label="Key" value=${form.key} hint=${form.keyType === "STRING" ? "Empty: no key" : undefined} onInput=${(/** @type {string} */ key) => set({ key })} />`}</div>
-    <div class="row"><${Field} label="Value is" value=${form.valueType} options=${TYPES} isShort onInput=${(/** @type {string} */ valueType) => set({ valueType })} /></div>
+    <div class="row"><${Field} label="Key is" options=${TYPES} isShort ...${bind("keyType")} />
+      ${form.keyType !== "null" && html`<${Field} label="Key" hint=${form.keyType === "STRING" ? "Empty: no key" : undefined} ...${bind("key")} />`}</div>
+    <div class="row"><${Field} label="Value is" options=${TYPES} isShort ...${bind("valueType")} /></div>
     ${form.valueType === "null" ? html`<p class="small">A tombstone: in a compacted topic it deletes its key.</p>`
-      : html`<${Field} label="Value" lines=${8} value=${form.value} onInput=${(/** @type {string} */ value) => set({ value })} />`}
+      : html`<${Field} label="Value" lines=${8} ...${bind("value")} />`}
     ${form.headers.map(([name, value, isBase64], each) => html`<div class="row" key=${each}>
       <${Field} label=${`Header ${each + 1}`} value=${name} onInput=${(/** @type {string} */ text) => set({ headers: form.headers.with(each, [text, value, isBase64]) })} />
       <${Field} label=${isBase64 ? "Its value (base64)" : "Its value"} value=${value} onInput=${(/** @type {string} */ text) => set({ headers: form.headers.with(each, [name, text, isBase64]) })} />
-      <button type="button" onClick=${() => set({ headers: form.headers.toSpliced(each, 1) })}>Remove</button></div>`)}
+      ${button("Remove", () => set({ headers: form.headers.toSpliced(each, 1) }))}</div>`)}
     <${Failure} error=${error} />
     ${last && html`<p class="notice good" role="status">${plural(written.length, "record")} written. The last one is
       <a href=${link(["topics", topic, "records"], { mode: "from_offset", partition: last.partition_id, offset: last.offset, open: 1 })}>partition ${last.partition_id}, offset ${String(last.offset)}</a>.</p>`}
     <p class="buttons"><button type="submit" class="main" disabled=${isBusy}>${isBusy ? "Writing …" : "Produce"}</button>
-      <button type="button" onClick=${() => set({ headers: [...form.headers, ["", "", false]] })}>Add a header</button></p>
+      ${button("Add a header", () => set({ headers: [...form.headers, ["", "", false]] }))}</p>
   </form>`;
 }

@@ -7,10 +7,9 @@ import { asJson, kcat } from "../core/contents.js";
 import { indented, parseRecords, tree } from "../core/exact_json.js";
 import { count, plural, size } from "../core/format.js";
 import { go } from "../core/router.js";
-import { may } from "../core/session.js";
 import { recordOf } from "../core/tail.js";
 import { Copy } from "../parts/dialog.js";
-import { Failure } from "../parts/loading.js";
+import { badge, button, Failure } from "../parts/screen.js";
 import { Tree } from "../parts/tree.js";
 import { draft } from "./produce.js";
 
@@ -27,7 +26,7 @@ function address() {
   return broker;
 }
 
-/** @param {{label: string, content: import("../core/bytes.js").Content}} props */
+/** @param {{label: string, content: Content}} props */
 function ContentView({ label, content }) {
   const node = useMemo(() => {
     if (content.format !== "json" && content.format !== "utf8") return null;
@@ -43,36 +42,36 @@ function ContentView({ label, content }) {
   const [form, setForm] = useState(forms[0]);
   const [isWhole, setWhole] = useState(false);
   if (content.format === null) {
-    return html`<h3>${label} <span class="badge">${label === "Value" ? "null: a tombstone" : "null"}</span></h3>`;
+    return html`<h3>${label} ${badge(label === "Value" ? "null: a tombstone" : "null")}</h3>`;
   }
   const bytes = form === "Hex" || binary ? bytesOf(content) : null;
   const schema = binary && bytes ? schemaId(bytes) : null;
   const text = form === "Hex" ? hexDump(/** @type {Uint8Array} */ (bytes).subarray(0, isWhole ? undefined : DUMP_MAX)) : form === "Text" && node && content.format === "json" ? indented(node) : content.text;
   const rest = form === "Hex" ? !isWhole && /** @type {Uint8Array} */ (bytes).length > DUMP_MAX : !isWhole && text.length > TEXT_MAX;
-  return html`<h3>${label} <span class="badge">${size(content.size)}${content.isCut && ", cut off"}</span>
-      ${schema !== null && html`<span class="badge">schema id ${schema}</span>`}
-      ${bytes && binary && numbersOf(bytes).map(([name, digits]) => html`<span class="badge" key=${name}>${name} ${digits}</span>`)}
+  return html`<h3>${label} ${badge(size(content.size) + (content.isCut ? ", cut off" : ""))}
+      ${schema !== null && badge(`schema id ${schema}`)}
+      ${bytes && binary && numbersOf(bytes).map(([name, digits]) => badge(`${name} ${digits}`))}
       <span class="choice" role="group" aria-label=${`Form of the ${label.toLowerCase()}`}>${forms.map(
         (each) => html`<button type="button" key=${each} aria-pressed=${each === form} onClick=${() => setForm(each)}>${each}</button>`,
       )}</span>
       <${Copy} label=${`Copy ${label.toLowerCase()}`} text=${() => (form === "Tree" && node ? indented(node) : text)} /></h3>
     ${form === "Tree" && node ? html`<div class="box"><${Tree} node=${node} /></div>` : html`<pre class=${form === "Hex" ? "hex" : ""} tabindex="0" aria-label=${`${label} as ${form.toLowerCase()}`}>${rest && form !== "Hex" ? text.slice(0, TEXT_MAX) : text}</pre>`}
-    ${rest && html`<p><button type="button" onClick=${() => setWhole(true)}>Show all of ${size(content.size)}</button></p>`}`;
+    ${rest && html`<p>${button(`Show all of ${size(content.size)}`, () => setWhole(true))}</p>`}`;
 }
 
 /** @param {{headers: any[], total: number}} props */
 function Headers({ headers, total }) {
   const [most, setMost] = useState(HEADERS_MAX);
   if (!total) return null;
-  return html`<h3>Headers <span class="badge">${count(total)}</span></h3>
+  return html`<h3>Headers ${badge(count(total))}</h3>
     <dl class="box headers">${headers.slice(0, most).map((each, at) => html`<div key=${at}>
-      <dt>${each.name}${each.name_format === "base64" && html` <span class="badge">base64</span>`}</dt>
-      <dd>${each.value === null ? html`<i class="quiet">null</i>` : preview(contentOf(each, "value"), Infinity)}${each.value_format === "base64" && html` <span class="badge">hex</span>`}</dd></div>`)}</dl>
-    ${headers.length > most && html`<p><button type="button" onClick=${() => setMost(Infinity)}>Show all ${headers.length} headers</button></p>`}`;
+      <dt>${each.name}${each.name_format === "base64" && html` ${badge("base64")}`}</dt>
+      <dd>${each.value === null ? html`<i class="quiet">null</i>` : preview(contentOf(each, "value"), Infinity)}${each.value_format === "base64" && html` ${badge("hex")}`}</dd></div>`)}</dl>
+    ${headers.length > most && html`<p>${button(`Show all ${headers.length} headers`, () => setMost(Infinity))}</p>`}`;
 }
 
-/** @param {{topic: string, record: any}} props */
-export function RecordView({ topic, record }) {
+/** @param {{topic: string, record: any, canProduce: boolean}} props */
+export function RecordView({ topic, record, canProduce }) {
   const isCut = record.key.isCut || record.value.isCut || record.headers.length < record.headers_count || record.headers.some((/** @type {any} */ each) => each.value_truncated);
   const [whole, setWhole] = useState(isCut ? null : record);
   const [error, setError] = useState(/** @type {Error | null} */ (null));
@@ -88,10 +87,10 @@ export function RecordView({ topic, record }) {
       <${Copy} label="Copy as JSON" text=${() => asJson(shown)} />
       <${Copy} label="Copy as curl" text=${() => curl({ method: "GET", url: urlOf(path), body: null })} />
       <${Copy} label="Copy as kcat" text=${() => kcat(topic, record, bootstrap)} />
-      ${may("write") && html`<button type="button" onClick=${() => {
+      ${canProduce && button("Produce again", () => {
         draft.value = shown;
         go(["topics", topic, "produce"]);
-      }}>Produce again</button>`}
+      })}
       <span class="small">${plural(shown.headers_count, "header")}</span>
     </p>
     ${isCut && !whole && !error && html`<p class="loading">Loading the whole record …</p>`}

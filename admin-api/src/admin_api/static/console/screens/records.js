@@ -6,10 +6,11 @@ import { preview } from "../core/bytes.js";
 import { parseRecords } from "../core/exact_json.js";
 import { count, plural, rate, size, time, timeOf } from "../core/format.js";
 import { filters, isUtc } from "../core/preferences.js";
-import { change, parameter, route } from "../core/router.js";
+import { change, go, parameter, route } from "../core/router.js";
 import { recordOf, ROWS_MAX, Tail } from "../core/tail.js";
-import { Check, Field, say } from "../parts/dialog.js";
-import { Failure } from "../parts/loading.js";
+import { Check, Field, say, useForm } from "../parts/dialog.js";
+import { badge, button, Failure } from "../parts/screen.js";
+import { choices } from "./produce.js";
 import { RecordView } from "./record.js";
 
 const PAGE = 50;
@@ -40,7 +41,7 @@ class Line extends Component {
   }
 
   /** @param {any} props */
-  render({ topic, record, isOpen, toggle, utc }) {
+  render({ topic, canProduce, record, isOpen, toggle, utc }) {
     const look = (/** @type {any} */ part) => `mono ${part.format === null ? "null" : ""}`;
     // mutant: console-values-are-text
     const key = html`<span class=${look(record.key)}>${preview(record.key, 100)}</span>`;
@@ -51,13 +52,13 @@ class Line extends Component {
         ${key}
         <span class=${`${look(record.value)} value`}>${record.value.format === null ? "null (tombstone)" : preview(record.value, 300)}</span>
       </button>
-      ${isOpen && html`<${RecordView} topic=${topic} record=${record} />`}
+      ${isOpen && html`<${RecordView} topic=${topic} record=${record} canProduce=${canProduce} />`}
     </li>`;
   }
 }
 
-/** @param {{topic: string, rows: any[], empty: unknown, isFirstOpen?: boolean}} props */
-function Rows({ topic, rows, empty, isFirstOpen = false }) {
+/** @param {{topic: string, canProduce: boolean, rows: any[], empty: unknown, isFirstOpen?: boolean}} props */
+function Rows({ topic, canProduce, rows, empty, isFirstOpen = false }) {
   const [open, setOpen] = useState("");
   useEffect(() => {
     if (isFirstOpen && rows.length) setOpen(rows[0].id);
@@ -65,13 +66,15 @@ function Rows({ topic, rows, empty, isFirstOpen = false }) {
   if (!rows.length) return html`<p class="empty">${empty}</p>`;
   return html`<div class="head-row"><ul class="records" aria-label="Records">
     <li class="head" aria-hidden="true"><span>Time</span><span>Partition : offset</span><span>Key</span><span>Value</span></li>
-    ${rows.map((each) => html`<${Line} key=${each.id} topic=${topic} record=${each} isOpen=${open === each.id} utc=${isUtc.value}
+    ${rows.map((each) => html`<${Line} key=${each.id} topic=${topic} canProduce=${canProduce} record=${each} isOpen=${open === each.id} utc=${isUtc.value}
       toggle=${(/** @type {string} */ id) => setOpen((old) => (old === id ? "" : id))} />`)}
   </ul></div>`;
 }
 
-/** @param {{topic: string, query: Record<string, string[]>}} props */
-function Pages({ topic, query }) {
+/** @typedef {{topic: string, query: Record<string, string[]>, canProduce: boolean}} Shown */
+
+/** @param {Shown} props */
+function Pages({ topic, query, canProduce }) {
   const [state, setState] = useState(/** @type {any} */ ({ rows: [], scanned: 0, bytes: 0, cursor: "", faults: [], isReading: true, error: null }));
   const stop = useRef(new AbortController());
   const now = useRef(state);
@@ -114,19 +117,19 @@ function Pages({ topic, query }) {
     <div class="progress" role="status">
       <span>${plural(rows.length, "record")} shown, ${count(scanned)} read (${size(bytes)})${cursor === null ? ": these are all" : ""}</span>
       ${isReading
-        ? html`<button type="button" onClick=${() => stop.current.abort()}>Stop</button>`
-        : cursor !== null && html`<button type="button" onClick=${read}>${rows.length ? `Next ${PAGE}` : "Go on"}</button>`}
+        ? button("Stop", () => stop.current.abort())
+        : cursor !== null && button(rows.length ? `Next ${PAGE}` : "Go on", read)}
     </div>
     <${Failure} error=${error} retry=${read} />
     ${faults.length > 0 && html`<p class="notice">${plural(faults.length, "place")} could not be read: ${faults[0].partition}:${String(faults[0].offset)} ${faults[0].message}</p>`}
-    <${Rows} topic=${topic} rows=${rows} isFirstOpen=${parameter("open") === "1"}
+    <${Rows} topic=${topic} canProduce=${canProduce} rows=${rows} isFirstOpen=${parameter("open") === "1"}
       empty=${isReading ? "Reading …" : cursor === null ? "No record is there." : "No record so far."} />
-    ${!isReading && cursor !== null && rows.length > 0 && html`<p><button type="button" onClick=${read}>Next ${PAGE}</button></p>`}`;
+    ${!isReading && cursor !== null && rows.length > 0 && html`<p>${button(`Next ${PAGE}`, read)}</p>`}`;
 }
 
-/** @param {{topic: string, query: Record<string, string[]>}} props */
-function Live({ topic, query }) {
-  const [state, setState] = useState(/** @type {import("../core/tail.js").TailState | null} */ (null));
+/** @param {Shown} props */
+function Live({ topic, query, canProduce }) {
+  const [state, setState] = useState(/** @type {TailState | null} */ (null));
   const [isPaused, setPaused] = useState(false);
   const tail = useRef(/** @type {Tail | null} */ (null));
   useEffect(() => {
@@ -140,23 +143,23 @@ function Live({ topic, query }) {
   return html`
     <div class="progress">
       <span role="status"><span class=${`live ${isPaused || state.state !== "live" ? "paused" : ""}`} aria-hidden="true"></span> ${words[state.state]}</span>
-      <button type="button" onClick=${() => {
+      ${button(isPaused ? "Resume" : "Pause", () => {
         setPaused(!isPaused);
         tail.current?.pause(!isPaused);
-      }}>${isPaused ? "Resume" : "Pause"}</button>
+      })}
       <span>${count(state.received)} received, ${rate(state.rate)} / s${state.received > ROWS_MAX ? `; the last ${ROWS_MAX} are kept` : ""}</span>
       ${state.held > 0 && isPaused && html`<span>${plural(state.held, "record")} waiting</span>`}
-      ${state.dropped > 0n && html`<span class="badge warn">${count(state.dropped)} left out: more than 200 in a second</span>`}
+      ${state.dropped > 0n && badge(`${count(state.dropped)} left out: more than 200 in a second`, "warn")}
     </div>
     ${state.state !== "live" && html`<${Failure} error=${state.reason} />`}
-    <${Rows} topic=${topic} rows=${state.rows} empty="Nothing came yet. New records are shown as they are written." />`;
+    <${Rows} topic=${topic} canProduce=${canProduce} rows=${state.rows} empty="Nothing came yet. New records are shown as they are written." />`;
 }
 
 /** @param {{topic: string, partitions: number}} props */
 function Form({ topic, partitions }) {
   const { query } = route.value;
   const one = (/** @type {string} */ name) => query[name]?.[0] ?? "";
-  const [form, setForm] = useState(() => ({
+  const [form, set, bind] = useForm(() => ({
     mode: one("mode") || "newest",
     place: one("mode").endsWith("_timestamp") ? time(Number(one("timestamp")), isUtc.peek()).replace(" UTC", "") : one("offset"),
     partition: one("partition"),
@@ -167,7 +170,7 @@ function Form({ topic, partitions }) {
   }));
   const [problem, setProblem] = useState("");
   const [name, setName] = useState("");
-  const set = (/** @type {any} */ changes) => setForm((old) => ({ ...old, ...changes }));
+  const run = Number(one("run")) + 1;
   const isTime = form.mode.endsWith("_timestamp");
   const isOffset = form.mode.endsWith("_offset");
   /** @param {Event} [event] @param {string} [mode] */
@@ -189,7 +192,7 @@ function Form({ topic, partitions }) {
       where: form.where.filter((each) => each.trim()),
       isolation: form.committed ? "read_committed" : null,
       open: null,
-      run: Number(one("run") || 0) + 1,
+      run,
     });
   }
   function save() {
@@ -203,29 +206,29 @@ function Form({ topic, partitions }) {
   return html`<form onSubmit=${apply} class="card" aria-label="Which records">
     <div class="row">
       <${Field} label="Show" value=${form.mode} options=${MODES} onInput=${(/** @type {string} */ mode) => set({ mode, place: "" })} isShort />
-      ${isOffset && html`<${Field} label="Offset" value=${form.place} onInput=${(/** @type {string} */ place) => set({ place })} isShort />`}
-      ${isTime && html`<${Field} label=${isUtc.value ? "Time (UTC)" : "Time (local)"} value=${form.place} placeholder="2026-01-31 12:00:00" onInput=${(/** @type {string} */ place) => set({ place })} />`}
-      <${Field} label="Partition" value=${form.partition} isShort onInput=${(/** @type {string} */ partition) => set({ partition })}
-        options=${[["", "all"], ...Array.from({ length: Math.min(partitions, 1000) }, (_, at) => [String(at), String(at)])]} />
-      <${Field} label="Key has" value=${form.key} onInput=${(/** @type {string} */ key) => set({ key })} />
-      <${Field} label="Key, value or header has" type="search" value=${form.q} onInput=${(/** @type {string} */ q) => set({ q })} />
+      ${isOffset && html`<${Field} label="Offset" isShort ...${bind("place")} />`}
+      ${isTime && html`<${Field} label=${isUtc.value ? "Time (UTC)" : "Time (local)"} placeholder="2026-01-31 12:00:00" ...${bind("place")} />`}
+      <${Field} label="Partition" isShort ...${bind("partition")}
+        options=${choices("all", partitions)} />
+      <${Field} label="Key has" ...${bind("key")} />
+      <${Field} label="Key, value or header has" type="search" ...${bind("q")} />
     </div>
     ${form.where.map((each, at) => html`<div class="row" key=${at}><${Field} label=${`Condition ${at + 1}`} value=${each} placeholder="value.total >= 100"
       onInput=${(/** @type {string} */ text) => set({ where: form.where.with(at, text) })} />
-      <button type="button" onClick=${() => set({ where: form.where.toSpliced(at, 1) })}>Remove</button></div>`)}
+      ${button("Remove", () => set({ where: form.where.toSpliced(at, 1) }))}</div>`)}
     ${form.where.length > 0 && html`<p class="small">A path, an operator and a literal: <code>value.order.total >= 100</code>, <code>headers.source ~ web</code>, <code>key = null</code>. Operators: = != < <= > >= ~ !~</p>`}
     ${problem && html`<div class="failure" role="alert">${problem}</div>`}
     <p class="buttons">
       <button type="submit" class="main">Show</button>
-      ${form.mode !== "live" && html`<button type="button" onClick=${() => apply(undefined, "live")}>Follow live</button>`}
-      ${form.where.length < CONDITIONS_MAX && html`<button type="button" onClick=${() => set({ where: [...form.where, ""] })}>Add a condition</button>`}
+      ${form.mode !== "live" && button("Follow live", () => apply(undefined, "live"))}
+      ${form.where.length < CONDITIONS_MAX && button("Add a condition", () => set({ where: [...form.where, ""] }))}
       <${Check} label="committed only" isOn=${form.committed} onInput=${(/** @type {boolean} */ committed) => set({ committed })} />
       <a class="button" href=${urlOf(at`/api/v1/topics/${topic}/records:download`, downloaded)} download>Download NDJSON</a>
     </p>
     <details class="small"><summary>Filters by name</summary>
       <div class="row"><${Field} label="Name" value=${name} onInput=${setName} isShort /><button type="button" disabled=${!name} onClick=${save}>Keep this filter</button></div>
       <ul class="plainlist">${Object.entries(filters.value).map(([each, kept]) => html`<li key=${each}>
-        <button type="button" class="plain" onClick=${() => change({ ...Object.fromEntries(Object.keys(route.peek().query).map((old) => [old, null])), ...kept, run: Number(one("run") || 0) + 1 })}>${each}</button>
+        ${button(each, () => go(route.peek().path, { ...kept, run }), "plain")}
         <button type="button" class="plain" aria-label=${`Forget ${each}`} onClick=${() => {
           const { [each]: ____, ...others } = filters.value;
           filters.value = others;
@@ -234,10 +237,10 @@ function Form({ topic, partitions }) {
   </form>`;
 }
 
-/** @param {{topic: string, partitions: number}} props */
-export function Records({ topic, partitions }) {
+/** @param {{topic: string, partitions: number, canProduce: boolean}} props */
+export function Records({ topic, partitions, canProduce }) {
   const { query } = route.value;
   const shown = JSON.stringify([topic, query]);
   return html`<${Form} key=${shown} topic=${topic} partitions=${partitions} />
-    ${query.mode?.[0] === "live" ? html`<${Live} key=${shown} topic=${topic} query=${query} />` : html`<${Pages} key=${shown} topic=${topic} query=${query} />`}`;
+    <${query.mode?.[0] === "live" ? Live : Pages} key=${shown} topic=${topic} query=${query} canProduce=${canProduce} />`;
 }

@@ -6,6 +6,7 @@ import { parse, stringify } from "../core/exact_json.js";
 import { count, plural, timeOf } from "../core/format.js";
 import { isUtc } from "../core/preferences.js";
 import { Check, Field, FormDialog, say } from "../parts/dialog.js";
+import { number, Table, text as column } from "../parts/table.js";
 
 /** @type {[string, string][]} */
 const TARGETS = [
@@ -45,27 +46,27 @@ export function valueOf(target, text, utc) {
   return null;
 }
 
+/** @param {any} row */
+const difference = (row) => (row.before === null ? null : BigInt(row.after) - BigInt(row.before));
+const COLUMNS = [
+  column("partition", "Topic and partition", undefined, (row) => `${row.topic_name} : ${row.partition_id}`),
+  number("before", "Before", count),
+  number("after", "After", (after, row) => html`<span class=${row.before === after ? "" : "changed"}>${count(after)}</span>`),
+  number("difference", "Difference", (by) => (by === null ? "new" : by > 0n ? `+${count(by)}` : count(by)), difference),
+];
+
 /** @param {{rows: any[]}} props rows of before and after */
 function Preview({ rows }) {
   const changed = rows.filter((each) => each.before !== each.after);
   return html`<p role="status">${changed.length ? `${plural(changed.length, "partition")} of ${rows.length} would move:` : "Nothing would move: the offsets are there already."}</p>
-    <table role="table" class="preview"><caption class="hidden">Offsets before and after</caption>
-      <thead role="rowgroup"><tr role="row">${["Topic and partition", "Before", "After", "Difference"].map((each, at) => html`<th key=${each} role="columnheader" scope="col" class=${at ? "number" : ""}>${each}</th>`)}</tr></thead>
-      <tbody role="rowgroup">${rows.slice(0, 500).map((each) => {
-        const difference = each.before === null ? null : BigInt(each.after) - BigInt(each.before);
-        return html`<tr role="row" key=${`${each.topic_name}:${each.partition_id}`}>
-          <td role="rowheader" data-label="Topic and partition">${each.topic_name} : ${each.partition_id}</td>
-          <td role="cell" class="number" data-label="Before">${count(each.before)}</td>
-          <td role="cell" class=${`number ${each.before === each.after ? "" : "changed"}`} data-label="After">${count(each.after)}</td>
-          <td role="cell" class="number" data-label="Difference">${difference === null ? "new" : difference > 0n ? `+${count(difference)}` : count(difference)}</td></tr>`;
-      })}</tbody></table>`;
+    <${Table} id="p" noun="offset" rows=${rows} columns=${COLUMNS} />`;
 }
 
 /**
  * A form that asks the server for a preview first; only then can the change be made, and it is the one that was seen.
- * @param {{title: string, close: () => void, done: () => void, ask: (isDry: boolean) => Promise<any[]>, inputs: unknown[], children?: unknown, isReady?: boolean}} props
+ * @param {{title: string, ask: (isDry: boolean) => Promise<any[]>, inputs: unknown[], children?: unknown, isReady?: boolean}} props
  */
-function Previewed({ title, close, done, ask, inputs, children, isReady = true }) {
+function Previewed({ title, ask, inputs, children, isReady = true }) {
   const [seen, setSeen] = useState(/** @type {{of: string, rows: any[]} | null} */ (null));
   const now = JSON.stringify(inputs, (_, each) => (typeof each === "bigint" ? String(each) : each));
   const rows = seen?.of === now ? seen.rows : null;
@@ -77,16 +78,15 @@ function Previewed({ title, close, done, ask, inputs, children, isReady = true }
     }
     await ask(false);
     say(`${plural(rows.length, "offset")} moved.`);
-    done();
   }
-  return html`<${FormDialog} title=${title} action=${rows === null ? "Preview" : "Move the offsets"} act=${act} close=${close} isReady=${isReady} isDangerous=${rows !== null} isWide>
+  return html`<${FormDialog} title=${title} action=${rows === null ? "Preview" : "Move the offsets"} act=${act} isReady=${isReady} isDangerous=${rows !== null} isWide>
     ${children}
     ${rows !== null && html`<${Preview} rows=${rows} />`}
   </${FormDialog}>`;
 }
 
-/** @param {{group: string, rows: any[], state: string, close: () => void, done: () => void}} props */
-export function Reset({ group, rows, state, close, done }) {
+/** @param {{group: string, rows: any[], state: string}} props */
+export function Reset({ group, rows, state }) {
   const topics = [...new Set(rows.map((each) => each.topic_name))];
   const [chosen, setChosen] = useState(() => topics);
   const [search, setSearch] = useState("");
@@ -102,7 +102,7 @@ export function Reset({ group, rows, state, close, done }) {
     }
     return found;
   }
-  return html`<${Previewed} title=${`Reset the offsets of ${group}`} close=${close} done=${done} ask=${ask} inputs=${[chosen, target, text]} isReady=${chosen.length > 0}>
+  return html`<${Previewed} title=${`Reset the offsets of ${group}`} ask=${ask} inputs=${[chosen, target, text]} isReady=${chosen.length > 0}>
     ${state !== "EMPTY" && html`<p class="notice">The group is ${state.toLowerCase().replaceAll("_", " ")}: its members would overwrite the offsets. Stop them first; the server refuses the reset until then.</p>`}
     <fieldset><legend>Topics</legend>
       ${topics.length > 8 && html`<${Field} label="Search topics" type="search" value=${search} onInput=${setSearch} />`}
@@ -136,8 +136,8 @@ export function save(group, rows) {
   say("The offsets are saved as a file.");
 }
 
-/** @param {{group: string, close: () => void, done: () => void}} props */
-export function Restore({ group, close, done }) {
+/** @param {{group: string}} props */
+export function Restore({ group }) {
   const [offsets, setOffsets] = useState(/** @type {any[]} */ ([]));
   const [problem, setProblem] = useState("");
   const given = async (/** @type {any} */ event) => {
@@ -158,7 +158,7 @@ export function Restore({ group, close, done }) {
     }
     return found;
   }
-  return html`<${Previewed} title=${`Put back offsets of ${group}`} close=${close} done=${done} ask=${ask} inputs=${[offsets]} isReady=${offsets.length > 0}>
+  return html`<${Previewed} title=${`Put back offsets of ${group}`} ask=${ask} inputs=${[offsets]} isReady=${offsets.length > 0}>
     <label class="field"><span>File of saved offsets</span><input type="file" accept="application/json" onChange=${given} /></label>
     ${problem && html`<div class="failure" role="alert">${problem}</div>`}
     ${offsets.length > 0 && html`<p>${plural(offsets.length, "offset")} in the file.</p>`}

@@ -5,29 +5,29 @@ import { get, list } from "../core/api.js";
 import { count, plural, size, time } from "../core/format.js";
 import { isUtc } from "../core/preferences.js";
 import { link } from "../core/router.js";
-import { Shown, useLoaded } from "../parts/loading.js";
-import { Table } from "../parts/table.js";
+import { badge, Shown, useLoaded } from "../parts/screen.js";
+import { number, Table, text } from "../parts/table.js";
 
-const HEALTH = { ok: "good", growing: "", missing: "warn", damaged: "bad" };
+/** @type {Record<string, string>} */
+const LOOKS = { ok: "good", missing: "warn", damaged: "bad" };
 
-/** @type {import("../parts/table.js").Column[]} */
+const moment = (/** @type {number} */ ms) => time(ms, isUtc.value);
+
 const COLUMNS = [
-  { id: "topic", label: "Topic", value: (row) => row.topic_name, cell: (row) => html`<a href=${link(["topics", row.topic_name, "partitions"])}>${row.topic_name}</a>` },
-  { id: "partition", label: "Partition", value: (row) => row.partition_id, isNumber: true },
-  { id: "base", label: "Base offset", value: (row) => row.base_offset, cell: (row) => count(row.base_offset), isNumber: true },
-  { id: "bytes", label: "Size", value: (row) => row.bytes, cell: (row) => size(row.bytes), isNumber: true },
-  { id: "indexes", label: "Indexes", value: (row) => row.offset_index_bytes + row.time_index_bytes, cell: (row) => size(row.offset_index_bytes + row.time_index_bytes), isNumber: true },
-  { id: "newest", label: "Newest record", value: (row) => row.max_timestamp, cell: (row) => time(row.max_timestamp, isUtc.value) },
-  { id: "health", label: "State", value: (row) => row.index_health,
-    cell: (row) => html`<span class=${`badge ${HEALTH[/** @type {"ok"} */ (row.index_health)] ?? ""}`}>${row.index_health}</span>${row.is_active && html` <span class="badge">active</span>`}` },
+  text("topic_name", "Topic", (name) => html`<a href=${link(["topics", name, "partitions"])}>${name}</a>`),
+  number("partition_id", "Partition"),
+  number("base_offset", "Base offset", count),
+  number("bytes", "Size", size),
+  number("indexes", "Indexes", size, (row) => row.offset_index_bytes + row.time_index_bytes),
+  text("max_timestamp", "Newest record", moment),
+  text("index_health", "State", (health, row) => html`${badge(health, LOOKS[health])}${row.is_active && html` ${badge("active")}`}`),
 ];
 
-/** @type {import("../parts/table.js").Column[]} */
 const FILE_COLUMNS = [
-  { id: "partition", label: "Topic and partition", value: (row) => `${row.topic_name} : ${row.partition_id}` },
-  { id: "size", label: "Size", value: (row) => row.bytes, cell: (row) => size(row.bytes), isNumber: true },
-  { id: "cut", label: "Cut out", value: (row) => row.modified_at, cell: (row) => time(row.modified_at, isUtc.value) },
-  { id: "path", label: "File", value: (row) => row.path, cell: (row) => html`<code>${row.path}</code>` },
+  text("partition", "Topic and partition", undefined, (row) => `${row.topic_name} : ${row.partition_id}`),
+  number("bytes", "Size", size),
+  text("modified_at", "Cut out", moment),
+  text("path", "File", (path) => html`<code>${path}</code>`),
 ];
 
 /** @param {{scrub: any}} props */
@@ -38,7 +38,7 @@ function Scrub({ scrub }) {
       ${unreadable > 0 && html` · <b>${plural(unreadable, "batch", "batches")} that clients cannot read</b>`}</p>
     ${quarantine.length > 0 && html`<h2>Quarantine</h2>
       <p class="small">Damaged bytes that were cut out of logs. <code>millrace storage dump-log FILE</code> shows what is in them.${isTruncated && ` The first ${quarantine.length} files are listed.`}</p>
-      <${Table} id="f" caption="Quarantine" noun="file" rows=${quarantine} columns=${FILE_COLUMNS} keyOf=${(/** @type {any} */ row) => row.path} />
+      <${Table} id="f" noun="file" rows=${quarantine} columns=${FILE_COLUMNS} keyOf=${(/** @type {any} */ row) => row.path} />
       <h2 class="below">Segments</h2>`}`;
 }
 
@@ -61,6 +61,6 @@ export function Screen() {
         ${size(health.disk.usable_bytes)} of ${size(health.disk.total_bytes)} free</p>`}
       ${health.offline_partitions_count > 0 && html`<p class="failure">${health.offline_partitions.map((/** @type {any} */ each) => `${each.topic_name}-${each.partition_id}`).join(", ")} offline</p>`}
       <${Scrub} scrub=${scrub} />
-      <${Table} caption="Segments" noun="segment" first="-bytes" rows=${segments} columns=${COLUMNS} textOf=${(/** @type {any} */ row) => row.folder}
+      <${Table} noun="segment" first="-bytes" rows=${segments} columns=${COLUMNS} search=${["folder"]}
         keyOf=${(/** @type {any} */ row) => `${row.topic_name}/${row.partition_id}/${row.base_offset}`} />`}</${Shown}>`;
 }

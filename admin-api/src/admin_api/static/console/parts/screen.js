@@ -1,12 +1,27 @@
-/** What a screen shows of the API: loaded, again at an interval, with the old answer kept while an error is shown. */
+/** What screens are made of: buttons, badges and tabs; what is loaded of the API, again at an interval. */
 
-import { html, useEffect, useRef, useState } from "../vendor/preact.js";
+import { html, signal, useEffect, useState } from "../vendor/preact.js";
+import { list } from "../core/api.js";
 import { intervalS } from "../core/preferences.js";
+import { link } from "../core/router.js";
 
-/**
- * @template T
- * @typedef {{data: T | null, error: Error | null, isLoading: boolean, reload: () => void}} Loaded
- */
+/** @param {unknown} label @param {(event: any) => unknown} act @param {"" | "main" | "danger" | "plain"} [look] */
+export const button = (label, act, look = "") => html`<button type="button" class=${look} onClick=${act}>${label}</button>`;
+
+/** @param {unknown} text @param {string} [look] */
+export const badge = (text, look = "") => html`<span class=${`badge ${look}`}>${text}</span>`;
+
+/** @param {{of: string, base: string[], tabs: string[][], now: string}} props `tabs` are ids and names */
+export const Tabs = ({ of, base, tabs, now }) => html`<div class="tabs" role="navigation" aria-label=${of}>${tabs.map(
+  ([id, name]) => html`<a key=${id} href=${link([...base, id])} aria-current=${id === now ? "page" : undefined}>${name}</a>`,
+)}</div>`;
+
+const changes = signal(0);
+
+/** Load again what the screen shows: something of it was changed. */
+export function reload() {
+  changes.value += 1;
+}
 
 /**
  * Load for as long as a component is shown. `isLive` loads again at the chosen interval, while the page is visible.
@@ -16,7 +31,6 @@ import { intervalS } from "../core/preferences.js";
  */
 export function useLoaded(load, inputs, isLive = false) {
   const [state, setState] = useState(/** @type {{data: T | null, error: Error | null, isLoading: boolean}} */ ({ data: null, error: null, isLoading: true }));
-  const again = useRef(() => {});
   const seconds = isLive ? intervalS.value : 0;
   useEffect(() => {
     setState((old) => ({ ...old, data: null, error: null, isLoading: true }));
@@ -36,15 +50,17 @@ export function useLoaded(load, inputs, isLive = false) {
       }
       if (seconds && !stop.signal.aborted) timer = setTimeout(run, seconds * 1000);
     }
-    again.current = run;
     run();
     return () => {
       stop.abort();
       clearTimeout(timer);
     };
-  }, [...inputs, seconds]);
-  return { ...state, reload: () => again.current() };
+  }, [...inputs, seconds, changes.value]);
+  return state;
 }
+
+/** Load a list of the API. @param {string} path @param {Query} [query] @param {boolean} [isLive] */
+export const useList = (path, query = {}, isLive = false) => useLoaded((signal) => list(path, query, signal), [path, ...Object.values(query)], isLive);
 
 /** An error with the id under which the server's log has it. @param {{error: any, retry?: () => void}} props */
 export function Failure({ error, retry }) {
@@ -52,12 +68,12 @@ export function Failure({ error, retry }) {
   return html`<div class="failure" role="alert">
     <p>${error.message}</p>
     ${error.requestId && html`<p class="small">Error ${error.code}, X-Request-Id <code>${error.requestId}</code></p>`}
-    ${retry && html`<button type="button" onClick=${retry}>Try again</button>`}
+    ${retry && button("Try again", retry)}
   </div>`;
 }
 
 /** The parts of a screen that depend on an answer. @param {{of: Loaded<any>, children: (data: any) => unknown}} props */
 export function Shown({ of, children }) {
-  return html`<${Failure} error=${of.error} retry=${of.reload} />
+  return html`<${Failure} error=${of.error} retry=${reload} />
     ${of.data !== null ? children(of.data) : of.isLoading && html`<p class="loading" role="status">Loading …</p>`}`;
 }
