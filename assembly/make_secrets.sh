@@ -13,7 +13,7 @@ cd "$folder"
 
 issue() {  # NAME SUBJECT-ALTERNATIVE-NAMES
   openssl req -new -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj "/CN=$1" -keyout "$1.key" -out "$1.csr"
-  echo "subjectAltName=$2" > "$1.ext"
+  printf 'subjectAltName=%s\nauthorityKeyIdentifier=keyid\n' "$2" > "$1.ext"
   openssl x509 -req -in "$1.csr" -CA ca.pem -CAkey ca.key -CAcreateserial -days 365 -extfile "$1.ext" -out "$1.pem"
   rm "$1.csr" "$1.ext"
   chmod 0644 "$1.key"
@@ -25,7 +25,7 @@ case $host in
 esac
 {
   openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 3650 -subj "/CN=Millrace" \
-    -keyout ca.key -out ca.pem
+    -addext keyUsage=critical,keyCertSign,cRLSign -keyout ca.key -out ca.pem
   issue storage-svc DNS:storage-svc
   issue gateway-svc "DNS:gateway-svc,$clients"
   issue admin-api DNS:admin-api

@@ -43,7 +43,8 @@ class Authority:
         self.folder = folder
         self.key, self.certificate = folder / "ca.key", folder / "ca.pem"
         out = ("-keyout", str(self.key), "-out", str(self.certificate))
-        openssl("req", "-x509", *_EC, "-days", "30", "-subj", f"/CN={name}", *out)
+        use = ("-addext", "keyUsage=critical,keyCertSign,cRLSign")
+        openssl("req", "-x509", *_EC, "-days", "30", "-subj", f"/CN={name}", *use, *out)
 
     def issue(self, name: str, subject: str = "", *, names: str = _NAMES, days: tuple[str, str] | None = None) -> Pair:
         """Sign a certificate for `subject` (`/CN=NAME` by default); `days` are its first and last, as openssl's."""
@@ -52,7 +53,7 @@ class Authority:
             "req", "-new", *_EC, "-utf8", "-subj", subject or f"/CN={name}", "-keyout", str(key), "-out", str(request)
         )
         extensions = self.folder / f"{name}.ext"
-        extensions.write_text(f"subjectAltName={names}\n" if names else "")
+        extensions.write_text("authorityKeyIdentifier=keyid\n" + (f"subjectAltName={names}\n" if names else ""))
         options = ["-in", str(request), "-out", str(made), "-extfile", str(extensions)]
         options += ["-set_serial", str(next(_serial))]
         if days is None:
@@ -82,6 +83,7 @@ class Authority:
     def trust(self, pair: Pair | None = None) -> ssl.SSLContext:
         """Return the context of a client that knows this CA, with the pair as its own certificate."""
         context = ssl.create_default_context(cafile=str(self.certificate))
+        context.verify_flags |= ssl.VERIFY_X509_STRICT  # Python's default from 3.13 on
         if pair is not None:
             context.load_cert_chain(pair.certificate, pair.key)
         return context
