@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import socket
 import struct
 import subprocess
@@ -46,6 +47,8 @@ MEMORY_MB_MAX: Final = 64
 #: Objects that only a collection frees: those of one call or task, not of an element of the request.
 UNREACHABLE_MAX: Final = 200
 ANSWER_TIMEOUT_S: Final = 60.0
+#: Times that a request beyond a bound is measured. Other processes make a step longer, never shorter: the least counts.
+MEASUREMENTS_MAX: Final = 4
 MANY_TOPICS: Final = 400
 MANY_TOPICS_STEP_MS_MAX: Final = 20.0
 
@@ -107,6 +110,15 @@ class MeasuredBroker:
             connection.sendall(frame)
             received = _receive_frame(connection)
         return Measured(shape, answer_bytes=received, **self._ask("end"))
+
+    def least(self, shape: Shape) -> Measured:
+        """Measure a request, and again if it is beyond a bound."""
+        measured = self.measure(shape)
+        for _ in range(MEASUREMENTS_MAX - 1):
+            if measured.is_bounded:
+                break
+            measured = min(measured, self.measure(shape), key=lambda row: (not row.is_bounded, row.step_ms))
+        return measured
 
     def call(self, connection: socket.socket, api_key: int, version: int, request: Any) -> Any:
         header = encode_request_header(RequestHeader(api_key, version, 1, "shapes"))
@@ -188,7 +200,7 @@ def _check(broker: MeasuredBroker, topic_id: bytes, handler: Any, size: int, *, 
         sent = list(shapes(handler.api_key, version, size, elements_max, topic_id))
         if handler.api_key == 0:
             sent += [with_batches(version, min(size // 80, elements_max - 1), topic_id)]
-        rows += [broker.measure(shape) for shape in sent]
+        rows += [broker.least(shape) for shape in sent]
     rows.sort(key=lambda row: (row.is_bounded, -row.step_ms))
     worst = {id(row): row for row in [*rows[:5], *sorted(rows, key=lambda row: -row.memory_mb)[:3]]}
     for row in worst.values():
@@ -212,13 +224,18 @@ def test_no_step_is_long_for_many_topics(measured_broker: tuple[MeasuredBroker, 
         ),
         (ApiKey.DELETE_TOPICS, 5, DeleteTopicsRequest(topic_names=tuple(names), timeout_ms=60_000)),
     ]
-    rows = [
-        broker.measure(Shape(api_key, version, "of many topics", encode(request, version), MANY_TOPICS))
-        for api_key, version, request in requests
-    ]
-    print(*(row.row for row in rows), sep="\n")
-    assert all(row.answer_bytes > 10 * MANY_TOPICS for row in rows)
-    assert all(row.step_ms <= MANY_TOPICS_STEP_MS_MAX for row in rows)
+    least = [math.inf] * len(requests)
+    for _ in range(MEASUREMENTS_MAX):  # the last request deletes the topics
+        rows = [
+            broker.measure(Shape(api_key, version, "of many topics", encode(request, version), MANY_TOPICS))
+            for api_key, version, request in requests
+        ]
+        print(*(row.row for row in rows), sep="\n")
+        assert all(row.answer_bytes > 10 * MANY_TOPICS for row in rows)
+        least = [min(before, row.step_ms) for before, row in zip(least, rows, strict=True)]
+        if max(least) <= MANY_TOPICS_STEP_MS_MAX:
+            break
+    assert max(least) <= MANY_TOPICS_STEP_MS_MAX
 
 
 def _creatable(name: str) -> CreatableTopic:
