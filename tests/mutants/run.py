@@ -44,8 +44,6 @@ Source = Marked | MarkedScript
 _LEFT_OUT: Final = shutil.ignore_patterns(
     ".git", ".venv", "build", "*_cache", "__pycache__", ".hypothesis", "node_modules"
 )
-#: Plugins that none of the tests need, and that take long to import.
-_PLUGINS_LEFT_OUT: Final = ("cacheprovider", "schemathesis")
 #: Modules of others that most tests import: one process imports them, and each run of tests is a fork of that process.
 _SHARED: Final = [
     "_pytest.assertion.rewrite", "aiokafka", "cramjam", "crc32c", "fastapi", "google.protobuf", "grpc.aio",
@@ -77,11 +75,10 @@ def _pytest(top: Path, tests: Sequence[str], output: Path) -> None:
     os.environ |= {"PYTHONPATH": os.pathsep.join(sources), "PYTHONDONTWRITEBYTECODE": "1"}
     sys.dont_write_bytecode = True
     sys.path[:0] = [*sources, str(top)]
-    left_out = [argument for name in _PLUGINS_LEFT_OUT for argument in ("-p", f"no:{name}")]
     with output.open("w") as file:
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)
-    code = pytest.main(["-q", "-x", *left_out, *tests])
+    code = pytest.main(["-q", "-x", "-p", "no:cacheprovider", *tests])
     sys.stdout.flush()
     os._exit(code)
 

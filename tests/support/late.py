@@ -1,4 +1,4 @@
-"""Kafka clients and Spark, imported when a test first uses one: every process of `make test` collects every file.
+"""Kafka clients, Spark and schemathesis, imported at their first use: each process of `make test` collects every file.
 
     from support.late import Late, confluent
 
@@ -14,7 +14,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-MODULES = ("aiokafka", "confluent_kafka", "kafka", "kio", "pandas", "py4j", "pyspark")
+MODULES = ("aiokafka", "confluent_kafka", "kafka", "kio", "pandas", "py4j", "pyspark", "schemathesis")
 
 
 class Late:
