@@ -44,7 +44,7 @@ for user in admin admin-api demo spark; do
       echo "$login username=\"$user\" password=\"$password\";" > spark.jaas
       continue ;;
     demo) ca=/run/secrets/ca.pem ;;
-    admin) ca=$PWD/ca.pem ;;
+    admin) ca=ca.pem ;;
   esac
   cat > "$user.properties" << END
 security.protocol=SASL_SSL
@@ -59,4 +59,4 @@ for client in admin:admin demo:write; do
   echo "${client%:*} ${client#*:} $token" >> tokens
   echo "$token" > "${client%:*}.token"
 done
-echo "$folder: ca.pem and $(wc -l < users) users; admin.properties is for clients of this host"
+echo "$folder: ca.pem and $(wc -l < users) users; millrace profile create --client-config uses admin.properties"

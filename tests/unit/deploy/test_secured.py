@@ -151,6 +151,9 @@ def test_make_secrets_makes_what_the_overlay_mounts(root: Path, overlay: dict[st
     assert list(users) == ["admin", "admin-api", "demo", "spark"]
     assert len(set(users.values())) == len(users)
     assert not [password for password in users.values() if password in done.stdout]
+    # Its folder may be anywhere, also a mount of a container.
+    assert "ssl.ca.location=ca.pem\n" in (folder / "admin.properties").read_text()
+    assert [path.name for path in folder.iterdir() if str(tmp_path).encode() in path.read_bytes()] == []
     again = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert again.returncode != 0
     assert dict(line.split() for line in (folder / "users").read_text().splitlines()) == users

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from millrace.broker import Broker
+from millrace.cli.client_properties import read_file
 from millrace.cli.commands import run
 
 USERS = {"admin": "correct horse", "bob": "x y"}
@@ -125,3 +126,12 @@ def test_the_rest_api_logs_in_to_a_broker_with_users(broker: Broker) -> None:
 def test_users_that_cannot_be_in_the_file(users: dict[str, str]) -> None:
     with pytest.raises(ValueError, match="user '"):
         Broker(users=users)
+
+
+def test_paths_in_a_file_of_properties_begin_at_its_folder(tmp_path: Path) -> None:
+    file = tmp_path / "client.properties"
+    file.write_text("ssl.ca.location=ca.pem\nssl.key.location=/run/key.pem\nsasl.username=a/b\n")
+    expected = {
+        "ssl.ca.location": str(tmp_path / "ca.pem"), "ssl.key.location": "/run/key.pem", "sasl.username": "a/b",
+    }  # fmt: skip
+    assert read_file(str(file)).security == expected

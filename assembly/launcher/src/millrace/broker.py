@@ -156,7 +156,7 @@ class Broker:
         admin_login: dict[str, str] = {}
         secured: dict[str, str] = {}
         if self._users is not None:
-            login = AdminLogin(folder) if self._http_port is not None else None
+            login = AdminLogin.of(self._data_dir) if self._http_port is not None else None
             secured = listener_with_users(folder, self._users, login)
             admin_login = {} if login is None else login.settings
         settings = _ThreadSettings(

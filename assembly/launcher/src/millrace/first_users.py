@@ -1,11 +1,12 @@
 """The users of a broker that is started with some: their secret file, and the settings of a listener with SASL.
 
-The files are in a private folder, which is removed with the broker. The REST API reads and writes records through the
-listener, too, and gets a user with a random password.
+The file is in a private folder, which is removed with the broker. The REST API reads and writes records through the
+listener, too, and gets a user with a random password. The data folder keeps that password, as it keeps the user.
 """
 
 from __future__ import annotations
 
+import os
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,24 +14,71 @@ from pathlib import Path
 from typing import Final
 
 _MECHANISMS: Final = "SCRAM-SHA-256,SCRAM-SHA-512,PLAIN"
+#: The file in the data folder with the password of admin-api's user.
+_PASSWORD_FILE: Final = "admin-api.password"
+_USERS, _SUPER_USERS = "MILLRACE_USERS_FILE", "MILLRACE_SUPER_USERS"
+#: Variables to which a login of admin-api adds a user.
+EXTENDED: Final = (_USERS, _SUPER_USERS)
 
 
 @dataclass(frozen=True)
 class AdminLogin:
     """The user of admin-api."""
 
-    folder: Path
+    password_file: Path
+    password: str = field(repr=False)
+    mechanism: str = "SCRAM-SHA-256"
     name: str = "millrace-admin"
-    password: str = field(default_factory=secrets.token_urlsafe, repr=False)
+
+    @classmethod
+    def of(cls, data_dir: Path, mechanism: str = mechanism) -> AdminLogin:
+        """Return the login of a data folder; it is made if there is none. Raises OSError."""
+        path = data_dir / _PASSWORD_FILE
+        if not path.exists():
+            data_dir.mkdir(parents=True, exist_ok=True)
+            # A start that is killed meanwhile leaves no half of it.
+            os.replace(_written(data_dir / f"{_PASSWORD_FILE}.new", f"{secrets.token_urlsafe()}\n"), path)
+        return cls(path, path.read_text(encoding="utf-8").strip(), mechanism)
 
     @property
     def settings(self) -> dict[str, str]:
-        """The variables of admin-api; the file with the password is written here."""
+        """The variables of admin-api."""
         return {
-            "MILLRACE_ADMIN_GATEWAY_SASL_MECHANISM": "SCRAM-SHA-256",
+            "MILLRACE_ADMIN_GATEWAY_SASL_MECHANISM": self.mechanism,
             "MILLRACE_ADMIN_GATEWAY_USER": self.name,
-            "MILLRACE_ADMIN_GATEWAY_PASSWORD_FILE": str(_written(self.folder / "admin-password", self.password)),
+            "MILLRACE_ADMIN_GATEWAY_PASSWORD_FILE": str(self.password_file),
         }
+
+    def added_to(self, variables: Mapping[str, str], folder: Path) -> dict[str, str]:
+        """Return the variables of the broker with this user added: to its first users, and to its super users.
+
+        Raises:
+            OSError, UnicodeDecodeError: the file of first users cannot be read.
+        """
+        users = variables.get(_USERS, "")
+        text = Path(users).read_text(encoding="utf-8") if users else ""
+        added = {_USERS: str(_written(folder / "users", f"{text.rstrip()}\n{self.name} {self.password}\n"))}
+        if variables.get("MILLRACE_AUTHORIZER") == "acl":
+            given = variables.get(_SUPER_USERS, "").rstrip("; ")
+            added[_SUPER_USERS] = f"{given};User:{self.name}".lstrip(";")
+        return added
+
+
+def admin_mechanism(variables: Mapping[str, str], listener: str) -> str | None:
+    """Return the mechanism by which admin-api logs in to a listener of a broker with these variables.
+
+    None if the listener asks for no login, or if admin-api has one already. Empty if it can use none of the mechanisms.
+    """
+    pairs = (each.partition(":") for each in variables.get("MILLRACE_LISTENER_SECURITY_PROTOCOL_MAP", "").split(","))
+    protocols = {name.strip().upper(): protocol.strip().upper() for name, _, protocol in pairs}
+    if not protocols.get(listener, "").startswith("SASL") or variables.get("MILLRACE_ADMIN_GATEWAY_SASL_MECHANISM"):
+        return None
+    offered: dict[str, list[str]] = {}
+    for each in variables.get("MILLRACE_SASL_ENABLED_MECHANISMS", "").split(","):
+        of, _, name = each.strip().rpartition(":")
+        offered.setdefault(of.strip().upper(), []).append(name)
+    own = offered.get(listener) or offered.get("", [])
+    return next((each for each in ("SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN") if each in own), "")
 
 
 def check_users(users: Mapping[str, str]) -> None:

@@ -24,9 +24,10 @@ from service_chassis.address import Address, is_loopback
 from service_chassis.stop_signals import StopRequest, StopSignals, handled
 
 from millrace.child import ServiceProcess
+from millrace.first_users import EXTENDED, admin_mechanism
 from millrace.folders import DATA_DIR, private_folder
 from millrace.launch_options import LaunchOptions
-from millrace.layout import WILDCARD_HOSTS, Layout
+from millrace.layout import LISTENER, WILDCARD_HOSTS, Layout
 from millrace.ports import AddressError, Reservation
 from millrace.supervisor import ServiceFailedError, Supervisor, stop_deadline_s
 from millrace.variables import VARIABLES
@@ -74,6 +75,11 @@ def launch(options: LaunchOptions) -> int:
             processes = layout.processes(_metrics_addresses(held, options.metrics_port))
         except AddressError as error:
             return _failed(str(error))
+        except OSError as error:
+            return _failed(f"cannot use {error.filename}: {error.strerror}")
+        except UnicodeDecodeError:
+            return _failed("MILLRACE_USERS_FILE: it is not UTF-8")
+        _warn_of_admin_login()
         _warn_of_overrides(processes)
         supervisor = Supervisor(processes, stop_deadline_s(), descriptors=(lock,))
         stop_requests.stops(supervisor)
@@ -151,11 +157,20 @@ def _warn_of_variables() -> None:
         _warn(f"{name} is no setting" + (f"; did you mean {near[0]}?" if near else " of Millrace"))
 
 
+def _warn_of_admin_login() -> None:
+    """Say so if the REST API cannot log in to the listener, through which it reads and writes records."""
+    if admin_mechanism(os.environ, LISTENER) == "":
+        _warn(
+            "the REST API cannot read or write records: MILLRACE_SASL_ENABLED_MECHANISMS has no SCRAM-SHA-512,"
+            " SCRAM-SHA-256 or PLAIN by which it could log in"
+        )
+
+
 def _warn_of_overrides(processes: Sequence[ServiceProcess]) -> None:
     """Name variables of the environment that have no effect, because `up` chooses their values."""
     chosen = {name: value for process in processes for name, value in process.settings.items()}
     for name in sorted(chosen.keys() & os.environ.keys()):
-        if os.environ[name] != chosen[name]:
+        if os.environ[name] != chosen[name] and name not in EXTENDED:
             option = f"; use {_OPTIONS[name]}" if name in _OPTIONS else ""
             _warn(f"{name} has no effect on `millrace up`, which chooses its value{option}")
 

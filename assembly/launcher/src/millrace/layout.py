@@ -6,6 +6,9 @@
 N gateways listen on one port (SO_REUSEPORT) under one gateway name: together they are one broker. They send records
 from the files of the data folder. The name is the same in both modes, so a data folder may move from one mode to the
 other.
+
+A listener with SASL asks admin-api, too, for a login. It gets a user of its own (`first_users`), which may do
+everything: what its senders may do is decided before.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ from pathlib import Path
 from service_chassis.address import Address
 
 from millrace.child import ServiceProcess
+from millrace.first_users import AdminLogin, admin_mechanism
 from millrace.folders import STORAGE_SOCKET
 
 GATEWAY_NAME = "millrace"
@@ -45,7 +49,11 @@ class Layout:
     topics: str | None = None
 
     def processes(self, metrics_address: Callable[[], Address]) -> list[ServiceProcess]:
-        """Return the processes in start order. `metrics_address` returns a new address for each service's /metrics."""
+        """Return the processes in start order. `metrics_address` returns a new address for each service's /metrics.
+
+        Raises:
+            OSError, UnicodeDecodeError: the login of admin-api cannot be made of MILLRACE_USERS_FILE.
+        """
         storage_socket = f"unix:{self.socket_dir / STORAGE_SOCKET}"
         kafka = {
             "MILLRACE_LISTENERS": f"EXTERNAL://{self.kafka}",
@@ -71,7 +79,17 @@ class Layout:
             processes.append(ServiceProcess("broker", {**storage, **kafka, "MILLRACE_BROKER_HTTP": http}, http))
         gateway, certificate = reachable(self.kafka), certificate_of(os.environ)
         admin = admin_process(storage_socket, gateway, self.http, metrics_address(), self._names(), certificate)
+        login = self._admin_login()
+        if login is not None:
+            added = login.added_to(os.environ, self.socket_dir)
+            processes = [replace(each, settings={**each.settings, **added}) for each in processes]
+            admin = replace(admin, settings={**admin.settings, **login.settings})
         return [*processes, replace(admin, clients=self.http)]
+
+    def _admin_login(self) -> AdminLogin | None:
+        """Return the user by which admin-api reads and writes records, if it needs one that nobody has given it."""
+        mechanism = admin_mechanism(os.environ, LISTENER)
+        return AdminLogin.of(self.data_dir, mechanism) if mechanism else None
 
     def _names(self) -> list[str]:
         """Return the host names under which other machines may reach the REST API; none where none can."""

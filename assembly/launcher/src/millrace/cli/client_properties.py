@@ -6,6 +6,7 @@ is one. Names of librdkafka that differ are known too.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -148,6 +149,8 @@ def read_properties(texts: list[str], more: Mapping[str, tuple[str, _Read]] | No
 def read_file(path: str) -> Properties:
     """Return the arguments for the lines NAME=VALUE of a file, which may have a password: of ClientSettings alone.
 
+    Relative paths of certificates and keys begin at the folder of the file.
+
     Raises:
         CliError: the file cannot be read, or a line is not one; its text is not shown.
     """
@@ -168,7 +171,10 @@ def read_file(path: str) -> Properties:
             if not equals:
                 raise CliError(f"{path}: line {number} is not NAME=VALUE", USAGE)
             found.append(f"{name.strip()}={value.strip()}")
-    return read_properties(found)
+    properties = read_properties(found)
+    for name in properties.security.keys() & set(_TLS):
+        properties.security[name] = os.path.join(os.path.dirname(path), properties.security[name])
+    return properties
 
 
 def security(given: Mapping[str, str]) -> dict[str, Any]:
