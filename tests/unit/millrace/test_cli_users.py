@@ -75,6 +75,22 @@ def test_users_are_created_changed_and_deleted(
     assert capfd.readouterr().err == "millrace: there is no user carol\n"
 
 
+@pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "SCRAM-SHA-512", "PLAIN"])
+def test_a_user_changes_its_own_password_whole(
+    broker: Broker, profile: Path, mechanism: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("of dora")
+    assert run(["user", "create", "dora", "--password-file", str(secret)]) == 0
+    login = "security.protocol=SASL_PLAINTEXT\nsasl.username=dora\nsasl.mechanism={}\nsasl.password={}\n"
+    profile.write_text(login.format(mechanism, "of dora"))
+    secret.write_text("another")
+    assert run(["user", "create", "dora", "--password-file", str(secret)]) == 0
+    for each in ("SCRAM-SHA-256", "SCRAM-SHA-512", "PLAIN"):
+        profile.write_text(login.format(each, "another"))
+        assert run(["user", "list"]) == 0
+
+
 @pytest.mark.parametrize(
     ("given", "reason"),
     [

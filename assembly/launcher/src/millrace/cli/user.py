@@ -12,10 +12,11 @@ from enum import StrEnum
 from typing import Annotated
 
 import typer
-from protocol_lib.client import Admin, ScramMechanism
+from protocol_lib.client import Admin, SaslMechanism, SaslScram, ScramMechanism
 
+from millrace.cli.client_properties import read_properties
 from millrace.cli.errors import USAGE, CliError
-from millrace.cli.kafka import administer
+from millrace.cli.kafka import administer, settings
 from millrace.cli.options import Format, Kafka, Output, Properties, Yes
 from millrace.cli.output import done, show
 
@@ -78,8 +79,11 @@ def create(
     password = _password(password_file)
     wanted = _wanted(mechanism)
 
+    own = _checked_by(settings(kafka, read_properties(properties or [])).sasl)
+
     async def work(admin: Admin) -> None:
-        for each in wanted:
+        # A change of one's own password ends one's session. The login for the next change must still fit.
+        for each in sorted(wanted, key=lambda mechanism: mechanism is own):
             await admin.users.set_password(name, password, each, iterations=iterations)
 
     administer(kafka, work, properties)
@@ -113,6 +117,11 @@ def delete(
     row = {"user": name, "mechanisms": names, "deleted": yes}
     which = f"{name} ({', '.join(names)})"
     done(f"deleted: {which}" if yes else f"would delete: {which}; add --yes to do it", row, output)
+
+
+def _checked_by(login: SaslMechanism | None) -> ScramMechanism:
+    """Return the mechanism whose credential a login is checked by: PLAIN has the first one."""
+    return login.mechanism if isinstance(login, SaslScram) else ScramMechanism.SHA_256
 
 
 def _wanted(chosen: list[Mechanism] | None) -> list[ScramMechanism]:
