@@ -217,3 +217,17 @@ def test_another_name_is_refused_with_the_name_of_before(etl: Etl) -> None:
     name, etl.name = etl.name, f"{etl.name}x"
     with pytest.raises(OutputError, match=rf"/table is the table of the pipeline {name}, and `name` may not change$"):
         etl.run()
+
+
+def test_a_checkpoint_is_of_one_name(etl: Etl, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that was copied with its checkpoint would leave out all records before, without a word."""
+    first = {"table": False, "sink": f"- {{type: kafka, topic: {etl.name}.rows}}"}
+    etl.produce(1, 2)
+    etl.run(**first)
+    name, etl.name = etl.name, f"{etl.name}-copy"
+    etl.produce(3)
+    reason = rf"name: .*/checkpoint is the checkpoint of the pipeline {name}, and `name` may not change"
+    with pytest.raises(ConfigError, match=reason):
+        etl.run(table=False, sink=f"- {{type: kafka, topic: {etl.name}.rows}}")
+    etl.name = name
+    assert etl.run(**first) == Totals(batches=1, rows_in=1, rows_out=1)

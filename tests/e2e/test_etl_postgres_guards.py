@@ -12,7 +12,7 @@ pytestmark = [pytest.mark.etl, pytest.mark.timeout(600)]
 
 from spark_etl.checkpoint.batches import BatchPlace  # noqa: E402
 from spark_etl.commands import recover  # noqa: E402
-from spark_etl.errors import EtlError, OutputError, RunError  # noqa: E402
+from spark_etl.errors import ConfigError, EtlError, OutputError, RunError  # noqa: E402
 from spark_etl.sinks.postgres import batches  # noqa: E402
 from spark_etl.sinks.postgres.sink import Postgres  # noqa: E402
 from support.etl_runs import Etl, broker, etl  # noqa: E402
@@ -248,3 +248,54 @@ def test_a_table_that_is_emptied_during_a_run_lacks_a_batch() -> None:
     assert not batches.check_follows(None, place, "postgres:h/d/t", known=False)  # a new output
     with pytest.raises(OutputError, match="has no batch of this checkpoint, and batch 2 is missing"):
         batches.check_follows(None, place, "postgres:h/d/t", known=True)
+
+
+def test_two_sinks_of_one_table_are_refused(etl: Etl, postgres: PostgresServer) -> None:
+    """The second one would find each batch as written by itself. The server's address may be another one, too."""
+    table = Table(etl, postgres)
+    etl.produce(1, 2)
+    login = f'columns: [id], user: {USER}, password: "{PASSWORD}"'
+    other = f'url: "{postgres.url.replace("127.0.0.1", "localhost")}?ApplicationName=other"'
+    second = f"  - {{type: postgres, table: public.{etl.name}, {other}, {login}}}"
+    with pytest.raises(ConfigError, match=rf"^the sinks .* write the same table, public\.{etl.name}$"):
+        table.run(sink=f"{table.sink(etl.name)}\n{second}")
+    assert table.run().rows_out == 2
+
+
+def test_a_row_with_a_letter_stays_out_although_it_fits_by_now(
+    etl: Etl, postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The driver dies between the letter and the commit. A replay of the letter would write the row again."""
+    postgres.run(f"CREATE TABLE of_{etl.name} (id bigint PRIMARY KEY)", f"INSERT INTO of_{etl.name} VALUES (1)")
+    postgres.run(f"CREATE TABLE {etl.name} (id bigint REFERENCES of_{etl.name}, day text CHECK (id <> 3))")
+    table = Table(etl, postgres)
+    etl.produce(1, 2, 3)
+    real = Postgres._refuse_broken
+
+    def dies(*arguments: Any) -> None:
+        real(*arguments)
+        raise RuntimeError("not today")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Postgres, "_refuse_broken", dies)
+        with pytest.raises(RunError, match="not today"):
+            table.run()
+    postgres.run(f"INSERT INTO of_{etl.name} VALUES (2), (3)")
+    totals = table.run()
+    assert (totals.rows_in, totals.rows_out, totals.rows_dlq) == (3, 3, 2)
+    assert table.ids() == [1]
+    assert sorted(key or "" for key, _ in etl.read(etl.letters)) == ["", ""]
+
+
+def test_a_second_try_without_rows_keeps_its_letters(
+    etl: Etl, postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No good row is left to read, and none of a letter: the numbers of rows come nevertheless."""
+    table = Table(etl, postgres)
+    etl.produce("broken")
+    with monkeypatch.context() as patch:
+        patch.setattr(Postgres, "_commit", lambda *_: (_ for _ in ()).throw(RuntimeError("not today")))
+        with pytest.raises(RunError, match="not today"):
+            table.run()
+    assert table.run().rows_in == 1
+    assert table.ids() == []

@@ -53,13 +53,19 @@ class Judged:
     drops: tuple[Check, ...]  # every check that drops a row
     notes: tuple[Check, ...]  # every rule that keeps a row, in the order of the bits of `_noted`
     file: str = ""  # digest of the sections of the pipeline file that the plan is made of
-    tables: tuple[TableFiles, ...] = ()  # files of the joined tables that each batch of a stream reads
+    tables: tuple[TableFiles, ...] = ()  # files of the joined tables
     exploded: bool = False  # whether good rows are made of `_rows`
 
     def check_tables(self) -> None:
         """Raise TableError if a batch may have read a part of a joined table. Ask after its first job."""
         for files in self.tables:
             files.check()
+
+    @property
+    def basis(self) -> str:
+        """What judges a batch now: the digest of the file, and that of the joined tables after `/`."""
+        states = "".join(files.state() for files in self.tables)
+        return f"{self.file}/{hashlib.sha256(states.encode()).hexdigest()}" if states else self.file
 
     @property
     def counters(self) -> list[Column]:
@@ -184,8 +190,7 @@ class _Planner:
                 frame, files = joins.joined(self._session, frame, join, F.expr(self._aside))
             except (PySparkException, ConfigError) as error:
                 raise self._fault(("join", number), error) from None
-            if frame.isStreaming:  # a static one has its own copy of the table
-                self._tables.append(files)
+            self._tables.append(files)
         return frame
 
     def _decoded(self, records: DataFrame) -> Decoded:

@@ -128,8 +128,9 @@ class BatchWriter:
         self, batch: DataFrame, place: BatchPlace, rows: DataFrame | None, end: Offsets, began: float
     ) -> Written:
         counts = self._committed(batch, place, end) if self._table is None else None
-        self._check_file(place)
-        begun_before = self._batches.begun(place, self._judged.file)
+        basis = self._judged.basis
+        self._check_file(place, basis)
+        begun_before = self._batches.begun(place, basis)
         if self._table is not None:
             counts = self._committed(batch, place, end)
         if counts is not None:
@@ -197,9 +198,14 @@ class BatchWriter:
             return None
         return self._source.late(place.batch_id)
 
-    def _check_file(self, place: BatchPlace) -> None:
-        """Refuse a batch that outputs may have as another file judged it. Nothing is written before the table."""
-        if self._batches.begun_by(place) in ("", self._judged.file):
+    def _check_file(self, place: BatchPlace, basis: str) -> None:
+        """Refuse a batch that outputs may have as another file, or other joined tables, judged it.
+
+        Nothing is written before the table.
+        """
+        file, _, tables = self._batches.begun_by(place).partition("/")
+        same_file = file in ("", self._judged.file)
+        if same_file and tables in ("", basis.partition("/")[2]):  # mutant: batch-keeps-its-tables
             return
         if self._table is None:
             where = self._outputs.having(place, self._batches.begun_at(place), self._spans(place))
@@ -207,6 +213,12 @@ class BatchWriter:
             where = "the table"
         else:
             where = self._outputs.table_with(place)
+        if where is not None and same_file:
+            paths = ", ".join(join.path for join in self._config.join)
+            raise OutputError(
+                f"batch {place.batch_id} is in {where} as joined with earlier files, and others may lack it: {paths}"
+                " changed since. Put the earlier files back, with their times, until a run has finished the batch"
+            )
         if where is not None:
             raise OutputError(
                 f"batch {place.batch_id} is in {where} as an earlier pipeline file judged it, and others may lack it:"

@@ -1,6 +1,9 @@
-"""The steps that made the state in a checkpoint: `dedupe`, and the aggregates of windows.
+"""What made the state in a checkpoint: the pipeline, its `dedupe`, and the aggregates of its windows.
 
-    CHECKPOINT/_etl/state.json    {"dedupe": true, "windows": {"orders.hourly": {"window": "1 hour", …}}}
+    CHECKPOINT/_etl/state.json    {"name": "orders", "dedupe": true, "windows": {"orders.hourly": {"window": …}}}
+
+Outputs know the batches of a pipeline by its name. Under another one they would get a batch again that they have, or
+never get the records before it.
 
 Spark compares the types of its state. It would take sums for maxima, and windows of ten minutes for those of an hour.
 A query that gets its first step with state leaves its checkpoint useless, also for the file of before. So a change is
@@ -18,8 +21,14 @@ _NOTE = "state"
 def check(pipeline: Pipeline, checkpoint: Checkpoint) -> None:
     """Compare the pipeline with the state in its checkpoint, and keep it there. ConfigError: they do not fit."""
     kept = checkpoint.notes.read(_NOTE)
-    dedupe, windows = pipeline.config.dedupe is not None, _windows(pipeline)
+    name, dedupe, windows = pipeline.config.name, pipeline.config.dedupe is not None, _windows(pipeline)
     if kept is not None:
+        if kept.get("name", name) != name and checkpoint.last_planned() is not None:  # mutant: name-of-checkpoint
+            raise pipeline.fault(
+                ("name",),
+                f"{checkpoint.location} is the checkpoint of the pipeline {kept['name']}, and `name` may not change."
+                " Give another pipeline another checkpoint",
+            )
         if kept["dedupe"] != dedupe and checkpoint.last_planned() is not None:
             change = "added" if dedupe else "removed"
             raise pipeline.fault(
@@ -36,7 +45,11 @@ def check(pipeline: Pipeline, checkpoint: Checkpoint) -> None:
                     f"it was changed after {topic} got its first windows, which Spark would mix with new ones."
                     f" Give the aggregate another topic, or remove {folder}",
                 )
-    now = {"dedupe": dedupe, "windows": {**(kept or {"windows": {}})["windows"], **dict(windows.values())}}
+    now = {
+        "name": name,
+        "dedupe": dedupe,
+        "windows": {**(kept or {"windows": {}})["windows"], **dict(windows.values())},
+    }
     if now != kept:
         checkpoint.notes.write(_NOTE, now)
 

@@ -30,7 +30,7 @@ from spark_etl.config import Pipeline, PostgresSinkConfig
 from spark_etl.counts import Taken
 from spark_etl.decode import replayed
 from spark_etl.errors import AccountingError, ConfigError, OutputError
-from spark_etl.judgement import REFUSED_AT, Judged, digest, plan
+from spark_etl.judgement import REFUSED_AT, Judged, plan
 from spark_etl.jvm.session import opened
 from spark_etl.kafka import sources
 from spark_etl.kafka.cluster import Cluster
@@ -112,7 +112,6 @@ class Command:
             if self._lake is not None and not again:  # a checkpoint that was removed forgot the numbers
                 held = self._lake.delta.version_of(BatchPlace.of(self._config.name, QUERY, 0).app_id)
                 replay = dataclasses.replace(replay, number=max(replay.number, held + 1))
-            self._check_file(replay)
             replays.begun(replay)
             letters = self._letters(replay, replays.done).persist(StorageLevel.MEMORY_AND_DISK)
             try:
@@ -126,12 +125,18 @@ class Command:
                 letters.unpersist()
         return {"pipeline": self._config.name, "replay": replay.number, "to": replay.to, "letters": count, **outcome}
 
-    def _check_file(self, replay: Replay) -> None:
-        """Refuse to finish a replay by another file: records would be in the table and letters again, or in neither."""
+    def _check_file(self, replay: Replay, basis: str) -> None:
+        """Refuse to finish a replay by another file, or with other joined tables.
+
+        Records would be in the table and letters again, or in neither.
+        """
         place = BatchPlace.of(self._config.name, QUERY, replay.number)
         unwritten = self._lake is not None and not self._lake.holds(place.app_id, place.batch_id)
-        if replay.file not in ("", digest(self._pipeline)) and not unwritten:
-            raise OutputError("an interrupted replay began with another pipeline file: finish it with that file first")
+        if replay.file in ("", basis) or unwritten:
+            return
+        if replay.file.partition("/")[0] == basis.partition("/")[0]:
+            raise OutputError("an interrupted replay began with other joined tables: put the earlier files back first")
+        raise OutputError("an interrupted replay began with another pipeline file: finish it with that file first")
 
     @contextmanager
     def _table(self, replay: Replay) -> Iterator[LakeTable | None]:
@@ -245,6 +250,8 @@ class Command:
 
     def _to_sinks(self, letters: DataFrame, replay: Replay, begun_before: datetime | None) -> dict[str, Any]:
         judged = plan(self._session, letters.select(*sources.COLUMNS), self._pipeline)
+        basis = judged.basis
+        self._check_file(replay, basis)
         schema = judged.good(judged.rows).schema
         outputs = outputs_of(self._session, self._config, self._cluster, schema)
         outputs.check()
@@ -257,7 +264,7 @@ class Command:
             counts = counts.after(Taken.by_statements(letters.count())) if self._config.transform else counts
             if not counts.balanced:
                 raise AccountingError(f"{counts.rows} letters in, {counts.good} good, refused: {counts.refused}")
-            self._replays.begun(dataclasses.replace(replay, file=digest(self._pipeline)))
+            self._replays.begun(dataclasses.replace(replay, file=basis))
             place = BatchPlace.of(self._config.name, QUERY, replay.number)
             once = BatchPlace.of(self._config.name, f"{QUERY} {replay.at}", replay.number)
             misfits = self._write(judged, _with_sinks(rows, letters), outputs, place, once, begun_before)

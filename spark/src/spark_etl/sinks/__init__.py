@@ -16,6 +16,7 @@ from pyspark.sql.types import StructType
 
 from spark_etl.checkpoint.batches import BatchPlace
 from spark_etl.config import ConsoleSinkConfig, DeltaSinkConfig, KafkaSinkConfig, PipelineConfig, PostgresSinkConfig
+from spark_etl.errors import ConfigError
 from spark_etl.kafka.cluster import Cluster
 from spark_etl.kafka.ranges import Ranges
 from spark_etl.sinks.console import Console
@@ -41,10 +42,20 @@ class Outputs:
         self.letters.check()
         for sink in self.rows:
             sink.check()
+        self._check_places()
         for summary in self.summaries:
             summary.check()
         for window in self.windows:
             window.check()
+
+    def _check_places(self) -> None:
+        """Raise ConfigError for two sinks of one table: the second one would take each batch for written."""
+        known: dict[tuple[str, str], Postgres] = {}
+        for sink in self.rows:
+            if isinstance(sink, Postgres):
+                other = known.setdefault(sink.place, sink)
+                if other is not sink:  # mutant: one-sink-a-table
+                    raise ConfigError(f"the sinks {other.name} and {sink.name} write the same table, {sink.place[1]}")
 
     def ask(self) -> None:
         """Raise RunError if a database is away, within 10 s."""

@@ -25,6 +25,7 @@ from spark_etl.sinks.topics import (
     LookBack,
     TopicWriter,
     header,
+    header_text,
     headers_bytes,
     payload_bytes,
     record_bytes,
@@ -81,6 +82,22 @@ class DeadLetters:
         """Return whether the topic has letters of records since a time. `spans` are the records' offsets."""
         places = tuple(ERROR_PREFIX + name for name in ("topic", "partition", "offset"))
         return self._writer.has_since(begun, ERROR_PREFIX + "pipeline", self._pipeline, places, spans)
+
+    def of_sink(self, sink: str, begun: datetime) -> DataFrame:
+        """Return the letters of rows that a sink has refused since a try began.
+
+        Their columns are `of_topic of_partition of_offset of_item` (-1: the record's only row) `of_rule of_message`.
+        """
+        text = {name: header_text(ERROR_PREFIX + name) for name in (*ERROR_HEADERS, "sink", "index")}
+        own = self._writer.since(begun).where((text["pipeline"] == self._pipeline) & (text["sink"] == sink))
+        places = {"of_topic": "topic", "of_rule": "rule", "of_message": "message"}
+        numbers = {"of_partition": ("partition", "int"), "of_offset": ("offset", "bigint")}
+        found = own.select(
+            *(text[header].alias(name) for name, header in places.items()),
+            *(text[header].cast(kind).alias(name) for name, (header, kind) in numbers.items()),
+            F.coalesce(text["index"].cast("int"), F.lit(-1)).alias("of_item"),
+        )
+        return found.dropDuplicates(["of_topic", "of_partition", "of_offset", "of_item"])
 
     def write(self, refused: DataFrame, begun_before: datetime | None) -> int:
         """Write a letter for each refused row of a judged frame; return their number, with those of an earlier try."""

@@ -7,6 +7,7 @@ identities sees each row once.
 """
 
 import json
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -34,6 +35,7 @@ BATCH_BYTES_DEFAULT = 16 << 10  # batch.size of a producer
 #: DefaultRecordBatch.RECORD_BATCH_OVERHEAD + DefaultRecord.MAX_RECORD_OVERHEAD, and three lengths of at most 5 bytes.
 _RECORD_OVERHEAD = 61 + 21 + 3 * 5
 _HEADER_OVERHEAD = 2 * 5
+_SETTINGS = threading.RLock()  # of sessions
 
 
 @dataclass(frozen=True)
@@ -104,7 +106,7 @@ class TopicWriter:
 
     def write(self, rows: DataFrame, begun_before: datetime | None) -> None:
         if begun_before is not None:
-            rows = self._missing(rows, begun_before - CLOCK_DIFFERENCE)
+            rows = self._missing(rows, begun_before)
         writer = (
             rows.write.format("kafka")
             .options(**self._cluster.connector())
@@ -115,7 +117,7 @@ class TopicWriter:
             .option("topic", self.topic)
             .option("includeHeaders", "true")
         )
-        with _observed_writes(rows.sparkSession):
+        with observed_writes(rows.sparkSession):
             writer.mode("append").save()
 
     def has_since(self, begun: datetime, pipeline: str, name: str, places: Sequence[str], spans: Ranges) -> bool:
@@ -123,17 +125,17 @@ class TopicWriter:
 
         `pipeline` is the header with the pipeline's name, `places` those of topic, partition and offset.
         """
-        found = self._since(begun - CLOCK_DIFFERENCE).where(header_text(pipeline) == name)
+        found = self.since(begun).where(header_text(pipeline) == name)
         texts = zip(("_topic", "_partition", "_offset"), places, ("string", "int", "bigint"), strict=True)
         placed = found.select(*(header_text(header).cast(kind).alias(column) for column, header, kind in texts))
         return not placed.where(condition(spans) or "false").isEmpty()
 
-    def _missing(self, rows: DataFrame, start: datetime) -> DataFrame:
+    def _missing(self, rows: DataFrame, begun: datetime) -> DataFrame:
         with self._cluster.admin(self._session) as admin:
             if not admin.exists(self.topic):  # deleted since `check`: nothing is there
                 return rows
             chosen = self.look_back
-            present = self._since(start) if chosen is None else self._from(chosen, admin.start_offsets([self.topic]))
+            present = self.since(begun) if chosen is None else self._from(chosen, admin.start_offsets([self.topic]))
         names = [_column_name(name) for name in self._identity.headers]
         if self._identity.with_key:
             names.append("key")
@@ -142,8 +144,9 @@ class TopicWriter:
         same = reduce(and_, (rows[name].eqNullSafe(present[name]) for name in names))
         return rows.join(present, same, "left_anti").select("key", "value", "headers")
 
-    def _since(self, start: datetime) -> DataFrame:
-        """Return the topic's records from a time on, which show the writes of an interrupted run."""
+    def since(self, begun: datetime) -> DataFrame:
+        """Return the topic's records since an interrupted run began, which show what it wrote."""
+        start = begun - CLOCK_DIFFERENCE
         return (
             self._reader()
             .option("startingTimestamp", str(int(start.timestamp() * 1000)))
@@ -163,21 +166,23 @@ class TopicWriter:
 
 
 @contextmanager
-def _observed_writes(session: SparkSession) -> Iterator[None]:
+def observed_writes(session: SparkSession) -> Iterator[None]:
     """Write so that an Observation of the rows does not wait for ever.
 
     That needs the connector's newer interface, and a plan that stays: an adaptive one leaves out a join, and what is
-    observed below it, when it finds no rows there.
+    observed below it, when it finds no rows there. Queries of a run share the session of late records: they write in
+    turn, or one would plan with the settings of the other.
     """
     sources, adaptive = "spark.sql.sources.useV1SourceList", "spark.sql.adaptive.enabled"
-    before = {name: str(session.conf.get(name)) for name in (sources, adaptive)}
-    session.conf.set(sources, ",".join(source for source in before[sources].split(",") if source != "kafka"))
-    session.conf.set(adaptive, "false")  # mutant: observed-plan-stays
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            session.conf.set(name, value)
+    with _SETTINGS:
+        before = {name: str(session.conf.get(name)) for name in (sources, adaptive)}
+        session.conf.set(sources, ",".join(source for source in before[sources].split(",") if source != "kafka"))
+        session.conf.set(adaptive, "false")  # mutant: observed-plan-stays
+        try:
+            yield
+        finally:
+            for name, value in before.items():
+                session.conf.set(name, value)
 
 
 def _fault(rule: str, message: str) -> Column:

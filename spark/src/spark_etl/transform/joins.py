@@ -7,6 +7,7 @@ Each batch of a stream reads the table anew, once. A static frame is read by sev
 table as it was when the frame was planned.
 """
 
+from dataclasses import replace
 from functools import reduce
 from operator import and_
 
@@ -45,6 +46,7 @@ def joined(session: SparkSession, frame: DataFrame, join: Join, aside: Column) -
     if not frame.isStreaming:
         selected = selected.localCheckpoint()
         files.check()
+        files = replace(files, copied=True)
     _check_unique(selected, join, keys)
     selected = _once(selected, join, keys)  # mutant: one-row-a-key
     same = ~aside

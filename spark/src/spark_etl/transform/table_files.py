@@ -3,8 +3,13 @@
 Spark lists them once for a plan, and reads no more of each than its length of then. Of a file that replaced another one
 since, a batch would get a part. So they are listed again after each read. A batch of other files is not committed, and
 the query is planned again.
+
+A batch that is tried again must find the same rows, or a record could be refused by one try and good in another one: in
+no output. So its mark has a digest of its tables (`state`).
 """
 
+import hashlib
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -27,6 +32,7 @@ class TableFiles:
     session: SparkSession
     join: Join
     planned: Listing
+    copied: bool = False  # whether the plan has a copy of the rows, and reads no file again
 
     @classmethod
     def listed(cls, session: SparkSession, join: Join) -> "TableFiles":
@@ -35,8 +41,17 @@ class TableFiles:
 
     def check(self) -> None:
         """Raise TableError if the files are not those of the plan."""
+        if self.copied:
+            return
         if _listing(self.session, self.join) != self.planned:  # mutant: exchanged-table-seen
             raise TableError(f"join {self.join.name}: {self.join.path} was exchanged since the query began")
+
+    def state(self) -> str:
+        """Return a digest of the files: of the plan's, or of those that Delta Lake's newest version has."""
+        found: object = self.planned
+        if self.join.format == "delta":
+            found = sorted(self.session.read.format("delta").load(notes.absolute(self.join.path)).inputFiles())
+        return hashlib.sha256(json.dumps(found, sort_keys=True).encode()).hexdigest()
 
 
 def _listing(session: SparkSession, join: Join) -> Listing:

@@ -25,12 +25,13 @@ their values (moves.py), with its reason; the others are found before:
     replayed            mode: upsert; a record that came back, in a table that cannot tell whether its row is later
 """
 
+from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import datetime
 from hashlib import sha256
 from secrets import token_hex
 
-from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
@@ -45,6 +46,7 @@ from spark_etl.sinks.postgres.columns import SESSION
 from spark_etl.sinks.postgres.connection import Connection, Database, RowRefusedError
 from spark_etl.sinks.postgres.table import Table, item, quoted_name, staged, unfit
 from spark_etl.sinks.rows import DELETED, data_columns, misfits
+from spark_etl.sinks.topics import observed_writes
 
 CREATE_SECONDS = 30  # that another pipeline or a user may keep a table locked
 _CREATING = "DO $$ BEGIN PERFORM pg_advisory_xact_lock(1702128752); END $$"  # two pipelines create in turn
@@ -52,6 +54,7 @@ _CREATING = "DO $$ BEGIN PERFORM pg_advisory_xact_lock(1702128752); END $$"  # t
 _FULL_NAME = """
 SELECT nspname || '.' || relname FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace
 WHERE pg_class.oid = to_regclass(?)"""
+_DATABASE = "SELECT current_database() || ' ' || pg_postmaster_start_time()"  # of all servers, by any address
 
 
 class StagingError(RunError):
@@ -93,6 +96,7 @@ class Postgres:
         self._letters = letters
         self._table: Table | None = None
         self._target = config.table
+        self._held_by = ""  # the database
         self._pipeline = pipeline
         self._known = ""  # the application of the last batch that this run wrote or found
         self._lock: batches.RunLock | None = None  # of a run
@@ -131,7 +135,13 @@ class Postgres:
             kind = None if self._events else self._schema["_key"].dataType
             self._table = Table.checked(connection, self._config, rows, record_key=kind, replays=replays)
             self._target = connection.value(_FULL_NAME, self._table.name) or self._target
+            self._held_by = connection.value(_DATABASE) or ""
             connection.commit()
+
+    @property
+    def place(self) -> tuple[str, str]:
+        """The database and the table with its schema, once `check` has run: equal for each way to name them."""
+        return self._held_by, self._target
 
     def claim(self, position: batches.Position) -> None:
         """Hold the table as the one run of its pipeline, until `release`. `check` must have run before.
@@ -175,13 +185,16 @@ class Postgres:
         rows = rows.observe(given, F.count(F.lit(1)).alias("rows"))
         rows = change_rows.opened(rows, self._config) if self._events else rows
         judged = rows.withColumn("_unfit", unfit(table, DELETED in rows.columns))
+        if begun_before is not None:
+            judged = self._with_letters(judged, begun_before)
         counted = Observation()
         observed = judged.observe(
             counted,
             F.count(F.lit(1)).alias("rows"),
             F.count("_unfit").alias("unfit"),
         )
-        self._database.append(staged(observed.where("_unfit IS NULL"), table), staging)
+        with observed_writes(rows.sparkSession) if begun_before is not None else nullcontext():
+            self._database.append(staged(observed.where("_unfit IS NULL"), table), staging)
         unfit_rows, read = int(counted.get["unfit"]), int(given.get["rows"])
         if unfit_rows:
             self._refuse(judged.where("_unfit IS NOT NULL"), begun_before)
@@ -191,6 +204,17 @@ class Postgres:
         self._known = batch.app_id
         self.rows_read, self.rows_written = read, read - unfit_rows - refused
         return unfit_rows + refused
+
+    def _with_letters(self, judged: DataFrame, begun: datetime) -> DataFrame:
+        """Refuse the rows of which an earlier try made letters: the table may take them by now."""
+        letters = F.broadcast(self._letters.of_sink(self.name, begun))
+        before = F.when(
+            F.col("of_topic").isNotNull(),
+            F.struct(F.col("of_rule").alias("rule"), F.col("of_message").alias("message")),
+        )
+        refused = judged.join(letters, _same_row(judged), "left")
+        unfit_ = F.coalesce(before, "_unfit")  # mutant: letters-stay-letters
+        return refused.withColumn("_unfit", unfit_).drop(*letters.columns)
 
     def _columns(self) -> list[str]:
         return list(self._config.columns or data_columns(self._schema.names))
@@ -219,9 +243,7 @@ class Postgres:
         found = [(each.topic, each.partition, each.offset, each.item, each.rule, each.reason) for each in refused]
         kinds = "of_topic string, of_partition int, of_offset bigint, of_item int, of_rule string, of_reason string"
         places = F.broadcast(rows.sparkSession.createDataFrame(found, kinds))
-        same = [F.col(f"_{name}") == F.col(f"of_{name}") for name in ("topic", "partition", "offset")]
-        same.append(item(rows) == F.col("of_item"))
-        broken = rows.join(places, same)
+        broken = rows.join(places, _same_row(rows))
         message = F.concat(F.lit(f"table {self._config.table} refuses the row: "), F.col("of_reason"))
         self._letters.write(misfits(broken, self.name, F.col("of_rule"), message), begun_before)
 
@@ -274,6 +296,12 @@ class Postgres:
         """Begin the transaction of a batch; return False if the table has the batch."""
         connection.execute(SESSION)
         return batches.take(connection, batch, self._target, rows)
+
+
+def _same_row(rows: DataFrame) -> list[Column]:
+    """Return the conditions that a row is the one that the columns `of_…` name."""
+    same = [F.col(f"_{name}") == F.col(f"of_{name}") for name in ("topic", "partition", "offset")]
+    return [*same, item(rows) == F.col("of_item")]
 
 
 def last_batch(session: SparkSession, config: PostgresSinkConfig, pipeline: str) -> batches.Held | None:
