@@ -1,5 +1,6 @@
-"""A joined table that is exchanged in the middle of a batch. No output has null for a key that is in both tables, and
-no record is refused by one try of its batch and good in the next one, in no output.
+"""A joined table that is exchanged in the middle of a batch.
+
+No output has null for a key that is in both tables. No record is refused by one try and good in the next one.
 """
 
 import json

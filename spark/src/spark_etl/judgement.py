@@ -63,7 +63,7 @@ class Judged:
 
     @property
     def basis(self) -> str:
-        """What judges a batch now: the digest of the file, and that of the joined tables after `/`."""
+        """Return what judges a batch now: digests of the file and, after `/`, of the joined tables."""
         states = "".join(files.state() for files in self.tables)
         return f"{self.file}/{hashlib.sha256(states.encode()).hexdigest()}" if states else self.file
 

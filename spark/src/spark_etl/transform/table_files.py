@@ -4,8 +4,8 @@ Spark lists them once for a plan, and reads no more of each than its length of t
 since, a batch would get a part. So they are listed again after each read. A batch of other files is not committed, and
 the query is planned again.
 
-A batch that is tried again must find the same rows, or a record could be refused by one try and good in another one: in
-no output. So its mark has a digest of its tables (`state`).
+A batch that is tried again must find the same rows. A record that one try refuses, and another one finds good, could be
+in no output. So the mark of a batch has a digest of its tables (`state`).
 """
 
 import hashlib
