@@ -63,7 +63,7 @@ class Judged:
 
     @property
     def basis(self) -> str:
-        """Return what judges a batch now: digests of the file and, after `/`, of the joined tables."""
+        """The digest of the file, and after `/` that of the joined tables as they are now, if there are any."""
         states = "".join(files.state() for files in self.tables)
         return f"{self.file}/{hashlib.sha256(states.encode()).hexdigest()}" if states else self.file
 
