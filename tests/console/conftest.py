@@ -35,6 +35,8 @@ def program() -> str:
     pytest.skip("Chromium is not installed: apt-get install chromium")
 
 
+_ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"]
+
 #: The browser and the broker: they end after the last of these tests.
 _lasting = ExitStack()
 
@@ -48,9 +50,9 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
 
 @pytest.fixture(scope="session")
 def chromium(program: str) -> Any:
-    """A headless browser."""
+    """A headless browser that reaches this machine alone: no name of another host is found."""
     driver = _lasting.enter_context(playwright.sync_playwright())
-    browser = driver.chromium.launch(executable_path=program, args=["--no-sandbox", "--disable-gpu"])
+    browser = driver.chromium.launch(executable_path=program, args=_ARGUMENTS)
     _lasting.callback(browser.close)
     return browser
 

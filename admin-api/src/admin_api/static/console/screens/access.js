@@ -120,15 +120,16 @@ function SetQuota({ quota }) {
     of: "user", user: "", "client-id": "", ip: "", ...Object.fromEntries(VALUES.map((key) => [key, String(quota?.[key] ?? "")])),
   }));
   const entity = quota?.entity ?? form.of.split(",").map((type) => ({ type, name: form[type] || null }));
+  const keys = VALUES.filter((key) => (key === "connection_creation_rate") === (entity[0].type === "ip"));
   async function act() {
-    const none = quota ? null : undefined;
-    await alter("PUT", QUOTAS, { entity, values: Object.fromEntries(VALUES.map((key) => [key, form[key] ? Number(form[key]) : none])) });
+    const values = keys.map((key) => [key, form[key] ? Number(form[key]) : quota?.[key] === undefined ? undefined : null]);
+    await alter("PUT", QUOTAS, { entity, values: Object.fromEntries(values) });
     say(`The quota of ${entityText(entity)} is in force.`);
   }
-  return html`<${FormDialog} title=${quota ? `Quota of ${entityText(entity)}` : "Set a quota"} action="Set" act=${act} isReady=${VALUES.some((key) => form[key])}>
+  return html`<${FormDialog} title=${quota ? `Quota of ${entityText(entity)}` : "Set a quota"} action="Set" act=${act} isReady=${keys.some((key) => form[key])}>
     ${!quota && html`<${Field} label="Of" options=${["user", "client-id", "user,client-id", "ip"]} ...${bind("of")} />
       ${entity.map((/** @type {any} */ { type }) => html`<${Field} key=${type} label=${`Name of the ${type}`} hint="Empty: the default" ...${bind(type)} />`)}`}
-    ${VALUES.map((key) => html`<${Field} key=${key} label=${labelOf(key)} type="number" ...${bind(key)} />`)}
+    ${keys.map((key) => html`<${Field} key=${key} label=${labelOf(key)} type="number" ...${bind(key)} />`)}
   </${FormDialog}>`;
 }
 
@@ -157,8 +158,8 @@ function Parts({ own }) {
   const tab = (tabs.find(([id]) => id === route.value.path[1]) ?? tabs[0])?.[0];
   return html`
     <p class="facts">You are <code>${own.principal}</code> · role ${own.role} · ${own.is_super_user ? "no ACL bounds you" : `rights to the cluster: ${own.cluster_operations.join(", ") || "none"}`}</p>
-    ${!own.has_authorizer && html`<p class="notice">Access control is off, so everybody who gets in may do everything: <code>MILLRACE_AUTHORIZER=acl</code> and
-      <code>MILLRACE_SUPER_USERS</code>, for the gateways and admin-api, turn it on at their next start.</p>`}
+    ${!own.has_authorizer && html`<p class="notice">Access control is off, so everybody who gets in may do everything: <code>MILLRACE_AUTHORIZER=acl</code> and <code>MILLRACE_SUPER_USERS</code>,
+      for the gateways and admin-api, turn it on at their next start.</p>`}
     ${tab && html`<${Tabs} of="Of access" base=${["access"]} tabs=${tabs} now=${tab} />`}
     ${tab === "users" && html`<${Users} />`}
     ${tab === "acls" && html`<${Acls} />`}
