@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from millrace.broker import Broker
 
 pytestmark = [pytest.mark.conformance, pytest.mark.timeout(900)]
 
@@ -27,12 +28,10 @@ LEFT_OUT = {
     "TestShareGroupOffsetsAdmin": "share groups",
 }
 
+#: Tests that run against a broker that asks for SCRAM. Without one they leave themselves out.
+LOGINS = {"TestSCRAMAuth", "TestSCRAMAuthBadCredentials"}
 #: Tests that leave themselves out.
-NOT_ASKED_FOR = {
-    "TestSCRAMAuth": "needs a broker that asks for SCRAM, named by KGO_TEST_SCRAM",
-    "TestSCRAMAuthBadCredentials": "needs a broker that asks for SCRAM, named by KGO_TEST_SCRAM",
-    "TestIssueProduceBrokerTooOldFailsRecords": "needs a broker older than Kafka 0.11",
-}
+NOT_ASKED_FOR = {*LOGINS, "TestIssueProduceBrokerTooOldFailsRecords"}  # which needs a broker older than Kafka 0.11
 
 #: The test of pipelines of groups with transactions runs by itself, with fewer records.
 TRANSACTIONS = "TestTxnEtl"
@@ -49,7 +48,7 @@ def outcomes(output: str, word: str) -> set[str]:
     return {words[2] for words in lines if words[:2] == ["---", f"{word}:"]}
 
 
-def run(bootstrap: str, records: int, name: str, choice: str) -> str:
+def run(bootstrap: str, records: int, name: str, choice: str, **variables: str) -> str:
     """Run the tests that an option of `go test` chooses; return the output, which has no failure."""
     BUILD.mkdir(parents=True, exist_ok=True)
     for each in ("go.mod", "go.sum"):
@@ -58,7 +57,8 @@ def run(bootstrap: str, records: int, name: str, choice: str) -> str:
         ["go", "test", "-mod=readonly", "-count=1", "-v", "-timeout=8m", choice, PACKAGE],
         cwd=BUILD,
         env=os.environ
-        | {"KGO_SEEDS": bootstrap, "KGO_TEST_RF": "1", "KGO_TEST_RECORDS": str(records), "KGO_LOG_LEVEL": "none"},
+        | {"KGO_SEEDS": bootstrap, "KGO_TEST_RF": "1", "KGO_TEST_RECORDS": str(records), "KGO_LOG_LEVEL": "none"}
+        | variables,
         capture_output=True,
         text=True,
         timeout=800,
@@ -74,7 +74,7 @@ def test_the_clients_own_tests_pass(bootstrap: str, layout: str, need: Callable[
     need("go")
     skip = "^(" + "|".join([*LEFT_OUT, TRANSACTIONS]) + ")$"
     output = run(bootstrap, RECORDS, layout, f"-skip={skip}")
-    assert outcomes(output, "SKIP") == NOT_ASKED_FOR.keys()
+    assert outcomes(output, "SKIP") == NOT_ASKED_FOR
     others = {"TestGroupSimple/classic", "TestGroupSimple/848", "TestConsumeRegex", "Test848RegexBrokerResolves"}
     assert outcomes(output, "PASS") >= {f"TestGroupETL/{chain}" for chain in CHAINS} | others
 
@@ -83,3 +83,14 @@ def test_the_clients_own_tests_of_transactions_pass(bootstrap: str, layout: str,
     need("go")
     output = run(bootstrap, RECORDS_IN_TRANSACTIONS, f"{layout}-transactions", f"-run=^{TRANSACTIONS}$")
     assert outcomes(output, "PASS") == {TRANSACTIONS} | {f"{TRANSACTIONS}/{chain}" for chain in CHAINS}
+
+
+@pytest.mark.parametrize("bits", ["256", "512"])
+def test_the_clients_own_tests_of_logins_pass(need: Callable[..., None], bits: str) -> None:
+    need("go")
+    choice = f"-run=^({'|'.join(LOGINS)})$"
+    with Broker(users={"alice": "alice-secret"}) as broker:
+        servers = broker.bootstrap_servers
+        given = {"KGO_TEST_SCRAM_SEEDS": servers, "KGO_TEST_SCRAM": f"alice:alice-secret:{bits}"}
+        output = run(servers, RECORDS, f"logins-{bits}", choice, **given)
+    assert outcomes(output, "PASS") == LOGINS

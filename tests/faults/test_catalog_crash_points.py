@@ -13,6 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from broker_contract.acls import Binding, Operation, PatternType, Permission, ResourceType
+from broker_contract.user_revisions import UserRevisions
 from faults.simulated_disk import PowerCut
 from faults.test_crash_points import WAYS
 from faults.test_topic_crash_points import Life
@@ -23,6 +24,7 @@ from storage_svc.topics.catalog_file import CatalogContents
 from storage_svc.topics.client_metrics import ClientMetrics
 from storage_svc.topics.group_configs import GroupConfigs
 from storage_svc.topics.leases import Leases
+from storage_svc.topics.users import Users
 
 ACL = Binding(ResourceType.TOPIC, "a", PatternType.LITERAL, "User:x", "*", Operation.READ, Permission.DENY)
 QUOTA = {(("user", "x"),): {"producer_byte_rate": 5.0}}
@@ -40,7 +42,9 @@ class Changes:
         self.groups = GroupConfigs(life.catalog, stored.group_configs, lambda _: 1, lambda *_: None)
         self.metrics = ClientMetrics(life.catalog, stored.client_metrics)
         self.brokers = broker_settings(StorageSettings(), life.catalog, stored.broker_configs)
-        self.rules = AccessRules(life.catalog, stored.acls, stored.quotas, lambda: 0.0)
+        users = UserRevisions(stored.user_revisions, stored.users_revision)
+        self.rules = AccessRules(life.catalog, stored.acls, stored.quotas, lambda: 0.0, 0, users)
+        self.users = Users(life.catalog, stored.credentials, stored.users_secret, self.rules)
         self.life = life
 
     async def _note(self, name: str, change: Awaitable[object]) -> None:
@@ -61,6 +65,7 @@ class Changes:
             "broker": self.brokers.configure("1", {"log.retention.ms": "5"}),
             "acl": self.rules.change_acls(lambda: ([ACL], [])),
             "quota": self.rules.change_quotas(lambda: QUOTA),
+            "user": self.users.add({"x": "secret"}),
             "ids": self.life.catalog.allocate_producer_ids(1000),
             "creation": registry.create("new", 1, {}),
         }
@@ -86,11 +91,14 @@ class Changes:
             "broker": stored.broker_configs == {"*": {"log.retention.ms": "5"}},
             "acl": stored.acls == [ACL],
             "quota": stored.quotas == QUOTA,
+            "user": stored.credentials.keys() == stored.user_revisions.keys() == {"x"},
             "ids": next_id == 1000,
             "creation": "new" in topics or self.deletes,
             "deletion": "new" not in topics,
         }
         assert [name for name in self.answered if not found[name]] == []
+        assert stored.credentials.keys() == stored.user_revisions.keys()
+        assert all(number <= stored.users_revision for number in stored.user_revisions.values())
 
 
 def _with(key: str) -> Callable[[object], dict[str, str]]:
@@ -132,5 +140,5 @@ async def test_every_crash_point_of_changes_that_are_asked_for_at_once(tmp_path:
     while was_cut:
         names, was_cut = await _crash(tmp_path / str(len(answered)), len(answered))
         answered.append(len(names))
-    assert (answered[0], answered[-1]) == (0, 15)
+    assert (answered[0], answered[-1]) == (0, 16)
     assert len(set(answered)) > 4

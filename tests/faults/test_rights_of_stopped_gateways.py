@@ -1,4 +1,4 @@
-"""A gateway stands still while a right is revoked through another one: it does not go on by the rules that it knows.
+"""A gateway stands still while a right or a user is revoked through another one: it does not go on by what it knows.
 
 A process that goes on reads what has come over its sockets before its timers run. So the end of its lease must be found
 by the clock. That is before each request that is recognised by its bytes, and before each answer to a read that waited.
@@ -9,10 +9,13 @@ import contextlib
 
 import pytest
 from protocol_lib.errors import ErrorCode
+from protocol_lib.scram import ScramMechanism
 
 from tests.faults.two_gateways import two_gateways
 from tests.support.frozen import frozen
 from tests.wire.conftest import Wire, batch, fetch_request, produce, produce_request
+from tests.wire.sasl.conftest import PASSWORD, USER, log_in
+from tests.wire.sasl.test_altered_users import alter, deletion
 from tests.wire.test_acls import DENY, READ, WRITE, create, delete, row, wanted
 
 DENIED = ErrorCode.TOPIC_AUTHORIZATION_FAILED
@@ -31,18 +34,44 @@ def cluster(tmp_path_factory):
 
 
 @contextlib.asynccontextmanager
-async def wires(addresses, *which):
-    """Yield a connection to each of these gateways."""
+async def wires(addresses, *which, cleans=True):
+    """Yield a connection to each of these gateways; `cleans`: delete all ACLs at the end."""
     made = []
     for number in which:
         host, _, port = addresses[number].rpartition(":")
         made.append(Wire(*await asyncio.open_connection(host, int(port))))
     try:
         yield made
-        await delete(made[-1], wanted(resource_name_filter=None))
+        if cleans:
+            await delete(made[-1], wanted(resource_name_filter=None))
     finally:
         for wire in made:
             wire.writer.close()
+
+
+async def test_the_session_of_a_deleted_user_has_ended(tmp_path):
+    users = tmp_path / "users"
+    users.write_text(f"{USER} {PASSWORD}\nadmin {PASSWORD}\n")
+    logins = {
+        "MILLRACE_LISTENER_SECURITY_PROTOCOL_MAP": "EXTERNAL:SASL_PLAINTEXT",
+        "MILLRACE_SASL_ENABLED_MECHANISMS": "PLAIN",
+    }
+    with two_gateways(tmp_path / "data", "produced:1", (logins, logins), MILLRACE_USERS_FILE=str(users)) as (
+        gateways,
+        addresses,
+    ):
+        async with wires(addresses, 0, 1, cleans=False) as (client, admin):
+            for wire, user in ((client, USER), (admin, "admin")):
+                assert (await log_in(wire, "PLAIN", user)).error_code == 0
+            for offset in range(3):
+                assert await produce(client, "produced", batch(b"x")) == (0, offset)
+            with frozen(gateways[0].pid):
+                for each in ScramMechanism:
+                    assert await alter(admin, deletion(each)) == [0]
+                client.send(0, 7, produce_request("produced", batch(b"late")))
+                await asyncio.sleep(0.1)
+            assert await client.closed() == b""
+            assert await produce(admin, "produced", batch(b"y")) == (0, 3)
 
 
 async def test_a_recognised_produce_is_denied(cluster):

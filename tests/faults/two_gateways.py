@@ -31,7 +31,7 @@ def _service(name, http_address, settings):
 
 
 @contextlib.contextmanager
-def two_gateways(data_dir, topics, own=({}, {})):
+def two_gateways(data_dir, topics, own=({}, {}), **of_storage):
     """Start storage and two gateways, each with its own settings; yield their processes and their addresses."""
     with contextlib.ExitStack() as held:
         socket_dir, _ = held.enter_context(private_folder())
@@ -47,6 +47,7 @@ def two_gateways(data_dir, topics, own=({}, {})):
             "MILLRACE_STORAGE_HTTP": http,
             "MILLRACE_TOPICS": topics,
             "MILLRACE_GROUP_INITIAL_REBALANCE_DELAY_MS": "0",
+            **of_storage,
         }
         held.enter_context(_service("storage-svc", http, settings))
         gateways, addresses = [], []

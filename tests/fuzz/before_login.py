@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import json
 import logging
+import math
 import random
 import struct
 import sys
@@ -25,6 +26,7 @@ from typing import Any, Final, cast
 import jwt
 import uvloop
 from broker_contract import users_pb2 as pb
+from broker_contract.user_revisions import UserRevisions
 from cryptography.hazmat.primitives.asymmetric import ed25519
 from gateway_svc.clients.connection import Connection
 from gateway_svc.clients.entrance import Entrance
@@ -37,6 +39,7 @@ from gateway_svc.requests.login import Arrival
 from gateway_svc.requests.path import PathContext
 from gateway_svc.sasl import login
 from gateway_svc.sasl.exchanges import BearerExchange, Exchange, PlainExchange, ScramExchange
+from gateway_svc.sasl.session import Sessions
 from protocol_lib import scram
 from protocol_lib.codec import encode
 from protocol_lib.headers import RequestHeader, encode_request_header
@@ -111,7 +114,7 @@ class Users:
 
 
 class Inline:
-    """Checks of passwords and tokens without threads."""
+    """Checks of passwords and tokens without threads; those of tokens once the keys are read."""
 
     async def run(self, check: Callable[[], Any]) -> Any:
         return check()
@@ -124,6 +127,7 @@ class Mechanisms:
     """Those of a listener, as `gateway_svc.sasl.mechanisms.Mechanisms` has them."""
 
     session_max_ms = 0
+    sessions = Sessions(UserRevisions({}, 0))
 
     def __init__(self, made: Parts, tokens: BearerTokens) -> None:
         self.metrics = made.metrics
@@ -138,7 +142,7 @@ class Mechanisms:
             return PlainExchange(users, checks)
         if name in _SCRAM:
             return ScramExchange(_SCRAM[name], users)
-        return BearerExchange(self._tokens, checks)
+        return BearerExchange(self._tokens)
 
 
 class Strangers:
@@ -153,7 +157,9 @@ class Strangers:
             sasl_oauthbearer_expected_audience="a",
         )
         self._parts = made = parts()
-        self._mechanisms = Mechanisms(made, BearerTokens(settings))
+        self._tokens = BearerTokens(settings, threads=cast(Any, Inline()))
+        self._tokens._keys._may_ask_at = math.inf  # no other thread while frames are answered
+        self._mechanisms = Mechanisms(made, self._tokens)
         self._others = Others()
         self._resources = Resources(
             request_bytes_max=1 << 20,
@@ -173,6 +179,7 @@ class Strangers:
 
     async def receive(self, data: bytes, piece: int) -> str:
         """Feed a new connection these bytes, piece by piece; return the user that was let in, or ""."""
+        await self._tokens._keys.until_known()
         wire = Wire()
         entry = self._entrance.enter("10.0.0.1", 1, "EXTERNAL")
         assert entry is not None

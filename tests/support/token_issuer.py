@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,21 +11,23 @@ import jwt
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 
-@dataclass
 class Issuer:
     """`settings` are those of a broker that accepts its tokens."""
 
-    path: Path
-    key: rsa.RSAPrivateKey
-
-    @classmethod
-    def made(cls, folder: Path) -> Issuer:
+    def __init__(self, folder: Path) -> None:
         """Make a key, and list it in a file of the folder."""
-        key = rsa.generate_private_key(65537, 2048)
-        listed = {**jwt.get_algorithm_by_name("RS256").to_jwk(key.public_key(), as_dict=True), "kid": "1"}
-        path = folder / "keys.json"
-        path.write_text(json.dumps({"keys": [listed]}))
-        return cls(path, key)
+        self.path = folder / "keys.json"
+        self._listed: list[dict[str, Any]] = []
+        self.add_key()
+
+    def add_key(self) -> None:
+        """Make another key, which signs from now on. Tokens of the others count."""
+        self.key = rsa.generate_private_key(65537, 2048)
+        listed = jwt.get_algorithm_by_name("RS256").to_jwk(self.key.public_key(), as_dict=True)
+        self._listed.append({**listed, "kid": str(len(self._listed) + 1)})
+        new = self.path.with_suffix(".new")
+        new.write_text(json.dumps({"keys": self._listed}))
+        new.replace(self.path)
 
     @property
     def settings(self) -> dict[str, str]:
@@ -38,5 +39,6 @@ class Issuer:
 
     def token(self, user: str = "alice", lifetime_s: float = 600, **claims: Any) -> str:
         now = time.time()  # wall clock: of a token
-        body = {"iss": "https://id.example", "aud": "kafka", "sub": user, "iat": now - 60, "exp": now + lifetime_s}
-        return jwt.encode({**body, **claims}, self.key, "RS256", headers={"kid": "1"})
+        end = now + lifetime_s
+        body = {"iss": "https://id.example", "aud": "kafka", "sub": user, "iat": min(now, end) - 60, "exp": end}
+        return jwt.encode({**body, **claims}, self.key, "RS256", headers={"kid": str(len(self._listed))})

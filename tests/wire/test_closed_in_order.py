@@ -1,11 +1,12 @@
 """A connection closes after the answers that are due, as in Kafka: a producer without them sends its records again.
 
-It closes if a request without an answer (acks=0) fails, or if the client sends no more.
+It closes if a request without an answer (acks=0) fails, if a request cannot be served, or if the client sends no more.
 """
 
 from __future__ import annotations
 
 import asyncio
+import struct
 from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
@@ -85,6 +86,45 @@ async def broker(request: pytest.FixtureRequest, start_broker: StartBroker, tmp_
     async with gateway_of(storage, "one") as running:
         yield running
     await storage.stop()
+
+
+def header(api_key: int, version: int) -> bytes:
+    return struct.pack(">hhih", api_key, version, 7, -1)
+
+
+#: Bytes after which a connection has to close, and the reason.
+NOT_SERVED = {
+    "malformed fetch": (b"\0\0\0\x0b" + header(1, 11) + b"x", "malformed_body"),
+    "malformed produce": (b"\0\0\0\x0b" + header(0, 7) + b"x", "malformed_body"),
+    "malformed header": (b"\0\0\0\x0a" + header(1, 11)[:8] + b"\0\x09", "malformed_header"),
+    "unknown api": (b"\0\0\0\x0a" + header(999, 0), "unknown_api"),
+    "long one of an unknown api": (b"\0\1\0\0" + header(999, 0), "unknown_api"),
+    "negative length": (b"\xff\xff\xff\xff", "frame_length"),
+    "length beyond the limit": (b"\x7f\xff\xff\xff", "frame_length"),
+}
+
+
+@pytest.mark.parametrize("is_held", [False, True])
+@pytest.mark.parametrize("case", NOT_SERVED)
+async def test_requests_before_one_that_cannot_be_served_are_answered(
+    broker: Running, case: str, is_held: bool
+) -> None:
+    wire = await broker.connect()
+    sent, reason = NOT_SERVED[case]
+    for _ in range(3):
+        wire.send(0, 7, produce_request("single", batch(b"x"), acks=-1))
+    if is_held:
+        wire.send(19, 2, CreateTopicsRequest(topics=(), timeout_ms=1000))
+    wire.writer.write(sent)
+    wire.send(0, 7, produce_request("single", batch(b"late"), acks=-1))
+    assert await offsets(wire, 3) == [(0, 0), (0, 1), (0, 2)]
+    if is_held:
+        assert (await wire.receive())[1].topics == ()
+    assert await wire.closed() == b""
+    assert broker.refused == {reason: 1}
+    again = await broker.connect()
+    assert await produce(again, "single", batch(b"y"), acks=-1) == (0, 3)
+    assert broker.gateway.memory_held == 0
 
 
 async def test_a_client_that_sends_no_more_gets_its_answers(broker: Running) -> None:

@@ -42,6 +42,7 @@ class Policy:
     """A `requests.admission.Policy` that admits everything."""
 
     decides_access = True
+    may_lapse = True
     throttles = True
     is_current = True
 

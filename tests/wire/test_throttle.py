@@ -29,6 +29,7 @@ class Quota:
     """A `requests.admission.Policy` that throttles some APIs, and notes what it is asked for."""
 
     decides_access = False
+    may_lapse = False
     throttles = True
     is_current = True
 

@@ -6,10 +6,8 @@ are checked in threads. So an unknown user and a wrong password have the same an
 
 from __future__ import annotations
 
-import hmac
 import time
 from functools import partial
-from typing import TYPE_CHECKING
 
 from broker_contract import users_pb2 as pb
 from service_chassis import logs
@@ -22,9 +20,6 @@ from admin_api.settings import AdminSettings
 from admin_api.storage import Storage
 from admin_api.users import MECHANISMS
 
-if TYPE_CHECKING:
-    from protocol_lib.scram import ScramCredential, ScramMechanism
-
 _SHOWN = 100
 
 log = logs.get(__name__)
@@ -36,23 +31,29 @@ class ClusterLogins:
     def __init__(self, settings: AdminSettings, storage: Storage) -> None:
         self._storage = storage
         self._passwords = PasswordChecks()
-        #: Threads that hash new passwords. Those of tokens may wait for the issuer.
+        #: Threads that hash new passwords.
         self.threads = CheckThreads("hash")
-        self._token_threads = CheckThreads("token")
         self._tokens = BearerTokens(settings) if settings.sasl_oauthbearer_jwks_endpoint_url else None
         self._sessions = Sessions(time.monotonic)
 
     async def of_password(self, user: str, password: str) -> str | None:
-        mechanism, found = await self._credential(user)
+        return None if await self._checked(user, password) is None else user
+
+    async def _checked(self, user: str, password: str) -> int | None:
+        """Return the revision of the credential that a password fits; None if it is wrong. Raises ApiError."""
+        from protocol_lib.scram import ScramCredential, ScramMechanism  # no passwords, no memory for it
+
+        found = await self._credential(user)
+        credential = ScramCredential(found.salt, found.iterations, found.stored_key, found.server_key)
+        fits = partial(credential.fits, ScramMechanism(found.mechanism), password)
         try:
-            is_right = await self._passwords.is_right(
-                user, password, found.stored_key, partial(found.fits, mechanism, password)
-            )
+            is_right = await self._passwords.is_right(user, password, found.stored_key, fits)
         except Busy:
             raise errors.busy() from None
         if not is_right:
             log.info("login refused", user=user[:_SHOWN], reason="wrong user name or password")
-        return user if is_right else None
+            return None
+        return found.revision
 
     async def of_token(self, token: str) -> str | None:
         found = await self._verified(token)
@@ -62,21 +63,23 @@ class ClusterLogins:
         found = self._sessions.find(session) if session.startswith(PREFIX) else None
         if found is None:
             return None
-        if found.credential:
-            _, now = await self._credential(found.user)
-            if not hmac.compare_digest(now.stored_key, found.credential):  # mutant: session-ends-with-password
-                self._sessions.close(session)
-                return None
+        # mutant: session-ends-with-password
+        if found.revision and (await self._credential(found.user)).revision != found.revision:
+            self._sessions.close(session)
+            return None
         return found.user
 
-    async def open_session(self, user: str, token: str = "") -> str:
-        """Return the id of a session of a user who has just logged in by a password or by this token."""
+    async def open_session(self, user: str, *, token: str = "", password: str = "") -> str | None:
+        """Return the id of a session of a user who has just logged in by this token or password.
+
+        None if the password was changed meanwhile: the session belongs to the credential that it was checked by.
+        """
         if token:
             found = await self._verified(token)
             # wall clock: of tokens
             return self._sessions.open(user, for_s=0.0 if found is None else max(0.0, found.expires_at - time.time()))
-        _, credential = await self._credential(user)
-        return self._sessions.open(user, credential.stored_key)
+        revision = await self._checked(user, password)  # mutant: session-of-checked-credential
+        return None if revision is None else self._sessions.open(user, revision)
 
     def close_session(self, session: str) -> None:
         self._sessions.close(session)
@@ -85,7 +88,7 @@ class ClusterLogins:
         if self._tokens is None:
             return None
         try:
-            return await self._token_threads.run(partial(self._tokens.verify, token))
+            return await self._tokens.verify(token)
         except InvalidToken as error:
             log.info("login refused", reason=f"token: {error}")
             return None
@@ -94,16 +97,13 @@ class ClusterLogins:
         except Busy:
             raise errors.busy() from None
 
-    async def _credential(self, name: str) -> tuple[ScramMechanism, ScramCredential]:
+    async def _credential(self, name: str) -> pb.FindCredentialResponse:
         """Return the credential of a name, or a made-up one. Raises ApiError."""
-        from protocol_lib.scram import ScramCredential, ScramMechanism  # no passwords, no memory for it
-
         request = pb.FindCredentialRequest(user=name, mechanisms=MECHANISMS.values())
-        found = await self._storage.calls(0).ask(lambda storage: storage.users.FindCredential, request)
-        credential = ScramCredential(found.salt, found.iterations, found.stored_key, found.server_key)
-        return ScramMechanism(found.mechanism), credential
+        return await self._storage.calls(0).ask(lambda storage: storage.users.FindCredential, request)
 
     def close(self) -> None:
         self._passwords.close()
         self.threads.close()
-        self._token_threads.close()
+        if self._tokens is not None:
+            self._tokens.close()

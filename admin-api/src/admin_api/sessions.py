@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import secrets
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 SESSION_S: Final = 12 * 3600.0
@@ -21,8 +21,8 @@ PREFIX: Final = "session."
 @dataclass(frozen=True, slots=True)
 class Session:
     user: str
-    #: Bytes that are others once the user's password is another; empty for a login by a token.
-    credential: bytes = field(repr=False)
+    #: The revision of the credential by which the login was checked; 0 for a login by a token.
+    revision: int
     #: Seconds of the clock.
     ends_at: float
 
@@ -37,10 +37,10 @@ class Sessions:
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def open(self, user: str, credential: bytes = b"", *, for_s: float = SESSION_S) -> str:
+    def open(self, user: str, revision: int = 0, *, for_s: float = SESSION_S) -> str:
         """Return the id of a new session."""
         session_id = PREFIX + secrets.token_urlsafe(32)
-        self._sessions[_digest(session_id)] = Session(user, credential, self._clock() + min(for_s, SESSION_S))
+        self._sessions[_digest(session_id)] = Session(user, revision, self._clock() + min(for_s, SESSION_S))
         if len(self._sessions) > SESSIONS_MAX:
             del self._sessions[next(iter(self._sessions))]
         return session_id

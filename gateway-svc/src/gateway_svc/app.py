@@ -75,12 +75,14 @@ class Gateway:
         self.registry = registry
         self.registry.register(counts)
         self.health = health
-        self._listener_security = ListenerSecurity(settings, storage.users, counts)
-        self._security = {**self._listener_security.protocols, **security}
         #: The addresses at which clients reach the listeners, with the port that was bound.
         self.addresses: dict[str, tuple[str, int]] = {}
-        lapse = settings.authorizer == "acl" and not storage.is_local
+        decides = settings.authorizer == "acl" or settings.sasl_enabled_mechanisms != ""  # mutant: sessions-lapse
+        lapse = decides and not storage.is_local
         self._rules = FollowedRules(storage.access, settings.name, settings.gateway_lease_ms, lapse=lapse)
+        self._listener_security = ListenerSecurity(settings, storage.users, self._rules.users, counts)
+        self._rules.end_sessions = self._listener_security.sessions.end
+        self._security = {**self._listener_security.protocols, **security}
         self._quotas = ClientQuotas(self._rules.quotas)
         self._parts = parts = Parts(settings, storage, counts, admission or self._obeying, loop)
         entrance = self._entrance(storage)

@@ -13,6 +13,7 @@ import asyncio
 from collections.abc import Mapping
 from functools import partial
 
+from broker_contract.user_revisions import UserRevisions
 from service_chassis import logs
 from service_chassis.address import parse_listeners
 from service_chassis.shared_turns import shared_turns
@@ -29,6 +30,7 @@ from gateway_svc.principal_rules import PrincipalRules
 from gateway_svc.requests.login import Login, SecurityProtocol, open_login
 from gateway_svc.sasl.login import sasl_login
 from gateway_svc.sasl.mechanisms import Mechanisms
+from gateway_svc.sasl.session import Sessions
 from gateway_svc.settings import GatewaySettings
 from gateway_svc.storage.protocols import Users
 
@@ -38,7 +40,9 @@ log = logs.get(__name__)
 class ListenerSecurity:
     """The security protocols of one gateway's listeners, and the certificates that it watches for them."""
 
-    def __init__(self, settings: GatewaySettings, users: Users, metrics: GatewayMetrics) -> None:
+    def __init__(
+        self, settings: GatewaySettings, users: Users, revisions: UserRevisions, metrics: GatewayMetrics
+    ) -> None:
         """Read the files, and log which listeners are open to everyone.
 
         Raises:
@@ -47,7 +51,7 @@ class ListenerSecurity:
         self._settings = settings
         #: The certificates by what is asked of clients.
         self._certificates: dict[PeerCertificate, Certificates] = {}
-        self._mechanisms = Mechanisms(settings, users, metrics)
+        self._mechanisms = Mechanisms(settings, users, revisions, metrics)
         self._rules = PrincipalRules(settings.ssl_principal_mapping_rules)
         #: The security protocol of each listener by its name.
         self.protocols: Mapping[str, SecurityProtocol] = {
@@ -103,6 +107,11 @@ class ListenerSecurity:
     def expires_at(self) -> float:
         """Time until which the certificate in force is valid, in seconds since 1970; 0 without TLS."""
         return min((each.certificate.valid_until for each in self._certificates.values()), default=0.0)
+
+    @property
+    def sessions(self) -> Sessions:
+        """The sessions that end when their users are altered or deleted."""
+        return self._mechanisms.sessions
 
     def close(self) -> None:
         """End the threads of logins."""

@@ -18,6 +18,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from broker_contract.user_revisions import UserRevisions
 from protocol_lib.records.walker import FORM as WALKER_FORM
 from service_chassis import logs as service_logs
 from service_chassis import metrics
@@ -170,8 +171,6 @@ class Storage:
             lambda group_id: (OFFSETS_TOPIC, offsets_log.partition_of(group_id)),
             logs.clock,
         )
-        self._user_credentials = Users(catalog, contents.credentials, contents.users_secret)
-        self.users = UsersService(self._user_credentials)
         self.cluster = ClusterService(
             logs.cluster_id,
             self.leases,
@@ -180,8 +179,15 @@ class Storage:
             self.administration.samples.add_sent,
         )
         self._access_rules = AccessRules(
-            catalog, contents.acls, contents.quotas, time.monotonic, contents.rules_lease_ms
+            catalog,
+            contents.acls,
+            contents.quotas,
+            time.monotonic,
+            contents.rules_lease_ms,
+            UserRevisions(contents.user_revisions, contents.users_revision),
         )
+        self._user_credentials = Users(catalog, contents.credentials, contents.users_secret, self._access_rules)
+        self.users = UsersService(self._user_credentials)
         self.access = AccessService(self._access_rules, self._partition_count, settings.num_partitions)
         self.registry = registry
         self.registry.register(_CoreMetrics(self))

@@ -95,6 +95,7 @@ class FakePolicy:
     """A policy that keeps the rights it is asked for and the calls it throttles."""
 
     decides_access = True
+    may_lapse = True
     throttles = True
     is_current = True
 

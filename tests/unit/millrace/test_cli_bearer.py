@@ -21,7 +21,7 @@ SECRET = "s3cret/+"
 
 @pytest.fixture(scope="module")
 def issuer(tmp_path_factory: pytest.TempPathFactory) -> Issuer:
-    return Issuer.made(tmp_path_factory.mktemp("issuer"))
+    return Issuer(tmp_path_factory.mktemp("issuer"))
 
 
 @pytest.fixture(scope="module")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 import logging
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -81,8 +83,8 @@ def issuer(tmp_path: Path) -> Issuer:
     [(RSA, "RS256", "rsa"), (RSA, "RS512", "rsa"), (RSA, "PS384", "rsa"), (P256, "ES256", "p256"),
      (P384, "ES384", "p384"), (ED, "EdDSA", "ed")],
 )  # fmt: skip
-def test_each_algorithm(issuer: Issuer, key: Any, algorithm: str, key_id: str) -> None:
-    assert issuer.tokens().verify(token(key, algorithm, key_id)) == VerifiedToken("alice", NOW + 600)
+async def test_each_algorithm(issuer: Issuer, key: Any, algorithm: str, key_id: str) -> None:
+    assert await issuer.tokens().verify(token(key, algorithm, key_id)) == VerifiedToken("alice", NOW + 600)
 
 
 @pytest.mark.parametrize(
@@ -95,19 +97,19 @@ def test_each_algorithm(issuer: Issuer, key: Any, algorithm: str, key_id: str) -
     ],
     ids=str,
 )  # fmt: skip
-def test_claims_that_are_refused(issuer: Issuer, claims: dict[str, Any]) -> None:
+async def test_claims_that_are_refused(issuer: Issuer, claims: dict[str, Any]) -> None:
     with pytest.raises(InvalidToken):
-        issuer.tokens().verify(token(**claims))
+        await issuer.tokens().verify(token(**claims))
 
 
-def test_claims_that_are_accepted(issuer: Issuer) -> None:
+async def test_claims_that_are_accepted(issuer: Issuer) -> None:
     tokens = issuer.tokens()
     for claims in ({"aud": ["x", AUDIENCE]}, {"exp": NOW - 29, "iat": NOW - 40}, {"iat": NOW + 29}, {"exp": NOW + 0.5}):
-        assert tokens.verify(token(**claims)).subject == "alice"
+        assert (await tokens.verify(token(**claims))).subject == "alice"
     named = issuer.tokens(sasl_oauthbearer_sub_claim_name="preferred_username")
-    assert named.verify(token(preferred_username=" bob ")).subject == "bob"
+    assert (await named.verify(token(preferred_username=" bob "))).subject == "bob"
     with pytest.raises(InvalidToken):
-        named.verify(token())
+        await named.verify(token())
 
 
 def forged(header: dict[str, Any], signature: bytes = b"", payload: dict[str, Any] | None = None) -> str:
@@ -117,16 +119,16 @@ def forged(header: dict[str, Any], signature: bytes = b"", payload: dict[str, An
 
 
 @pytest.mark.parametrize("algorithm", ["none", "None", "NONE", "", None, "HS256", "RS256", 7, ["RS256"], "ES256K"])
-def test_no_signature(issuer: Issuer, algorithm: Any) -> None:
+async def test_no_signature(issuer: Issuer, algorithm: Any) -> None:
     for key_id in ("rsa", None):
         header = {"alg": algorithm, "typ": "JWT", **({"kid": key_id} if key_id else {})}
         with pytest.raises(InvalidToken):
-            issuer.tokens().verify(forged(header))
+            await issuer.tokens().verify(forged(header))
     with pytest.raises(InvalidToken):
-        issuer.tokens().verify(forged({"typ": "JWT", "kid": "rsa"}))
+        await issuer.tokens().verify(forged({"typ": "JWT", "kid": "rsa"}))
 
 
-def test_a_public_key_is_no_secret(issuer: Issuer) -> None:
+async def test_a_public_key_is_no_secret(issuer: Issuer) -> None:
     """The oldest trick: an HMAC whose secret is the public key, which everyone has."""
     import hashlib
     import hmac
@@ -135,53 +137,53 @@ def test_a_public_key_is_no_secret(issuer: Issuer) -> None:
         unsigned = forged({"alg": "HS256", "kid": "rsa"}).rpartition(".")[0]
         mac = base64.urlsafe_b64encode(hmac.digest(secret, unsigned.encode(), hashlib.sha256)).rstrip(b"=")
         with pytest.raises(InvalidToken):
-            issuer.tokens().verify(f"{unsigned}.{mac.decode()}")
+            await issuer.tokens().verify(f"{unsigned}.{mac.decode()}")
 
 
-def test_a_secret_among_the_keys_is_none(issuer: Issuer) -> None:
+async def test_a_secret_among_the_keys_is_none(issuer: Issuer) -> None:
     secret = base64.urlsafe_b64encode(b"s" * 64).decode()
     private = {**jwk(RSA, "private"), "d": "AQAB"}
     issuer.list({"kty": "oct", "k": secret, "kid": "hmac"}, jwk(RSA, "enc", use="enc"), private, jwk(RSA, "rsa"))
     tokens = issuer.tokens()
     for bad in (token(b"s" * 64, "HS256", "hmac"), token(key_id="enc"), token(key_id="private")):
         with pytest.raises(InvalidToken):
-            tokens.verify(bad)
-    assert tokens.verify(token()).subject == "alice"
+            await tokens.verify(bad)
+    assert (await tokens.verify(token())).subject == "alice"
 
 
-def test_keys_in_the_token_do_not_count(issuer: Issuer) -> None:
+async def test_keys_in_the_token_do_not_count(issuer: Issuer) -> None:
     for header in ({"jwk": jwk(OTHER, "rsa")}, {"jku": "https://evil.example/keys"}, {"x5u": "https://evil.example"}):
         body = {"iss": ISSUER, "aud": AUDIENCE, "sub": "root", "iat": NOW, "exp": NOW + 600}
         bad = jwt.encode(body, OTHER, "RS256", headers={"kid": "rsa", **header})
         with pytest.raises(InvalidToken):
-            issuer.tokens().verify(bad)
+            await issuer.tokens().verify(bad)
     with pytest.raises(InvalidToken):
-        issuer.tokens().verify(token(headers=None) + "x")
+        await issuer.tokens().verify(token(headers=None) + "x")
     with pytest.raises(InvalidToken):
-        issuer.tokens().verify(forged({"alg": "RS256", "kid": "rsa", "crit": ["exp"], "exp": 1}))
+        await issuer.tokens().verify(forged({"alg": "RS256", "kid": "rsa", "crit": ["exp"], "exp": 1}))
 
 
-def test_an_algorithm_that_the_key_does_not_have(issuer: Issuer) -> None:
+async def test_an_algorithm_that_the_key_does_not_have(issuer: Issuer) -> None:
     issuer.list(jwk(RSA, "rsa", alg="RS256"), jwk(P384, "p384"))
     tokens = issuer.tokens()
-    assert tokens.verify(token()).subject == "alice"
+    assert (await tokens.verify(token())).subject == "alice"
     with pytest.raises(InvalidToken):
-        tokens.verify(token(algorithm="RS512"))
+        await tokens.verify(token(algorithm="RS512"))
     with pytest.raises(InvalidToken):
-        tokens.verify(token(P384, "ES384", "rsa"))
+        await tokens.verify(token(P384, "ES384", "rsa"))
 
 
 @pytest.mark.parametrize("text", ["", ".", "..", "a.b.c", "é.é.é", "x" * 50_000, "[" * 40_000, forged({"alg": []})])
-def test_odd_text(issuer: Issuer, text: str) -> None:
+async def test_odd_text(issuer: Issuer, text: str) -> None:
     with pytest.raises(InvalidToken) as refused:
-        issuer.tokens().verify(text)
+        await issuer.tokens().verify(text)
     assert refused.value.__cause__ is None
 
 
-def test_deep_json_is_refused(issuer: Issuer) -> None:
+async def test_deep_json_is_refused(issuer: Issuer) -> None:
     deep = base64.urlsafe_b64encode(b'{"alg":' + b"[" * 20_000).rstrip(b"=").decode()
     with pytest.raises(InvalidToken):
-        issuer.tokens().verify(f"{deep}.e30.")
+        await issuer.tokens().verify(f"{deep}.e30.")
 
 
 def counted(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
@@ -195,35 +197,37 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
     return lambda: len(reads)
 
 
-def test_a_new_key_is_found_within_a_minute_and_old_ones_end(issuer: Issuer, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_new_key_is_found_within_a_minute_and_old_ones_end(
+    issuer: Issuer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     reads = counted(monkeypatch)
     tokens = issuer.tokens()
-    assert tokens.verify(token()).subject == "alice"
+    assert (await tokens.verify(token())).subject == "alice"
     issuer.list(jwk(OTHER, "new"))
-    assert tokens.verify(token(OTHER, key_id="new")).subject == "alice", "an unknown id has the list read again"
+    assert (await tokens.verify(token(OTHER, key_id="new"))).subject == "alice", "an unknown id has the list read again"
     assert reads() == 2
     with pytest.raises(InvalidToken):
-        tokens.verify(token())
+        await tokens.verify(token())
     for number in range(100):  # ids that are made up cost no more readings
         with pytest.raises(InvalidToken):
-            tokens.verify(token(OTHER, key_id=f"made-up-{number}"))
+            await tokens.verify(token(OTHER, key_id=f"made-up-{number}"))
     assert reads() == 2
     issuer.list(jwk(RSA, "rsa"))
     issuer.uptime += 59
     with pytest.raises(InvalidToken):
-        tokens.verify(token())
+        await tokens.verify(token())
     issuer.uptime += 2
-    assert tokens.verify(token()).subject == "alice"
+    assert (await tokens.verify(token())).subject == "alice"
     assert reads() == 3
     issuer.uptime += 3599
-    tokens.verify(token())
+    await tokens.verify(token())
     assert reads() == 3
     issuer.uptime += 2
-    tokens.verify(token())
+    await tokens.verify(token())
     assert reads() == 4, "the list is an hour old"
 
 
-def test_a_list_that_cannot_be_read(
+async def test_a_list_that_cannot_be_read(
     issuer: Issuer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     reads = counted(monkeypatch)
@@ -234,15 +238,15 @@ def test_a_list_that_cannot_be_read(
         before = reads()
         for _ in range(3):
             with pytest.raises(KeysUnavailable):
-                tokens.verify(token())
+                await tokens.verify(token())
         assert reads() - before <= 2
         issuer.uptime += 61
     issuer.path.write_text(good)
-    assert tokens.verify(token()).subject == "alice"
+    assert (await tokens.verify(token())).subject == "alice"
     issuer.path.unlink()
     issuer.uptime += 4000
     with caplog.at_level(logging.WARNING):
-        assert tokens.verify(token()).subject == "alice", "the old keys count until there are new ones"
+        assert (await tokens.verify(token())).subject == "alice", "the old keys count until there are new ones"
 
 
 @pytest.mark.parametrize(
@@ -251,31 +255,65 @@ def test_a_list_that_cannot_be_read(
      '{"keys": [1e999]}', '{"keys": [{"kty": "RSA", "n": "AA", "e": "AQAB", "kid": "rsa"}]}', '{"error": "slow down"}'],
     ids=lambda text: text[:30],
 )  # fmt: skip
-def test_an_answer_that_is_no_list_leaves_the_old_keys_and_is_not_asked_for_again(
+async def test_an_answer_that_is_no_list_leaves_the_old_keys_and_is_not_asked_for_again(
     issuer: Issuer, monkeypatch: pytest.MonkeyPatch, bad: str
 ) -> None:
     reads = counted(monkeypatch)
     tokens = issuer.tokens()
-    assert tokens.verify(token()).subject == "alice"
+    assert (await tokens.verify(token())).subject == "alice"
     issuer.path.write_text(bad)
     issuer.uptime += 4000
     for _ in range(10):
-        assert tokens.verify(token()).subject == "alice"
+        assert (await tokens.verify(token())).subject == "alice"
         with pytest.raises(InvalidToken):
-            tokens.verify(token(OTHER, key_id="made-up"))
+            await tokens.verify(token(OTHER, key_id="made-up"))
     assert reads() == 3, "the list, one more as it was old, and one more for the unknown id"
     fresh = issuer.tokens()
     for _ in range(10):
         with pytest.raises(KeysUnavailable):
-            fresh.verify(token())
-    assert reads() == 5
+            await fresh.verify(token())
+    assert reads() == 4
 
 
-def test_an_issuer_with_one_key_need_not_name_it(issuer: Issuer) -> None:
+async def test_an_issuer_that_hangs_holds_up_no_token_whose_key_is_known(
+    issuer: Issuer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tokens, good, hangs, go = issuer.tokens(), token(), threading.Semaphore(0), threading.Event()
+    assert (await tokens.verify(good)).subject == "alice"
+
+    def hanging(address: str) -> bytes:
+        hangs.release()
+        assert go.wait(60)
+        return _fetched(address)
+
+    monkeypatch.setattr(bearer_tokens, "_fetched", hanging)
+    unknown = [asyncio.create_task(tokens.verify(token(OTHER, key_id=f"new-{number}"))) for number in range(20)]
+    async with asyncio.timeout(30):  # it fails by this alone
+        assert await asyncio.to_thread(hangs.acquire, timeout=30)
+        for _ in range(50):
+            assert (await tokens.verify(good)).subject == "alice"
+    assert not any(each.done() for each in unknown)
+    issuer.list(jwk(RSA, "rsa"), jwk(OTHER, "new-7"))
+    go.set()
+    found = await asyncio.gather(*unknown, return_exceptions=True)
+    assert [isinstance(each, VerifiedToken) for each in found] == [number == 7 for number in range(20)]
+    # Keys that are old are waited for once. While the issuer is away, nobody waits.
+    issuer.path.unlink()
+    issuer.uptime += 4000
+    assert (await tokens.verify(good)).subject == "alice"
+    go.clear()
+    issuer.uptime += 11
+    async with asyncio.timeout(30):
+        assert (await tokens.verify(good)).subject == "alice"
+    assert await asyncio.to_thread(hangs.acquire, timeout=30)
+    go.set()
+
+
+async def test_an_issuer_with_one_key_need_not_name_it(issuer: Issuer) -> None:
     with pytest.raises(InvalidToken):
-        issuer.tokens().verify(token(key_id=None))
+        await issuer.tokens().verify(token(key_id=None))
     issuer.list(jwk(RSA, None))
-    assert issuer.tokens().verify(token(key_id=None)).subject == "alice"
+    assert (await issuer.tokens().verify(token(key_id=None))).subject == "alice"
 
 
 def test_settings_that_would_accept_tokens_for_others() -> None:

@@ -24,7 +24,7 @@ Secured = Callable[..., Awaitable[Running]]
 
 @pytest.fixture(scope="session")
 def issuer(tmp_path_factory: pytest.TempPathFactory) -> Issuer:
-    return Issuer.made(tmp_path_factory.mktemp("issuer"))
+    return Issuer(tmp_path_factory.mktemp("issuer"))
 
 
 @pytest.fixture

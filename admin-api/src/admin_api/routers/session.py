@@ -76,7 +76,9 @@ async def log_in(request: Request, given: LoginRequest) -> Response:
         sender = await access.user_of_password(given.user, given.password, request.scope)
     if sender is None:
         raise RULES.refusal(401, access.wrong)
-    cookie = await logins.open_session(sender.name, given.token or "")
+    cookie = await logins.open_session(sender.name, token=given.token or "", password=given.password or "")
+    if cookie is None:
+        raise RULES.refusal(401, access.wrong)
     return _answer(request, _session(request, sender).model_dump(), cookie)
 
 

@@ -44,7 +44,7 @@ async def get_user(calls: Calls, user_name: UserName) -> User:
 
 
 async def set_user_password(calls: Calls, user_name: UserName, given: PasswordRequest, request: Request) -> None:
-    """Create a user, or change the password of one. It counts from the next login on."""
+    """Create a user, or change the password of one. Sessions of the user end at their next request."""
     threads: CheckThreads = request.app.state.logins.threads
     audit.note(request, mechanism=given.mechanism or "both", iterations=given.iterations)
     await users.set_password(calls, threads, user_name, given.password, _chosen(given.mechanism), given.iterations)
@@ -56,7 +56,7 @@ async def delete_user(
     request: Request,
     mechanism: Annotated[Mechanism | None, Query(description="Absent: both.")] = None,
 ) -> None:
-    """Delete the password of a user, for one mechanism or for both. Quotas and ACLs of the name stay."""
+    """Delete the password of a user, for one mechanism or for both, and end its sessions. Its quotas and ACLs stay."""
     audit.note(request, mechanism=mechanism or "both")
     await users.delete(calls, user_name, _chosen(mechanism))
 

@@ -221,7 +221,7 @@ class Connection:
                 if self._flush_due:
                     self._send_answers()
         except RequestRefused as refusal:
-            self.close_refused(refusal)
+            self._end_with(refusal)
         if self._gate.held_for is not None:
             self.start_held_frames()
 
@@ -258,7 +258,7 @@ class Connection:
                         # A frame that was held for the order of answers may start now.
                         self._restart_due = True  # mutant: held-request-continues
             except RequestRefused as refusal:
-                self.close_refused(refusal)
+                self._end_with(refusal)
                 return
             except Exception:  # the caller goes on to other connections
                 self._fail()
@@ -367,6 +367,16 @@ class Connection:
         if not self._reading.closed:
             self._log_refusal(refusal)
             self.abort()
+
+    def _end_with(self, refusal: RequestRefused) -> None:
+        """Close after the answers to the requests before the one that cannot be served, as Kafka does."""
+        if self._reading.closed or self.idle:  # mutant: answers-before-refusal
+            self.close_refused(refusal)
+            return
+        self._log_refusal(refusal)
+        self.close_when_answered()
+        self._frames.drop()
+        self._gate.end_hold()
 
     def _log_refusal(self, refusal: RequestRefused) -> None:
         fields = dict(refusal.fields)

@@ -327,10 +327,15 @@ class FrameReader:
             request, self._long = self._long, None
             request.drop()
 
-    def close(self) -> None:
-        """Give back the memory of frames that have not started."""
+    def drop(self) -> None:
+        """Forget the bytes that have not started: none of them will. Give their memory back."""
         self._drop_long()
         self._set_rest(b"")
         self.holds = False
+        self.started_at = None
         self._memory.forget(self)
+
+    def close(self) -> None:
+        """End it: the connection is closed."""
+        self.drop()
         self._gate, self._requests = cast(FrameGate, None), cast(Requests, None)

@@ -33,6 +33,10 @@ class AccessPolicy:
         self.decides_access = authorizer is not None
 
     @property
+    def may_lapse(self) -> bool:
+        return self._rules.may_lapse
+
+    @property
     def is_current(self) -> bool:
         return self._rules.are_current
 

@@ -46,6 +46,11 @@ class Policy(Protocol):
         ...
 
     @property
+    def may_lapse(self) -> bool:
+        """Whether `is_current` can be False after the start."""
+        ...
+
+    @property
     def is_current(self) -> bool:
         """Whether the rules here are those in force. If not, requests wait. Changes are reported."""
         ...
@@ -119,7 +124,8 @@ class Admission:
                 self._changed()
             # Those of a policy that does not decide yet end as others do, when it begins to.
             decide = partial(policy.may, principal, host) if policy.decides_access else None
-            rights = self._rights[principal, host] = Rights(decide)  # mutant: rights-kept-to-end
+            rights = Rights(decide, may_lapse=policy.may_lapse)
+            self._rights[principal, host] = rights  # mutant: rights-kept-to-end
         return rights
 
     def judge(
@@ -141,9 +147,9 @@ class Admission:
         again after `when_current`.
         """
         rights = self.rights_of(subject.principal, host)
+        if rights.may_lapse and not self.is_current:  # mutant: lapsed-rules-wait
+            return ()
         if not rights.are_total:
-            if not self.is_current:  # mutant: lapsed-rules-wait
-                return ()
             used = tuple(resources())
             if not final and any(each.name is None for each in used):
                 # mutant: all-names-of-request-resolved

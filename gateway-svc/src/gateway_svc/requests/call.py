@@ -170,7 +170,7 @@ class Call(Pending):
     def has_lasting_rights(self) -> bool:
         """Whether the rights by which the request was judged have not ended."""
         rights = self.subject.rights
-        return rights.is_current and (rights.are_total or self.ring.is_current)
+        return rights.is_current and (not rights.may_lapse or self.ring.is_current)
 
     def renew_rights(self) -> None:
         """Give the request the rights that its client has now: its own have ended after it was judged."""

@@ -55,6 +55,7 @@ class RequestPath:
         "_client",
         "_client_has_left",
         "_dispatcher",
+        "_is_closed",
         "_memory",
         "_names",
         "_patterns",
@@ -82,6 +83,8 @@ class RequestPath:
         self._by_api_and_version = self._patterns.by_api_and_version
         #: Whether requests that waited were found to have lost their client.
         self._client_has_left = False
+        #: Whether the client is gone, or others serve its requests: its session has ended.
+        self._is_closed = False
 
     def kind(self, store: Store, begin: int) -> Kind:
         """Return how the request at `begin` shares its connection."""
@@ -97,7 +100,8 @@ class RequestPath:
         self._patterns.close()
 
     def close(self) -> None:
-        """Forget the connection's patterns: the client is gone."""
+        """Forget the connection's patterns: the client is gone, or its session has ended."""
+        self._is_closed = True
         self._patterns.close()
 
     def start_requests(self, store: Store, begin: int, frame_end: int, end: int) -> int:
@@ -113,7 +117,7 @@ class RequestPath:
         if (
             pattern is not None
             and pattern.rights.is_current
-            and (pattern.rights.are_total or self._admission.is_current)
+            and (not pattern.rights.may_lapse or self._admission.is_current)
         ):
             call = pattern.open(store, begin, frame_end, end)
             if call is not None:
@@ -189,7 +193,9 @@ class RequestPath:
             return
         self._pipeline.unblock()
         try:
-            if failure is None:
+            if self._is_closed:  # mutant: ended-session-of-waiting-request
+                call.close_refused("session_ended")
+            elif failure is None:
                 self._judge(call, request, frame, final=final)
             elif isinstance(failure, StorageUnavailable):
                 call.close_refused("storage_unavailable", "names of topics" if final else "access rules")

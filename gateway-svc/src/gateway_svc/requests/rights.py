@@ -39,14 +39,16 @@ KEPT_MAX: Final = 10_000
 class Rights:
     """The rights of one client. Only the event loop uses it."""
 
-    __slots__ = ("_decide", "_kept", "are_total", "is_current")
+    __slots__ = ("_decide", "_kept", "are_total", "is_current", "may_lapse")
 
-    def __init__(self, decide: Decide | None = None) -> None:
+    def __init__(self, decide: Decide | None = None, *, may_lapse: bool = False) -> None:
         """Allow everything without `decide`."""
         self._decide = decide
         self._kept: dict[tuple[Operation, ResourceType, str | None], bool] = {}
         #: Whether everything is allowed, so that nothing needs to be asked.
         self.are_total = decide is None
+        #: Whether they count only while `Admission.is_current`.
+        self.may_lapse = may_lapse or decide is not None
         #: False once the rules may have changed. `Admission` has other rights of the client then.
         self.is_current = True
 

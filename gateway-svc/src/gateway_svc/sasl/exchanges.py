@@ -22,7 +22,7 @@ from protocol_lib.oauthbearer import decode_bearer
 from protocol_lib.plain import decode_plain
 from protocol_lib.scram import AuthenticationFailed, ScramCredential, ScramMechanism, ScramServer
 from service_chassis.bearer_tokens import BearerTokens, InvalidToken
-from service_chassis.password_checks import CheckThreads, PasswordChecks
+from service_chassis.password_checks import PasswordChecks
 
 from gateway_svc.storage.protocols import Users
 
@@ -49,6 +49,8 @@ class Proved:
     token: bytes = b""
     #: Seconds since 1970 at which the proof ends; None if it does not.
     expires_at: float | None = None
+    #: The revision of the credential that was used; 0 if it is none of ours.
+    revision: int = 0
 
 
 class Exchange(Protocol):
@@ -69,7 +71,7 @@ class PlainExchange:
             given = decode_plain(token)
         except DecodeError as error:
             raise Refused("malformed", text=str(error)) from None
-        mechanism, found = await _credential(self._users, given.username, *ScramMechanism)
+        mechanism, found, revision = await _credential(self._users, given.username, *ScramMechanism)
         fits = partial(found.fits, mechanism, given.password)
         # mutant: plain-password
         if not await self._checks.is_right(given.username, given.password, found.stored_key, fits):
@@ -77,7 +79,7 @@ class PlainExchange:
             raise Refused("wrong user name or password", text=text, user=given.username)
         if given.authorization_id not in ("", given.username):  # mutant: plain-authorization
             raise Refused("another authorization id", text=_OTHER_USER, user=given.username)
-        return Proved(given.username)
+        return Proved(given.username, revision=revision)
 
 
 class ScramExchange:
@@ -88,16 +90,17 @@ class ScramExchange:
         self._users = users
         self._server = ScramServer(mechanism)
         self._user = ""
+        self._revision = 0
 
     async def step(self, token: bytes) -> bytes | Proved:
         try:
             if self._user:
-                return Proved(self._user, self._server.receive_final(token))
+                return Proved(self._user, self._server.receive_final(token), revision=self._revision)
             first = self._server.receive_first(token)
             self._user = first.username
             if first.is_token:  # mutant: scram-token-refused
                 raise Refused("a delegation token", user=first.username)
-            _, found = await _credential(self._users, first.username, self._mechanism)
+            _, found, self._revision = await _credential(self._users, first.username, self._mechanism)
             if first.authorization_id not in ("", first.username):
                 raise Refused("another authorization id", text=_OTHER_USER, user=first.username)
             return self._server.challenge(found)
@@ -108,9 +111,8 @@ class ScramExchange:
 class BearerExchange:
     """OAUTHBEARER."""
 
-    def __init__(self, tokens: BearerTokens, threads: CheckThreads) -> None:
+    def __init__(self, tokens: BearerTokens) -> None:
         self._tokens = tokens
-        self._threads = threads
         #: The reason why the token was not accepted, which the client then acknowledges.
         self._refused: Refused | None = None
 
@@ -124,7 +126,7 @@ class BearerExchange:
         if given.extensions:  # mutant: bearer-extensions
             raise Refused("extensions", text="Authentication failed: extensions are not supported by the broker")
         try:
-            found = await self._threads.run(partial(self._tokens.verify, given.token))
+            found = await self._tokens.verify(given.token)
         except InvalidToken as error:
             self._refused = Refused(str(error), text=_INVALID)
             return _INVALID.encode()
@@ -134,10 +136,12 @@ class BearerExchange:
         return Proved(found.subject, b"", found.expires_at)
 
 
-async def _credential(users: Users, name: str, *mechanisms: ScramMechanism) -> tuple[ScramMechanism, ScramCredential]:
-    """Return the credential of a name. Raises StorageUnavailable."""
+async def _credential(
+    users: Users, name: str, *mechanisms: ScramMechanism
+) -> tuple[ScramMechanism, ScramCredential, int]:
+    """Return the credential of a name, and its revision. Raises StorageUnavailable."""
     found = await users.find_credential(
         pb.FindCredentialRequest(user=name, mechanisms=[each.value for each in mechanisms])
     )
     credential = ScramCredential(found.salt, found.iterations, found.stored_key, found.server_key)
-    return _MECHANISMS[found.mechanism], credential
+    return _MECHANISMS[found.mechanism], credential, found.revision

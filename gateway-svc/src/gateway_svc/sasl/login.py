@@ -214,7 +214,10 @@ class SaslLogin:
 
     def _let_in(self, proved: Proved) -> int:
         """Serve the client as its user; return the milliseconds of its session, or 0. Raises Refused."""
-        principal, session = f"User:{proved.user}", self._session
+        principal, session, sessions = f"User:{proved.user}", self._session, self._mechanisms.sessions
+        # mutant: login-of-altered-user
+        if proved.revision and not sessions.is_current(proved.user, proved.revision):
+            raise Refused("the user was altered or deleted meanwhile", user=proved.user)
         if session is not None and session.principal != principal:  # mutant: renewal-same-user
             before, after = (each.replace(":", ".", 1) for each in (session.principal, principal))
             text = f"Cannot change principals during re-authentication from {before}: {after}"
@@ -227,8 +230,8 @@ class SaslLogin:
         self._mechanisms.metrics.logins[self._mechanism] += 1
         if session is None:
             self._arrival.client.log_in(principal)
-            session = Session(self._arrival, principal, self._mechanism, self._log_in_again)
-        session.begin(None if lifetime_ms is None else lifetime_ms / 1000)
+            session = Session(self._arrival, sessions, proved.user, self._mechanism, self._log_in_again)
+        session.begin(None if lifetime_ms is None else lifetime_ms / 1000, proved.revision)
         return lifetime_ms or 0
 
     def _log_in_again(self, session: Session, call: Call, request: Any) -> None:

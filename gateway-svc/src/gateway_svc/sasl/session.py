@@ -4,19 +4,25 @@
     SaslHandshake after the end      the same
     any other request after the end  the connection closes, without an answer
 
-A session without an end is not renewed: SaslHandshake is answered ILLEGAL_SASL_STATE. A timer replaces the requests of
-the connection when the session ends, so no request is slower for it.
+A session without an end is not renewed: SaslHandshake is answered ILLEGAL_SASL_STATE. A session that ends has the
+requests of its connection replaced, so no request is slower for it.
+
+A session also ends when its user is altered or deleted (`Sessions`). One that was checked by a credential of ours has
+the revision of that credential. Storage sends the revisions of users (`FollowedRules`), and a session with another one
+ends, whatever was asked first. So does a login that was under way meanwhile, when it is over.
 """
 
 from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from struct import Struct
 from typing import Any, Final
 
+from broker_contract.user_revisions import UserRevisions
 from protocol_lib.api import ApiKey
+from service_chassis import logs
 
 from gateway_svc.clients.pipeline import CONTROL, Kind
 from gateway_svc.errors import RequestRefused
@@ -27,32 +33,91 @@ from gateway_svc.requests.path import RequestPath
 #: Seconds between two logins over one connection.
 RENEWAL_S: Final = 1.0
 
+#: Characters of a user's name in a log line.
+_SHOWN: Final = 100
+
 _key_of: Final = Struct(">h").unpack_from
+
+log = logs.get(__name__)
+
+
+class Sessions:
+    """The sessions of one gateway that were checked by credentials of ours. Only the event loop uses it."""
+
+    def __init__(self, revisions: UserRevisions) -> None:
+        self._revisions = revisions
+        self._by_user: dict[str, set[Session]] = {}
+
+    def __len__(self) -> int:
+        return sum(map(len, self._by_user.values()))
+
+    def is_current(self, user: str, revision: int) -> bool:
+        """Return whether a login with this revision is good, as far as is known here."""
+        return self._revisions.is_current(user, revision)
+
+    def add(self, session: Session) -> None:
+        self._by_user.setdefault(session.user, set()).add(session)
+
+    def remove(self, session: Session) -> None:
+        """Forget a session, if it is known."""
+        own = self._by_user.get(session.user, set())
+        own.discard(session)
+        if not own:
+            self._by_user.pop(session.user, None)
+
+    def end(self, users: Collection[str] | None) -> None:
+        """End the sessions of these users that are not current any more; with None, those of any user."""
+        for user in [*self._by_user] if users is None else users:
+            own = self._by_user.get(user, ())
+            over = [each for each in own if not self.is_current(user, each.revision)]  # mutant: only-older-sessions-end
+            for session in over:
+                session.end()
+            if over:
+                log.info("sessions ended: their user was altered or deleted", user=user[:_SHOWN], sessions=len(over))
 
 
 class Session:
     """One client's session. The handler of SaslHandshake finds it among the states of the connection."""
 
     def __init__(
-        self, arrival: Arrival, principal: str, mechanism: str, log_in_again: Callable[[Session, Call, Any], None]
+        self,
+        arrival: Arrival,
+        sessions: Sessions,
+        user: str,
+        mechanism: str,
+        log_in_again: Callable[[Session, Call, Any], None],
     ) -> None:
         self._arrival = arrival
-        self.principal = principal
+        self._sessions = sessions
+        self.user = user
         self.mechanism = mechanism
         self._log_in_again = log_in_again
+        #: The revision of the credential by which the last login was checked; 0 if it was none of ours.
+        self.revision = 0
         #: Whether the session has an end.
         self.ends = False
         self._renewed_at = -math.inf
 
-    def begin(self, lifetime_s: float | None) -> None:
+    @property
+    def principal(self) -> str:
+        return f"User:{self.user}"
+
+    def begin(self, lifetime_s: float | None, revision: int) -> None:
         """Serve the client as its user, for so many seconds or for ever. Called at each login."""
         arrival = self._arrival
         self.ends = lifetime_s is not None
+        self.revision = revision
         timer = None
         if lifetime_s is not None:
             timer = asyncio.get_running_loop().call_later(lifetime_s, self.end)
-        arrival.client.serve(_TimedPath(arrival, timer))
+        if revision:
+            self._sessions.add(self)  # its path removes it, which may be closed at once
+        arrival.client.serve(_SessionPath(arrival, timer, self))
         arrival.client.handler_states[ApiKey.SASL_HANDSHAKE] = self
+
+    def left(self) -> None:
+        """Note that requests of the session are not served any more."""
+        self._sessions.remove(self)
 
     def end(self) -> None:
         """Serve nothing but another login from the next request on."""
@@ -68,19 +133,21 @@ class Session:
         return True
 
 
-class _TimedPath(RequestPath):
+class _SessionPath(RequestPath):
     """The requests of a session, with the timer of its end."""
 
-    __slots__ = ("_timer",)
+    __slots__ = ("_session", "_timer")
 
-    def __init__(self, arrival: Arrival, timer: asyncio.TimerHandle | None) -> None:
+    def __init__(self, arrival: Arrival, timer: asyncio.TimerHandle | None, session: Session) -> None:
         super().__init__(arrival.client, arrival.context, arrival.pipeline, arrival.shared)
         self._timer = timer
+        self._session = session
 
     def close(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        self._session.left()
         super().close()
 
 

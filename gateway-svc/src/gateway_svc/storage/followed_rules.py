@@ -1,4 +1,4 @@
-"""The access rules and quotas of the cluster, as this gateway has them: it follows storage's.
+"""The access rules, quotas and users' revisions of the cluster, as this gateway has them: it follows storage's.
 
     ask storage for what is later than the revision here ── there is nothing for a while ──┐
         ↑          └── an answer: change the objects here, and call those that use them ──┐ │
@@ -9,8 +9,8 @@ answered question is as old as the lease: what is in force is not known. `are_cu
 answers again. It compares times: a process that stood still reads its sockets before its timers run. Such a gateway
 asks three times in a lease.
 
-In one process with storage there is nothing to lose, and without an authorizer nothing to decide. The rules do not
-lapse then, and storage holds a question for HOLD_MS.
+In one process with storage there is nothing to lose, and without an authorizer and logins nothing to decide. The rules
+do not lapse then, and storage holds a question for HOLD_MS.
 """
 
 from __future__ import annotations
@@ -18,13 +18,14 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Final
 
 from broker_contract import access_pb2 as pb
 from broker_contract.access import binding_of, entity_of
 from broker_contract.acls import Acls
 from broker_contract.quotas import Quotas
+from broker_contract.user_revisions import UserRevisions
 from service_chassis import logs
 
 from gateway_svc.errors import StorageUnavailable
@@ -49,7 +50,7 @@ class FollowedRules:
         self._name = name
         self._process = secrets.randbits(62)
         self._lease_ms = lease_ms
-        self._may_lapse = lapse
+        self.may_lapse = lapse
         self._run = 0
         self._revision = 0
         self._changed: list[Callable[[], None]] = []
@@ -59,6 +60,9 @@ class FollowedRules:
         self._waiting: dict[Callable[[Exception | None], None], asyncio.TimerHandle] = {}
         self.acls = Acls()
         self.quotas = Quotas()
+        self.users = UserRevisions({}, 0)
+        #: Ends the sessions of users that were altered or deleted: of these, or of any with None.
+        self.end_sessions: Callable[[Collection[str] | None], None] = lambda _: None
         #: Functions of the owner of the counts: they return the rates of this process, and take those of the others.
         self.own_rates: Callable[[], Iterable[pb.CountedRate]] = lambda: ()
         self.obey_rates: Callable[[Sequence[pb.CountedRate], int], None] = lambda _, __: None
@@ -71,7 +75,7 @@ class FollowedRules:
     def are_current(self) -> bool:
         """Whether a change that has been answered is known here."""
         # mutant: rules-end-in-time
-        return self._is_confirmed and (not self._may_lapse or time.monotonic() < self._ends)
+        return self._is_confirmed and (not self.may_lapse or time.monotonic() < self._ends)
 
     def attach(self, changed: Callable[[], None]) -> None:
         """Call `changed` whenever the rules, or whether they are current, have changed."""
@@ -125,13 +129,13 @@ class FollowedRules:
             run=self._run,
             revision=self._revision,
             lease_ms=self._lease_ms,
-            wait_ms=self._lease_ms // 3 if self._may_lapse else HOLD_MS,
+            wait_ms=self._lease_ms // 3 if self.may_lapse else HOLD_MS,
             rates=self.own_rates(),
         )
         try:
             answer = await self._access.follow(request)
         except StorageUnavailable as error:
-            if self._may_lapse and self._is_confirmed:
+            if self.may_lapse and self._is_confirmed:
                 log.warning("access rules not confirmed", reason=str(error))
             return False
         has_changed = self._obey(answer)
@@ -160,10 +164,21 @@ class FollowedRules:
             self.acls.add(binding_of(row))
         if answer.has_quotas:
             self.quotas.replace((entity_of(each.entity), each.values) for each in answer.quotas)
+        self._obey_users(answer)
         return bool(answer.whole or answer.added or answer.removed or answer.has_quotas)
 
+    def _obey_users(self, answer: pb.FollowResponse) -> None:
+        """End the sessions of users that have changed, before any request that waits goes on."""
+        numbers = {each.name: each.revision for each in answer.users}
+        if answer.whole:
+            self.users.replace(numbers, answer.users_revision)
+        else:
+            self.users.change(numbers, answer.users_revision)
+        if answer.whole or numbers:
+            self.end_sessions(None if answer.whole else numbers)  # mutant: altered-users-sessions-end
+
     def _await_end(self) -> None:
-        if not self._may_lapse:
+        if not self.may_lapse:
             return
         if self._lapse is not None:
             self._lapse.cancel()

@@ -7,24 +7,34 @@ A key's type decides on the algorithms: a token that names another one (a public
 key. The keys are read from an https address or a file, and again when they are old. A token with an unknown key id has
 them read again, once a minute at most. Redirects are not followed, and no address is taken from a token.
 
-The methods wait for the issuer: a thread calls them. The settings are Kafka's `sasl.oauthbearer.…`.
+Tokens are checked in a few threads, and the keys are read in one of their own, once at a time. A check waits for it
+as far as it needs the keys:
+
+    no keys yet, or the keys are old             until they are read, or cannot be: then the old ones count
+    the last reading failed                      not at all: the next one is made meanwhile
+    another token has an unknown key id          not at all
+
+The settings are Kafka's `sasl.oauthbearer.…`.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import ssl
-import threading
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from http.client import HTTPException
 from typing import Any, Final
 from urllib.parse import urlsplit
 
 from service_chassis import logs
+from service_chassis.password_checks import CheckThreads
 from service_chassis.settings import Settings, setting
 
 log = logs.get(__name__)
@@ -104,6 +114,10 @@ class InvalidToken(Exception):  # noqa: N818 (reads as what happened)
     """The token is not accepted. The text is for the log; nothing in it is of the token but its claims' names."""
 
 
+class _UnknownKey(InvalidToken):
+    """The token names a key that is not known here."""
+
+
 class KeysUnavailable(Exception):  # noqa: N818 (reads as what happened)
     """The keys have never been read: the token may be good or bad."""
 
@@ -116,7 +130,7 @@ class VerifiedToken:
 
 
 class BearerTokens:
-    """The check of tokens of one issuer. Any thread may call."""
+    """The check of tokens of one issuer. Owner: the event loop; `close` must follow. No thread starts before use."""
 
     def __init__(
         self,
@@ -124,8 +138,10 @@ class BearerTokens:
         *,
         clock: Callable[[], float] = time.time,  # wall clock: of tokens
         monotonic: Callable[[], float] = time.monotonic,
+        threads: CheckThreads | None = None,
     ) -> None:
         self._settings = settings
+        self._threads = threads or CheckThreads("token")
         self._audience = [
             each.strip() for each in settings.sasl_oauthbearer_expected_audience.split(",") if each.strip()
         ]
@@ -136,21 +152,37 @@ class BearerTokens:
         )
         self._clock = clock
 
-    def verify(self, token: str) -> VerifiedToken:
+    async def verify(self, token: str) -> VerifiedToken:
         """Return the user of a token, and its end.
 
         Raises:
             InvalidToken: it is not accepted.
             KeysUnavailable: the issuer cannot be asked.
+            Busy: too many checks wait.
         """
-        import jwt  # which takes 50 ms, for those alone that have tokens
-
         if len(token) > TOKEN_MAX:
             raise InvalidToken("the token is too long")
+        await self._keys.until_known()
+        check = partial(self._verified, token)
+        try:
+            return await self._threads.run(check)
+        except _UnknownKey:
+            if not await self._keys.read_for_unknown():
+                raise
+        return await self._threads.run(check)
+
+    def close(self) -> None:
+        self._threads.close()
+        self._keys.close()
+
+    def _verified(self, token: str) -> VerifiedToken:
+        """Return the user of a token by the keys that are known. A thread calls it."""
+        import jwt  # which takes 50 ms, for those alone that have tokens
+
         settings = self._settings
         try:
             header = jwt.get_unverified_header(token)
-            key = self._keys.find(header.get("kid"), header.get("alg"))
+            key = _key_for(self._keys.known, header.get("kid"), header.get("alg"))
             claims = jwt.decode(
                 token,
                 key,
@@ -180,64 +212,93 @@ class BearerTokens:
         return VerifiedToken(subject.strip(), float(expires_at))
 
 
+def _key_for(keys: Mapping[str | None, _Key], key_id: object, algorithm: object) -> Any:
+    """Return the key of this id, which signs by this algorithm. Raises InvalidToken."""
+    if key_id is not None and not isinstance(key_id, str):
+        raise InvalidToken("a key id that is no text")
+    if key_id is None and len(keys) == 1:  # an issuer with one key need not name it
+        found = next(iter(keys.values()))
+    elif key_id in keys:
+        found = keys[key_id]
+    else:
+        raise _UnknownKey("the issuer lists no such key")
+    key, algorithms = found
+    if algorithm not in algorithms:  # mutant: token-algorithm
+        raise InvalidToken("another algorithm than the key's")
+    return key
+
+
 class _Keys:
-    """The keys of an issuer, by their id."""
+    """The keys of an issuer, by their id. Owner: the event loop; threads use what `known` refers to."""
 
     def __init__(self, address: str, refresh_s: float, monotonic: Callable[[], float]) -> None:
         self._address = address
         self._refresh_s = refresh_s
         self._monotonic = monotonic
-        self._lock = threading.Lock()
-        self._keys: dict[str | None, _Key] | None = None
+        self._thread = ThreadPoolExecutor(1, "millrace-keys")
+        self.known: Mapping[str | None, _Key] = {}
+        self._reading: asyncio.Task[None] | None = None
+        #: Whether checks by known keys wait for the reading that is under way.
+        self._holds = False
+        self._has_failed = False
         #: The time at which they are read again.
         self._due = 0.0
         #: The time from which on an unknown id may have them read again.
         self._may_ask_at = 0.0
 
-    def find(self, key_id: object, algorithm: object) -> Any:
-        """Return the key of this id, which signs by this algorithm. Raises InvalidToken or KeysUnavailable."""
-        if key_id is not None and not isinstance(key_id, str):
-            raise InvalidToken("a key id that is no text")
-        with self._lock:
-            if self._monotonic() >= self._due:
-                self._read()
-            found = self._found(key_id)
-            if found is None and self._may_ask():
-                self._read()
-                found = self._found(key_id)
-            if found is None:
-                if self._keys is None:
-                    raise KeysUnavailable("the keys of the issuer cannot be read")
-                raise InvalidToken("the issuer lists no such key")
-        key, algorithms = found
-        if algorithm not in algorithms:  # mutant: token-algorithm
-            raise InvalidToken("another algorithm than the key's")
-        return key
+    async def until_known(self) -> None:
+        """Wait for keys, which are read if that is due. Raises KeysUnavailable if there are none."""
+        if self._monotonic() >= self._due:
+            self._begin(holds=not self._has_failed)
+        # mutant: known-keys-do-not-wait
+        if self._reading is not None and (self._holds or not self.known):
+            await asyncio.wait({self._reading})
+        if not self.known:
+            raise KeysUnavailable("the keys of the issuer cannot be read")
 
-    def _found(self, key_id: str | None) -> _Key | None:
-        keys = self._keys or {}
-        if key_id is None and len(keys) == 1:  # an issuer with one key need not name it
-            return next(iter(keys.values()))
-        return keys.get(key_id)
+    async def read_for_unknown(self) -> bool:
+        """Have the keys read because of an unknown id, and wait; return False if it is too soon for that.
 
-    def _may_ask(self) -> bool:
-        """Return whether an unknown id may have the keys read again: one a minute, whatever ids clients make up."""
-        now = self._monotonic()
-        if now < self._may_ask_at:
-            return False  # mutant: unknown-keys-bounded
-        self._may_ask_at = now + _UNKNOWN_S
+        One reading a minute, whatever ids clients make up.
+        """
+        if self._reading is None:
+            if self._monotonic() < self._may_ask_at:
+                return False  # mutant: unknown-keys-bounded
+            self._may_ask_at = self._monotonic() + _UNKNOWN_S
+            self._begin(holds=False)
+        if self._reading is not None:
+            await asyncio.wait({self._reading})
         return True
 
-    def _read(self) -> None:
+    def _begin(self, *, holds: bool) -> None:
+        if self._reading is None:
+            self._holds = holds
+            self._due = self._monotonic() + _RETRY_S  # mutant: failed-keys-not-read-again
+            self._reading = asyncio.create_task(self._read(), name="keys of tokens")
+
+    async def _read(self) -> None:
         """Read the keys, and keep the old ones on an error."""
-        self._due = self._monotonic() + _RETRY_S  # mutant: failed-keys-not-read-again
         try:
-            self._keys = _keys_of(_fetched(self._address))
+            self.known = await asyncio.get_running_loop().run_in_executor(self._thread, _read, self._address)
             self._due = self._monotonic() + self._refresh_s
+            self._has_failed = False
         except _NO_LIST as error:
+            self._has_failed = True
             log.warning(
                 "keys of OAuth tokens not read", address=self._address, error=f"{type(error).__name__}: {error}"
             )
+        finally:
+            self._reading = None
+
+    def close(self) -> None:
+        if self._reading is not None:
+            self._reading.cancel()
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+
+def _read(address: str) -> Mapping[str | None, _Key]:
+    """Return the keys at an address. Raises one of _NO_LIST."""
+    return _keys_of(_fetched(address))
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):

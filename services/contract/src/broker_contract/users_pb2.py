@@ -25,37 +25,37 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x0busers.proto\x12\x0bmillrace.v1\"Q\n\x15\x46indCredentialRequest\x12\x16\n\x0e\x63orrelation_id\x18\x01 \x01(\x05\x12\x0c\n\x04user\x18\x02 \x01(\t\x12\x12\n\nmechanisms\x18\x03 \x03(\x05\"u\n\x16\x46indCredentialResponse\x12\x11\n\tmechanism\x18\x01 \x01(\x05\x12\x0c\n\x04salt\x18\x02 \x01(\x0c\x12\x12\n\niterations\x18\x03 \x01(\x05\x12\x12\n\nstored_key\x18\x04 \x01(\x0c\x12\x12\n\nserver_key\x18\x05 \x01(\x0c\"P\n\x1a\x44\x65scribeCredentialsRequest\x12\x16\n\x0e\x63orrelation_id\x18\x01 \x01(\x05\x12\x0b\n\x03\x61ll\x18\x02 \x01(\x08\x12\r\n\x05users\x18\x03 \x03(\t\"\xf0\x01\n\x1b\x44\x65scribeCredentialsResponse\x12<\n\x05users\x18\x01 \x03(\x0b\x32-.millrace.v1.DescribeCredentialsResponse.User\x1a\x33\n\nCredential\x12\x11\n\tmechanism\x18\x01 \x01(\x05\x12\x12\n\niterations\x18\x02 \x01(\x05\x1a^\n\x04User\x12\x0c\n\x04name\x18\x01 \x01(\t\x12H\n\x0b\x63redentials\x18\x02 \x03(\x0b\x32\x33.millrace.v1.DescribeCredentialsResponse.Credential\"\xcd\x02\n\x17\x41lterCredentialsRequest\x12\x16\n\x0e\x63orrelation_id\x18\x01 \x01(\x05\x12@\n\tdeletions\x18\x02 \x03(\x0b\x32-.millrace.v1.AlterCredentialsRequest.Deletion\x12\x42\n\nupsertions\x18\x03 \x03(\x0b\x32..millrace.v1.AlterCredentialsRequest.Upsertion\x1a+\n\x08\x44\x65letion\x12\x0c\n\x04user\x18\x01 \x01(\t\x12\x11\n\tmechanism\x18\x02 \x01(\x05\x1ag\n\tUpsertion\x12\x0c\n\x04user\x18\x01 \x01(\t\x12\x11\n\tmechanism\x18\x02 \x01(\x05\x12\x12\n\niterations\x18\x03 \x01(\x05\x12\x0c\n\x04salt\x18\x04 \x01(\x0c\x12\x17\n\x0fsalted_password\x18\x05 \x01(\x0c\"\x9c\x01\n\x18\x41lterCredentialsResponse\x12=\n\x07results\x18\x01 \x03(\x0b\x32,.millrace.v1.AlterCredentialsResponse.Result\x1a\x41\n\x06Result\x12\x0c\n\x04user\x18\x01 \x01(\t\x12\x12\n\nerror_code\x18\x02 \x01(\x05\x12\x15\n\rerror_message\x18\x03 \x01(\t*H\n\tMechanism\x12\x15\n\x11UNKNOWN_MECHANISM\x10\x00\x12\x11\n\rSCRAM_SHA_256\x10\x01\x12\x11\n\rSCRAM_SHA_512\x10\x02\x32\xad\x02\n\x05Users\x12Y\n\x0e\x46indCredential\x12\".millrace.v1.FindCredentialRequest\x1a#.millrace.v1.FindCredentialResponse\x12h\n\x13\x44\x65scribeCredentials\x12\'.millrace.v1.DescribeCredentialsRequest\x1a(.millrace.v1.DescribeCredentialsResponse\x12_\n\x10\x41lterCredentials\x12$.millrace.v1.AlterCredentialsRequest\x1a%.millrace.v1.AlterCredentialsResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x0busers.proto\x12\x0bmillrace.v1\"Q\n\x15\x46indCredentialRequest\x12\x16\n\x0e\x63orrelation_id\x18\x01 \x01(\x05\x12\x0c\n\x04user\x18\x02 \x01(\t\x12\x12\n\nmechanisms\x18\x03 \x03(\x05\"\x87\x01\n\x16\x46indCredentialResponse\x12\x11\n\tmechanism\x18\x01 \x01(\x05\x12\x0c\n\x04salt\x18\x02 \x01(\x0c\x12\x12\n\niterations\x18\x03 \x01(\x05\x12\x12\n\nstored_key\x18\x04 \x01(\x0c\x12\x12\n\nserver_key\x18\x05 \x01(\x0c\x12\x10\n\x08revision\x18\x06 \x01(\x03\"P\n\x1a\x44\x65scribeCredentialsRequest\x12\x16\n\x0e\x63orrelation_id\x18\x01 \x01(\x05\x12\x0b\n\x03\x61ll\x18\x02 \x01(\x08\x12\r\n\x05users\x18\x03 \x03(\t\"\xf0\x01\n\x1b\x44\x65scribeCredentialsResponse\x12<\n\x05users\x18\x01 \x03(\x0b\x32-.millrace.v1.DescribeCredentialsResponse.User\x1a\x33\n\nCredential\x12\x11\n\tmechanism\x18\x01 \x01(\x05\x12\x12\n\niterations\x18\x02 \x01(\x05\x1a^\n\x04User\x12\x0c\n\x04name\x18\x01 \x01(\t\x12H\n\x0b\x63redentials\x18\x02 \x03(\x0b\x32\x33.millrace.v1.DescribeCredentialsResponse.Credential\"\xcd\x02\n\x17\x41lterCredentialsRequest\x12\x16\n\x0e\x63orrelation_id\x18\x01 \x01(\x05\x12@\n\tdeletions\x18\x02 \x03(\x0b\x32-.millrace.v1.AlterCredentialsRequest.Deletion\x12\x42\n\nupsertions\x18\x03 \x03(\x0b\x32..millrace.v1.AlterCredentialsRequest.Upsertion\x1a+\n\x08\x44\x65letion\x12\x0c\n\x04user\x18\x01 \x01(\t\x12\x11\n\tmechanism\x18\x02 \x01(\x05\x1ag\n\tUpsertion\x12\x0c\n\x04user\x18\x01 \x01(\t\x12\x11\n\tmechanism\x18\x02 \x01(\x05\x12\x12\n\niterations\x18\x03 \x01(\x05\x12\x0c\n\x04salt\x18\x04 \x01(\x0c\x12\x17\n\x0fsalted_password\x18\x05 \x01(\x0c\"\x9c\x01\n\x18\x41lterCredentialsResponse\x12=\n\x07results\x18\x01 \x03(\x0b\x32,.millrace.v1.AlterCredentialsResponse.Result\x1a\x41\n\x06Result\x12\x0c\n\x04user\x18\x01 \x01(\t\x12\x12\n\nerror_code\x18\x02 \x01(\x05\x12\x15\n\rerror_message\x18\x03 \x01(\t*H\n\tMechanism\x12\x15\n\x11UNKNOWN_MECHANISM\x10\x00\x12\x11\n\rSCRAM_SHA_256\x10\x01\x12\x11\n\rSCRAM_SHA_512\x10\x02\x32\xad\x02\n\x05Users\x12Y\n\x0e\x46indCredential\x12\".millrace.v1.FindCredentialRequest\x1a#.millrace.v1.FindCredentialResponse\x12h\n\x13\x44\x65scribeCredentials\x12\'.millrace.v1.DescribeCredentialsRequest\x1a(.millrace.v1.DescribeCredentialsResponse\x12_\n\x10\x41lterCredentials\x12$.millrace.v1.AlterCredentialsRequest\x1a%.millrace.v1.AlterCredentialsResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'users_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_MECHANISM']._serialized_start=1050
-  _globals['_MECHANISM']._serialized_end=1122
+  _globals['_MECHANISM']._serialized_start=1069
+  _globals['_MECHANISM']._serialized_end=1141
   _globals['_FINDCREDENTIALREQUEST']._serialized_start=28
   _globals['_FINDCREDENTIALREQUEST']._serialized_end=109
-  _globals['_FINDCREDENTIALRESPONSE']._serialized_start=111
-  _globals['_FINDCREDENTIALRESPONSE']._serialized_end=228
-  _globals['_DESCRIBECREDENTIALSREQUEST']._serialized_start=230
-  _globals['_DESCRIBECREDENTIALSREQUEST']._serialized_end=310
-  _globals['_DESCRIBECREDENTIALSRESPONSE']._serialized_start=313
-  _globals['_DESCRIBECREDENTIALSRESPONSE']._serialized_end=553
-  _globals['_DESCRIBECREDENTIALSRESPONSE_CREDENTIAL']._serialized_start=406
-  _globals['_DESCRIBECREDENTIALSRESPONSE_CREDENTIAL']._serialized_end=457
-  _globals['_DESCRIBECREDENTIALSRESPONSE_USER']._serialized_start=459
-  _globals['_DESCRIBECREDENTIALSRESPONSE_USER']._serialized_end=553
-  _globals['_ALTERCREDENTIALSREQUEST']._serialized_start=556
-  _globals['_ALTERCREDENTIALSREQUEST']._serialized_end=889
-  _globals['_ALTERCREDENTIALSREQUEST_DELETION']._serialized_start=741
-  _globals['_ALTERCREDENTIALSREQUEST_DELETION']._serialized_end=784
-  _globals['_ALTERCREDENTIALSREQUEST_UPSERTION']._serialized_start=786
-  _globals['_ALTERCREDENTIALSREQUEST_UPSERTION']._serialized_end=889
-  _globals['_ALTERCREDENTIALSRESPONSE']._serialized_start=892
-  _globals['_ALTERCREDENTIALSRESPONSE']._serialized_end=1048
-  _globals['_ALTERCREDENTIALSRESPONSE_RESULT']._serialized_start=983
-  _globals['_ALTERCREDENTIALSRESPONSE_RESULT']._serialized_end=1048
-  _globals['_USERS']._serialized_start=1125
-  _globals['_USERS']._serialized_end=1426
+  _globals['_FINDCREDENTIALRESPONSE']._serialized_start=112
+  _globals['_FINDCREDENTIALRESPONSE']._serialized_end=247
+  _globals['_DESCRIBECREDENTIALSREQUEST']._serialized_start=249
+  _globals['_DESCRIBECREDENTIALSREQUEST']._serialized_end=329
+  _globals['_DESCRIBECREDENTIALSRESPONSE']._serialized_start=332
+  _globals['_DESCRIBECREDENTIALSRESPONSE']._serialized_end=572
+  _globals['_DESCRIBECREDENTIALSRESPONSE_CREDENTIAL']._serialized_start=425
+  _globals['_DESCRIBECREDENTIALSRESPONSE_CREDENTIAL']._serialized_end=476
+  _globals['_DESCRIBECREDENTIALSRESPONSE_USER']._serialized_start=478
+  _globals['_DESCRIBECREDENTIALSRESPONSE_USER']._serialized_end=572
+  _globals['_ALTERCREDENTIALSREQUEST']._serialized_start=575
+  _globals['_ALTERCREDENTIALSREQUEST']._serialized_end=908
+  _globals['_ALTERCREDENTIALSREQUEST_DELETION']._serialized_start=760
+  _globals['_ALTERCREDENTIALSREQUEST_DELETION']._serialized_end=803
+  _globals['_ALTERCREDENTIALSREQUEST_UPSERTION']._serialized_start=805
+  _globals['_ALTERCREDENTIALSREQUEST_UPSERTION']._serialized_end=908
+  _globals['_ALTERCREDENTIALSRESPONSE']._serialized_start=911
+  _globals['_ALTERCREDENTIALSRESPONSE']._serialized_end=1067
+  _globals['_ALTERCREDENTIALSRESPONSE_RESULT']._serialized_start=1002
+  _globals['_ALTERCREDENTIALSRESPONSE_RESULT']._serialized_end=1067
+  _globals['_USERS']._serialized_start=1144
+  _globals['_USERS']._serialized_end=1445
 # @@protoc_insertion_point(module_scope)

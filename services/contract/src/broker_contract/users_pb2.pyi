@@ -73,11 +73,14 @@ class FindCredentialResponse(_message.Message):
     ITERATIONS_FIELD_NUMBER: _builtins.int
     STORED_KEY_FIELD_NUMBER: _builtins.int
     SERVER_KEY_FIELD_NUMBER: _builtins.int
+    REVISION_FIELD_NUMBER: _builtins.int
     mechanism: _builtins.int
     salt: _builtins.bytes
     iterations: _builtins.int
     stored_key: _builtins.bytes
     server_key: _builtins.bytes
+    revision: _builtins.int
+    """The number of the last change of the user's credentials (`UserRevision`); 0 for a name that is no user's."""
     def __init__(
         self,
         *,
@@ -86,10 +89,11 @@ class FindCredentialResponse(_message.Message):
         iterations: _builtins.int = ...,
         stored_key: _builtins.bytes = ...,
         server_key: _builtins.bytes = ...,
+        revision: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["iterations", b"iterations", "mechanism", b"mechanism", "salt", b"salt", "server_key", b"server_key", "stored_key", b"stored_key"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["iterations", b"iterations", "mechanism", b"mechanism", "revision", b"revision", "salt", b"salt", "server_key", b"server_key", "stored_key", b"stored_key"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

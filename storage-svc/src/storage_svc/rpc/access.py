@@ -1,4 +1,4 @@
-"""The Access service: access rules, quotas, and the stream by which gateways follow them."""
+"""The Access service: access rules, quotas, and the stream by which gateways follow them and the users' revisions."""
 
 from __future__ import annotations
 
@@ -115,6 +115,8 @@ class AccessService:
             removed=map(acl_of, change.removed),
             has_quotas=change.has_quotas,
             quotas=[quota_of(*each) for each in rules.quotas] if change.has_quotas else (),
+            users=[pb.UserRevision(name=name, revision=number) for name, number in change.users.items()],
+            users_revision=rules.users.latest,
             rates=self._exchanged(request),
             other_processes=rules.other_processes(request.gateway, request.process),
         )

@@ -30,6 +30,7 @@ class UsersService:
             iterations=credential.iterations,
             stored_key=credential.stored_key,
             server_key=credential.server_key,
+            revision=self._users.revision_of(request.user),
         )
 
     async def describe_credentials(self, request: pb.DescribeCredentialsRequest) -> pb.DescribeCredentialsResponse:

@@ -1,4 +1,4 @@
-"""The cluster's access rules and quotas, and the gateways that follow them.
+"""The cluster's access rules and quotas, the revisions of its users, and the gateways that follow them.
 
 A change is stored, made here, and awaited (`held_everywhere`). It is in force once each follower has its revision, or
 has let its time pass. A follower names the revision it has with each question (`follow`). Its time is its `lease_ms`,
@@ -18,10 +18,12 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from types import MappingProxyType
 from typing import Final
 
 from broker_contract.acls import Acls, Binding, Filter
 from broker_contract.quotas import Entity, Quotas
+from broker_contract.user_revisions import UserRevisions
 
 from storage_svc.topics.catalog import Catalog
 from storage_svc.topics.change_order import ChangeOrder
@@ -35,17 +37,20 @@ FOLLOWERS_MAX: Final = 10_000
 #: Seconds for which a question waits once storage stops: less than the stop waits for calls.
 CLOSED_WAIT_S: Final = 0.1
 _ORDER: Final = ("access rules",)
+_NO_USERS: Final[Mapping[str, int]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
     """The changes from one revision to another one, or all that there is."""
 
-    #: Whether `added` is all that there is.
+    #: Whether `added` and `users` are all that there is.
     whole: bool
     added: Collection[Binding]
     removed: Collection[Binding]
     has_quotas: bool
+    #: Users whose credentials have changed, with their numbers; 0 if they were deleted.
+    users: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +59,11 @@ class _Kept:
     added: Sequence[Binding]
     removed: Sequence[Binding]
     has_quotas: bool
+    users: Mapping[str, int]
 
     @property
     def row_count(self) -> int:
-        return 1 + len(self.added) + len(self.removed)
+        return 1 + len(self.added) + len(self.removed) + len(self.users)
 
 
 @dataclass(slots=True)
@@ -80,7 +86,8 @@ class AccessRules:
         acls: Iterable[Binding],
         quotas: Mapping[Entity, Mapping[str, float]],
         monotonic: Callable[[], float],
-        lease_ms: int = 0,
+        lease_ms: int,
+        users: UserRevisions,
     ) -> None:
         """Begin with what the catalog has. `lease_ms`: the longest lease of those that followed an earlier run."""
         self._catalog = catalog
@@ -89,6 +96,7 @@ class AccessRules:
         self.acls = Acls(acls)
         self.quotas = Quotas()
         self.quotas.replace(quotas.items())
+        self.users = users
         #: A number that is not 0, which stands for no run.
         self.run = secrets.randbits(62) + 1
         self.revision = 0
@@ -124,7 +132,7 @@ class AccessRules:
             self.acls.remove(row)
         for row in added:
             self.acls.add(row)
-        self._keep(added, removed, has_quotas=False)
+        self._keep(added=added, removed=removed)
 
     async def change_quotas(self, choose: Callable[[], Mapping[Entity, Mapping[str, float]]]) -> None:
         """Set the values that `choose` returns, and wait, as `change_acls` does.
@@ -142,12 +150,25 @@ class AccessRules:
         await self._catalog.set_quotas(chosen)
         for which, values in chosen.items():
             self.quotas.set(which, values)
-        self._keep((), (), has_quotas=True)
+        self._keep(has_quotas=True)
 
-    def _keep(self, added: Sequence[Binding], removed: Sequence[Binding], *, has_quotas: bool) -> None:
+    def change_users(self, numbers: Mapping[str, int], latest: int) -> int:
+        """Note the numbers of users whose credentials have changed; return the revision, for `held_everywhere`."""
+        self.users.change(numbers, latest)
+        self._keep(users=numbers)
+        return self.revision
+
+    def _keep(
+        self,
+        *,
+        added: Sequence[Binding] = (),
+        removed: Sequence[Binding] = (),
+        has_quotas: bool = False,
+        users: Mapping[str, int] = _NO_USERS,
+    ) -> None:
         """Begin a revision, and wake the followers that wait for one."""
         self.revision += 1
-        kept = _Kept(self.revision, added, removed, has_quotas)
+        kept = _Kept(self.revision, added, removed, has_quotas, users)
         self._kept.append(kept)
         self._kept_rows += kept.row_count
         while self._kept_rows > KEPT_ROWS_MAX:
@@ -229,17 +250,19 @@ class AccessRules:
     def since(self, run: int, revision: int) -> Change:
         """Return what a follower with this revision lacks."""
         if run == self.run and revision == self.revision:
-            return Change(False, (), (), False)
+            return Change(False, (), (), False, _NO_USERS)
         if run == self.run and self._kept and self._kept[0].revision <= revision + 1:
             later = [each for each in self._kept if each.revision > revision]
             rows: dict[Binding, bool] = {}
+            users: dict[str, int] = {}
             for each in later:
+                users |= each.users
                 rows |= dict.fromkeys(each.removed, False)
                 rows |= dict.fromkeys(each.added, True)
             added = [row for row, is_there in rows.items() if is_there]
             removed = [row for row, is_there in rows.items() if not is_there]
-            return Change(False, added, removed, any(each.has_quotas for each in later))
-        return Change(True, list(self.acls), (), True)
+            return Change(False, added, removed, any(each.has_quotas for each in later), users)
+        return Change(True, list(self.acls), (), True, self.users.all())
 
     def other_processes(self, gateway: str, process: int) -> int:
         """Return how many followers a gateway has, but for this one."""

@@ -92,7 +92,7 @@ class Catalog:
     def set_quotas(self, quotas: Mapping[Entity, Mapping[str, float]]) -> asyncio.Future[None]:
         return self._change(partial(self._file.set_quotas, quotas))
 
-    def set_credentials(self, credentials: Mapping[tuple[str, int], ScramCredential | None]) -> asyncio.Future[None]:
+    def set_credentials(self, credentials: Mapping[tuple[str, int], ScramCredential | None]) -> asyncio.Future[int]:
         return self._change(partial(self._file.set_credentials, credentials))
 
     def allocate_producer_ids(self, count: int) -> asyncio.Future[range]:

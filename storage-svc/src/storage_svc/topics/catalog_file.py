@@ -6,10 +6,10 @@
     broker_configs  a broker's, altered at run time; see broker_settings for the names of brokers
     client_metrics  a subscription's to metrics of clients
     acls, quotas    access rules and client quotas (catalog_access.py)
-    credentials, secrets   users (catalog_users.py)
+    credentials, secrets, user_revisions   users (catalog_users.py)
     deletions       ids of deleted and half-made topics whose directories may be there
     gateways        gateway name -> node id, for ever; ids start at 1
-    counters        next_producer_id, next_node_id
+    counters        next_producer_id, next_node_id, user_revision, rules_lease_ms
 
 Every change is one transaction and durable when the call returns (WAL, synchronous=FULL). A damaged file is refused at
 its opening: its contents do not show the losses. Without a file, all but the settings of topics, groups, brokers and
@@ -38,7 +38,7 @@ from protocol_lib.scram import ScramCredential, ScramMechanism
 from storage_svc.topics import catalog_access, catalog_users
 
 FILE_NAME: Final = "catalog.sqlite"
-_SCHEMA_VERSION: Final = 6
+_SCHEMA_VERSION: Final = 7
 _GROUP_CONFIGS: Final = """
 CREATE TABLE group_configs (group_id TEXT NOT NULL, name TEXT NOT NULL, value TEXT NOT NULL,
                             PRIMARY KEY (group_id, name)) WITHOUT ROWID;
@@ -51,7 +51,7 @@ _CLIENT_METRICS: Final = """
 CREATE TABLE client_metrics (subscription TEXT NOT NULL, name TEXT NOT NULL, value TEXT NOT NULL,
                              PRIMARY KEY (subscription, name)) WITHOUT ROWID;
 """
-_ACCESS, _USERS = catalog_access.TABLES, catalog_users.TABLES
+_ACCESS, _USERS, _REVISIONS = catalog_access.TABLES, catalog_users.TABLES, catalog_users.REVISIONS
 _SCHEMA: Final = f"""
 BEGIN;
 CREATE TABLE topics (name TEXT PRIMARY KEY, id BLOB NOT NULL UNIQUE, partition_count INTEGER NOT NULL) WITHOUT ROWID;
@@ -66,16 +66,18 @@ CREATE TABLE deletions (id BLOB PRIMARY KEY, name TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE gateways (name TEXT PRIMARY KEY, node_id INTEGER NOT NULL UNIQUE) WITHOUT ROWID;
 CREATE TABLE counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
 INSERT INTO counters VALUES ('next_producer_id', 0), ('next_node_id', 1);
+{_REVISIONS.strip()}
 PRAGMA user_version = {_SCHEMA_VERSION};
 COMMIT;
 """
 #: The tables that a file of an older version lacks.
 _UPGRADES: Final = {
-    1: _GROUP_CONFIGS + _BROKER_CONFIGS + _CLIENT_METRICS + _ACCESS + _USERS,
-    2: _BROKER_CONFIGS + _CLIENT_METRICS + _ACCESS + _USERS,
-    3: _CLIENT_METRICS + _ACCESS + _USERS,
-    4: _ACCESS + _USERS,
-    5: _USERS,
+    1: _GROUP_CONFIGS + _BROKER_CONFIGS + _CLIENT_METRICS + _ACCESS + _USERS + _REVISIONS,
+    2: _BROKER_CONFIGS + _CLIENT_METRICS + _ACCESS + _USERS + _REVISIONS,
+    3: _CLIENT_METRICS + _ACCESS + _USERS + _REVISIONS,
+    4: _ACCESS + _USERS + _REVISIONS,
+    5: _USERS + _REVISIONS,
+    6: _REVISIONS,
 }
 
 _WHAT_TO_DO: Final = (
@@ -129,6 +131,9 @@ class CatalogContents:
     credentials: Mapping[str, Mapping[ScramMechanism, ScramCredential]] = field(default_factory=dict, repr=False)
     #: The secret that the made-up credentials of other names come from.
     users_secret: bytes = field(default=b"", repr=False)
+    #: The number of each user's last change, and the latest number, which a user that was deleted may have had.
+    user_revisions: Mapping[str, int] = field(default_factory=dict)
+    users_revision: int = 0
     #: The longest time in milliseconds for which a gateway obeys access rules without an answer; 0 without gateways.
     rules_lease_ms: int = 0
 
@@ -199,8 +204,13 @@ class CatalogFile:
                 catalog_access.read_quotas(self._connection),
                 catalog_users.read_credentials(self._connection),
                 catalog_users.read_secret(self._connection),
-                next((value for (value,) in execute("SELECT value FROM counters WHERE name = 'rules_lease_ms'")), 0),
+                catalog_users.read_revisions(self._connection),
+                self._counter("user_revision"),
+                self._counter("rules_lease_ms"),
             )
+
+    def _counter(self, name: str) -> int:
+        return next((n for (n,) in self._connection.execute("SELECT value FROM counters WHERE name = ?", (name,))), 0)
 
     def _configs(self, query: str) -> dict[str, dict[str, str]]:
         """Return the rows of (owner, name, value) by owner."""
@@ -297,10 +307,15 @@ class CatalogFile:
         with self._transaction() as connection:
             catalog_access.set_quotas(connection, quotas)
 
-    def set_credentials(self, credentials: Mapping[tuple[str, int], ScramCredential | None]) -> None:
-        """Set these credentials, by user and mechanism, and delete those that are None; all or none."""
+    def set_credentials(self, credentials: Mapping[tuple[str, int], ScramCredential | None]) -> int:
+        """Set these credentials, by user and mechanism, and delete those that are None; all or none.
+
+        Returns the revision that the users have from now on.
+        """
         with self._transaction() as connection:
-            catalog_users.set_credentials(connection, credentials)
+            revision = self._take(connection, "user_revision", 1) + 1
+            catalog_users.set_credentials(connection, credentials, revision)
+        return revision
 
     def remove_topics(self, names: Collection[str]) -> None:
         """Remove topics, all or none; their ids stay among the deletions until `forget_deletions`."""

@@ -1,7 +1,10 @@
-"""The tables of users in the catalog's file: SCRAM credentials, and the secret of made-up ones.
+"""The tables of users in the catalog's file: SCRAM credentials, the secret of made-up ones, and revisions.
 
-credentials   user, mechanism → salt, iterations, stored key, server key: no password follows from them
-secrets       random bytes by their purpose
+    credentials      user, mechanism → salt, iterations, stored key, server key
+    secrets          random bytes by their purpose
+    user_revisions   user → the number of its last change
+
+No password follows from a credential. No number of a change is used again, in no later file either.
 """
 
 from __future__ import annotations
@@ -18,6 +21,12 @@ CREATE TABLE credentials (user TEXT NOT NULL, mechanism INTEGER NOT NULL, salt B
                           PRIMARY KEY (user, mechanism)) WITHOUT ROWID;
 CREATE TABLE secrets (name TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
 INSERT INTO secrets VALUES ('users', randomblob(32));
+"""
+#: Numbers begin with the time, so that they are higher than those of a file that this one replaces.
+REVISIONS: Final = """
+CREATE TABLE user_revisions (user TEXT PRIMARY KEY, revision INTEGER NOT NULL) WITHOUT ROWID;
+INSERT INTO user_revisions SELECT DISTINCT user, 1 FROM credentials;
+INSERT INTO counters VALUES ('user_revision', 1000 * strftime('%s', 'now'));
 """
 
 
@@ -36,10 +45,15 @@ def read_secret(connection: sqlite3.Connection) -> bytes:
     return bytes(secret)
 
 
+def read_revisions(connection: sqlite3.Connection) -> dict[str, int]:
+    """Return the revision of each user."""
+    return dict(connection.execute("SELECT user, revision FROM user_revisions"))
+
+
 def set_credentials(
-    connection: sqlite3.Connection, credentials: Mapping[tuple[str, int], ScramCredential | None]
+    connection: sqlite3.Connection, credentials: Mapping[tuple[str, int], ScramCredential | None], revision: int
 ) -> None:
-    """Set these credentials, by user and mechanism, and delete those that are None."""
+    """Set these credentials, by user and mechanism, and delete those that are None; give the users a revision."""
     connection.executemany("DELETE FROM credentials WHERE user = ? AND mechanism = ?", list(credentials))
     connection.executemany(
         "INSERT INTO credentials VALUES (?, ?, ?, ?, ?, ?)",
@@ -48,4 +62,10 @@ def set_credentials(
             for key, each in credentials.items()
             if each is not None
         ],
+    )
+    users = [(user,) for user in dict.fromkeys(user for user, _ in credentials)]
+    connection.executemany("DELETE FROM user_revisions WHERE user = ?", users)
+    connection.executemany(
+        "INSERT INTO user_revisions SELECT DISTINCT user, ? FROM credentials WHERE user = ?",
+        [(revision, user) for (user,) in users],
     )

@@ -1,9 +1,9 @@
 """Users: the SCRAM credentials that the catalog keeps (KIP-554; Kafka's ScramControlManager and ScramImage).
 
-    find       the credential of a name, real or made up; a login asks for one at a time
+    find       the credential of a name, real or made up, and its revision; a login asks for one at a time
     describe   the mechanisms and iterations of users, never salts or keys
     alter      per user: 93 for an empty name or iterations out of bounds, 33 for an unknown mechanism, 91 for a
-               deletion of what is not there, 92 for a user that is named twice
+               deletion of what is not there, 92 for a user that is named twice. The user's sessions end
 
 A name that is no user's gets a credential of the form that most credentials have. The form is the mechanism, the
 iterations, and the alphabet and length of the salt. Its salt is always the same, from a secret of the catalog. No
@@ -23,6 +23,7 @@ from protocol_lib.errors import ErrorCode
 from protocol_lib.scram import ITERATIONS_MAX, ITERATIONS_MIN, ScramCredential, ScramMechanism
 from service_chassis import logs as service_logs
 
+from storage_svc.topics.access_rules import AccessRules
 from storage_svc.topics.catalog import Catalog
 from storage_svc.topics.catalog_file import CatalogError
 from storage_svc.topics.change_order import ChangeOrder
@@ -82,9 +83,14 @@ class _Form:
 class Users:
     """Owner: the storage service's event loop."""
 
-    def __init__(self, catalog: Catalog, credentials: Credentials, secret: bytes) -> None:
-        """Begin with the credentials of the catalog. `secret` makes the salts of names that are no user's."""
+    def __init__(self, catalog: Catalog, credentials: Credentials, secret: bytes, rules: AccessRules) -> None:
+        """Begin with the credentials of the catalog.
+
+        `secret` makes the salts of names that are no user's. `rules` have the revisions of users, which gateways
+        follow.
+        """
         self._catalog = catalog
+        self._rules = rules
         self._secret = secret
         self._users = {name: dict(own) for name, own in credentials.items()}
         self._order = ChangeOrder()
@@ -103,17 +109,29 @@ class Users:
         own = self._users.get(user, {})
         return next(((each, own[each]) for each in mechanisms if each in own), made_up)
 
+    def revision_of(self, user: str) -> int:
+        """Return the number of the last change of a user's credentials; 0 if there is no such user."""
+        return self._rules.users.of(user)
+
     def describe(self, names: Sequence[str] | None) -> dict[str, dict[ScramMechanism, int]]:
         """Return the iterations of the users' credentials, by default of all."""
         found = sorted(self._users) if names is None else [name for name in names if name in self._users]
         return {name: {each: own.iterations for each, own in sorted_items(self._users[name])} for name in found}
 
     async def alter(self, deletions: Sequence[Deletion], upsertions: Sequence[Upsertion]) -> dict[str, Refusal | None]:
-        """Make the changes, one transaction for all; return the refusal of each user, or None."""
-        users = {each.user for each in deletions} | {each.user for each in upsertions}
-        return await self._order.run(users, lambda: self._alter(deletions, upsertions))
+        """Make the changes, one transaction for all; return the refusal of each user, or None.
 
-    async def _alter(self, deletions: Sequence[Deletion], upsertions: Sequence[Upsertion]) -> dict[str, Refusal | None]:
+        Sessions from before have ended then, at all gateways that follow.
+        """
+        users = {each.user for each in deletions} | {each.user for each in upsertions}
+        refusals, revision = await self._order.run(users, lambda: self._alter(deletions, upsertions))
+        if revision:
+            await self._rules.held_everywhere(revision)  # mutant: alteration-waits-for-gateways
+        return refusals
+
+    async def _alter(
+        self, deletions: Sequence[Deletion], upsertions: Sequence[Upsertion]
+    ) -> tuple[dict[str, Refusal | None], int]:
         refused: dict[str, Refusal] = {}
         wanted: list[Deletion | Upsertion] = [*deletions, *upsertions]
         changes: dict[str, Deletion | Upsertion] = {}
@@ -130,12 +148,12 @@ class Users:
             for user, each in changes.items()
         }
         try:
-            await self._store(made)
+            revision = await self._store(made)
         except CatalogError as error:
             log.warning("credentials not stored", error=str(error))
             lost = Refusal(ErrorCode.KAFKA_STORAGE_ERROR, "The catalog cannot be written.")
-            return dict.fromkeys((*changes, *refused), lost)
-        return {**dict.fromkeys(changes), **refused}
+            return dict.fromkeys((*changes, *refused), lost), 0
+        return {**dict.fromkeys(changes), **refused}, revision
 
     async def add(self, passwords: Mapping[str, str]) -> list[str]:
         """Give a password to each of these names that is no user's, for each mechanism; return those names.
@@ -154,11 +172,18 @@ class Users:
         await self._store(made)
         return list(dict.fromkeys(name for name, _ in made))
 
-    async def _store(self, made: Mapping[tuple[str, ScramMechanism], ScramCredential | None]) -> None:
-        if not made:
-            return
-        await self._catalog.set_credentials({(name, each.value): found for (name, each), found in made.items()})
-        for (name, mechanism), credential in made.items():
+    async def _store(self, made: Mapping[tuple[str, ScramMechanism], ScramCredential | None]) -> int:
+        """Store credentials; return the revision of the rules that ends sessions from before, 0 if there are none."""
+        changed = {
+            (name, each): found for (name, each), found in made.items() if found != self._users.get(name, {}).get(each)
+        }
+        if not changed:
+            return 0
+        number = await self._catalog.set_credentials(
+            {(name, each.value): found for (name, each), found in changed.items()}
+        )
+        has_sessions = any(name in self._users for name, _ in changed)
+        for (name, mechanism), credential in changed.items():
             self._count(name, -1)
             own = self._users.setdefault(name, {})
             own.pop(mechanism, None)
@@ -167,6 +192,9 @@ class Users:
             if not own:
                 del self._users[name]
             self._count(name, 1)
+        # In one step with the credentials: a login has those from before with the number from before, or neither.
+        revision = self._rules.change_users({name: number if name in self._users else 0 for name, _ in changed}, number)
+        return revision if has_sessions else 0
 
     def _count(self, name: str, change: int) -> None:
         """Count the forms of a user's credentials, or count them no more."""

@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 from broker_contract.acls import Binding, Operation, PatternType, Permission, ResourceType
+from broker_contract.user_revisions import UserRevisions
 from storage_svc.topics.access_rules import KEPT_ROWS_MAX, AccessRules, Change
 from storage_svc.topics.catalog import Catalog
 from storage_svc.topics.catalog_file import CatalogError
@@ -26,7 +27,8 @@ def row(name: str) -> Binding:
 
 def rules_of(catalog: Catalog, clock: Clock) -> AccessRules:
     stored = catalog.read()
-    return AccessRules(catalog, stored.acls, stored.quotas, clock, stored.rules_lease_ms)
+    users = UserRevisions(stored.user_revisions, stored.users_revision)
+    return AccessRules(catalog, stored.acls, stored.quotas, clock, stored.rules_lease_ms, users)
 
 
 async def add(rules: AccessRules, *names: str) -> None:
@@ -63,16 +65,22 @@ async def test_a_follower_gets_what_it_lacks(catalog: Catalog) -> None:
     await add(rules, "a")
     await add(rules, "b")
     await rules.change_acls(lambda: ([], [row("a")]))
-    nothing = Change(False, (), (), False)
+    nothing = Change(False, (), (), False, {})
     assert rules.since(rules.run, 3) == nothing
-    assert rules.since(rules.run, 2) == Change(False, [], [row("a")], False)
-    assert rules.since(rules.run, 0) == Change(False, [row("b")], [row("a")], False)
-    assert rules.since(rules.run + 1, 3) == Change(True, [row("b")], (), True)
-    assert rules.since(rules.run, -1) == Change(True, [row("b")], (), True)
+    assert rules.since(rules.run, 2) == Change(False, [], [row("a")], False, {})
+    assert rules.since(rules.run, 0) == Change(False, [row("b")], [row("a")], False, {})
+    assert rules.since(rules.run + 1, 3) == Change(True, [row("b")], (), True, {})
+    assert rules.since(rules.run, -1) == Change(True, [row("b")], (), True, {})
     await rules.change_quotas(lambda: {USER: {"producer_byte_rate": 5.0}})
-    assert rules.since(rules.run, 3) == Change(False, [], [], True)
+    assert rules.since(rules.run, 3) == Change(False, [], [], True, {})
     await rules.change_acls(lambda: ([], []))
     assert rules.revision == 4
+    assert rules.change_users({"x": 8, "y": 9}, 9) == 5
+    assert rules.change_users({"x": 0, "z": 10}, 10) == 6
+    assert rules.since(rules.run, 5) == Change(False, [], [], False, {"x": 0, "z": 10})
+    assert rules.since(rules.run, 4) == Change(False, [], [], False, {"x": 0, "y": 9, "z": 10})
+    assert rules.since(0, 6).users == {"y": 9, "z": 10}
+    assert rules.since(rules.run, 6) == nothing
 
 
 async def test_old_changes_are_forgotten(catalog: Catalog) -> None:

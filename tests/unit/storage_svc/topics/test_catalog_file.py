@@ -117,19 +117,31 @@ def test_configs_of_brokers_survive_and_change_together(catalog: CatalogFile, re
     assert again.read().broker_configs == {"": {"b": "4"}, "*": {"c": "5"}}
 
 
-TABLES = ("group_configs", "broker_configs", "client_metrics", "acls", "quotas", "credentials", "secrets")
+TABLES = (
+    "group_configs",
+    "broker_configs",
+    "client_metrics",
+    "acls",
+    "quotas",
+    "credentials",
+    "secrets",
+    "user_revisions",
+)
 ACL = Binding(ResourceType.TOPIC, "a", PatternType.LITERAL, "User:x", "*", Operation.READ, Permission.DENY)
 
 
 @pytest.mark.parametrize(
-    ("version", "missing"), [(1, TABLES), (2, TABLES[1:]), (3, TABLES[2:]), (4, TABLES[3:]), (5, TABLES[5:])]
+    ("version", "missing"),
+    [(1, TABLES), (2, TABLES[1:]), (3, TABLES[2:]), (4, TABLES[3:]), (5, TABLES[5:]), (6, TABLES[7:])],
 )
 def test_a_catalog_from_before_other_resources_had_configs(
     catalog: CatalogFile, reopened: Reopened, version: int, missing: tuple[str, ...]
 ) -> None:
     catalog.add_topics([ORDERS])
+    catalog.set_credentials({("old", 1): ScramCredential(b"salt", 4096, b"of", b"old")})
     for table in missing:
         catalog._connection.execute(f"DROP TABLE {table}")
+    catalog._connection.execute("DELETE FROM counters WHERE name = 'user_revision'")
     catalog._connection.execute(f"PRAGMA user_version = {version}")
     again = reopened()
     again.set_group_configs("g", {"a": "1"})
@@ -138,7 +150,9 @@ def test_a_catalog_from_before_other_resources_had_configs(
     again.change_acls([ACL], [])
     again.set_quotas({(("user", None),): {"request_percentage": 5.5}})
     credential = ScramCredential(b"salt", 4096, b"stored", b"server")
-    again.set_credentials({("alice", 1): credential})
+    users = {"old"} if version == 6 else set()
+    assert again.read().user_revisions == dict.fromkeys(users, 1)
+    revision = again.set_credentials({("alice", 1): credential, ("old", 1): None})
     last = reopened()
     assert last.read().topics == [ORDERS]
     assert (last.read().group_configs, last.read().broker_configs, last.read().client_metrics) == (
@@ -148,6 +162,7 @@ def test_a_catalog_from_before_other_resources_had_configs(
     )
     assert (last.read().acls, last.read().quotas) == ([ACL], {(("user", None),): {"request_percentage": 5.5}})
     assert last.read().credentials == {"alice": {ScramMechanism.SHA_256: credential}}
+    assert (last.read().user_revisions, last.read().users_revision) == ({"alice": revision}, revision)
     assert len(last.read().users_secret) == 32
 
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
+import time
 from pathlib import Path
 
 import pytest
+from broker_contract.user_revisions import UserRevisions
 from protocol_lib.errors import ErrorCode
 from protocol_lib.scram import ScramCredential, ScramMechanism
 from storage_svc.topics import users as users_module
+from storage_svc.topics.access_rules import AccessRules
 from storage_svc.topics.catalog import Catalog
 from storage_svc.topics.catalog_file import FILE_NAME
 from storage_svc.topics.users import Deletion, Upsertion, Users
@@ -17,9 +21,15 @@ SHA_256, SHA_512 = ScramMechanism
 BOTH = (SHA_256, SHA_512)
 
 
-def users_of(catalog: Catalog) -> Users:
+def rules_of(catalog: Catalog) -> AccessRules:
     contents = catalog.read()
-    return Users(catalog, contents.credentials, contents.users_secret)
+    revisions = UserRevisions(contents.user_revisions, contents.users_revision)
+    return AccessRules(catalog, (), {}, time.monotonic, 0, revisions)
+
+
+def users_of(catalog: Catalog, rules: AccessRules | None = None) -> Users:
+    contents = catalog.read()
+    return Users(catalog, contents.credentials, contents.users_secret, rules or rules_of(catalog))
 
 
 def upsertion(
@@ -117,6 +127,38 @@ async def test_users_of_the_settings_are_created_once(catalog: Catalog) -> None:
     assert again.find("alice", [SHA_256])[1].fits(SHA_256, "first")
 
 
+async def test_each_change_gives_a_user_a_number_that_no_user_had(catalog: Catalog) -> None:
+    users = users_of(catalog)
+    before = catalog.read().users_revision
+    assert before > 1_700_000_000_000, "the numbers of an earlier catalog are lower"
+    await users.alter([], [upsertion("alice"), upsertion("bob")])
+    await users.alter([], [upsertion("alice", mechanism=SHA_512)])
+    await users.alter([], [upsertion("alice"), upsertion("", "x")])  # the same credential, and nothing
+    for each in (users, users_of(catalog)):
+        assert [each.revision_of(name) - before for name in ("alice", "bob")] == [2, 1]
+        assert each.revision_of("nobody") == 0
+    await users.alter([Deletion("alice", 1), Deletion("bob", 1)], [])
+    again = users_of(catalog)
+    assert (again.revision_of("alice") - before, again.revision_of("bob")) == (3, 0)
+    await again.alter([], [upsertion("bob")])
+    assert again.revision_of("bob") - before == 4
+
+
+async def test_an_alteration_waits_for_gateways_and_a_creation_does_not(catalog: Catalog) -> None:
+    rules = rules_of(catalog)
+    users = users_of(catalog, rules)
+    rules.follow("gw", 1, rules.run, 0, 60_000)
+    await users.alter([], [upsertion("alice")])
+    assert rules.revision == 1
+    altering = asyncio.ensure_future(users.alter([Deletion("alice", 1)], []))
+    while rules.revision == 1:  # noqa: ASYNC110
+        await asyncio.sleep(0.001)
+    await asyncio.sleep(0.02)
+    assert (users.revision_of("alice"), altering.done()) == (0, False)
+    rules.follow("gw", 1, rules.run, 2, 60_000)
+    assert await altering == {"alice": None}
+
+
 def shown(found: tuple[ScramMechanism, ScramCredential]) -> tuple[ScramMechanism, int, int, bool]:
     mechanism, credential = found
     return mechanism, credential.iterations, len(credential.salt), credential.salt.isalnum()
@@ -141,7 +183,7 @@ async def test_a_made_up_credential_is_the_same_each_time_and_fits_nothing(catal
     assert first.salt == again.salt == after_start.salt
     assert first.salt != users.find("nobod", BOTH)[1].salt
     assert first.stored_key != again.stored_key, "no password fits"
-    other = Users(catalog, {}, b"another secret").find("nobody", BOTH)[1]
+    other = Users(catalog, {}, b"another secret", rules_of(catalog)).find("nobody", BOTH)[1]
     assert other.salt != first.salt
 
 

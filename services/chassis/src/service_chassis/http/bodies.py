@@ -149,7 +149,8 @@ class JsonRoute(APIRoute):
     """A route whose body, if it has one, must be JSON: the form of a web page is refused (415).
 
     FastAPI takes milliseconds of the processor for each route: signatures, validators. A service has many, so the rest
-    of a route is made when it is first needed, by a request or by the description; until then it only matches.
+    of a route is made when it is first needed, by a request or by the description; until then it only matches, and has
+    its dependencies.
     """
 
     #: The event loop makes routes, and a thread that describes them.
@@ -160,6 +161,7 @@ class JsonRoute(APIRoute):
         self.path, self.endpoint = path, endpoint
         self.path_regex, self.path_format, self.param_convertors = compile_path(path)
         self.methods = {method.upper() for method in given["methods"]}
+        self.dependencies = list(given.get("dependencies") or ())
 
     def __getattr__(self, name: str) -> Any:
         """Make the rest of the route, and return an attribute of it."""
