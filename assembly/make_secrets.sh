@@ -32,12 +32,16 @@ esac
 } 2> openssl.log || { cat openssl.log >&2; exit 1; }
 rm openssl.log
 
-for user in admin admin-api demo spark; do
+for user in admin admin-api demo registry spark; do
   password=$(openssl rand -hex 16)
   echo "$user $password" >> users
   case $user in
     admin-api)
       echo "$password" > admin-api.password
+      continue ;;
+    registry)
+      login="org.apache.kafka.common.security.scram.ScramLoginModule required"
+      echo "KafkaClient { $login username=\"$user\" password=\"$password\"; };" > registry.jaas
       continue ;;
     spark)
       login="org.apache.kafka.common.security.scram.ScramLoginModule required"

@@ -17,6 +17,8 @@ HEALTH_ADDRESSES = {
     "admin-api": "MILLRACE_ADMIN_HEALTH_HTTP",
 }
 JOBS = {"demo": ["demo"], "spark": ["spark"]}
+#: The one image that is not built here: test_registry.py has its rules.
+REGISTRY = {"registry": ["registry"]}
 VARIABLE = re.compile(r"\$\{([A-Z_]+)(:-[^}]*)?\}")
 
 
@@ -31,12 +33,12 @@ def container(request: pytest.FixtureRequest, compose: dict[str, Any]) -> dict[s
 
 
 def test_the_services_are_the_ones_we_have(compose: dict[str, Any]) -> None:
-    assert set(compose["services"]) == {*SERVICES, *JOBS}
+    assert set(compose["services"]) == {*SERVICES, *JOBS, *REGISTRY}
 
 
-def test_only_jobs_are_behind_profiles(compose: dict[str, Any]) -> None:
+def test_jobs_and_the_registry_are_behind_profiles(compose: dict[str, Any]) -> None:
     profiles = {name: service["profiles"] for name, service in compose["services"].items() if "profiles" in service}
-    assert profiles == JOBS
+    assert profiles == JOBS | REGISTRY
 
 
 def test_no_key_that_one_of_the_two_composes_refuses_or_that_prevents_scaling(compose: dict[str, Any]) -> None:
@@ -108,6 +110,7 @@ def test_everything_waits_for_what_it_needs(compose: dict[str, Any]) -> None:
         "admin-api": {"storage-svc": started},
         "demo": {"gateway-svc": healthy, "admin-api": healthy},
         "spark": {"gateway-svc": healthy},
+        "registry": {"gateway-svc": healthy},
     }
 
 
@@ -117,6 +120,7 @@ def test_ports_are_published_on_the_loopback_address_unless_told_otherwise(compo
         "gateway-svc": ["127.0.0.1:9092:9092"],
         "admin-api": ["127.0.0.1:8082:8082"],
         "spark": ["127.0.0.1:9404:9404", "127.0.0.1:4040:4040"],
+        "registry": ["127.0.0.1:8081:8080"],
     }
     assert all(port.startswith("${BIND:-127.0.0.1}:") for ports in published.values() for port in ports)
 
@@ -162,7 +166,9 @@ def test_every_variable_has_its_default_here_and_stands_in_the_example(root: Pat
     assert example == defaults
 
 
-@pytest.mark.parametrize("profiles", [(), ("demo",), ("spark",), ("demo", "spark")], ids="+".join)
+@pytest.mark.parametrize(
+    "profiles", [(), ("demo",), ("spark",), ("registry",), ("demo", "spark", "registry")], ids="+".join
+)
 def test_docker_compose_accepts_every_choice_of_profiles(profiles: tuple[str, ...], root: Path) -> None:
     program = shutil.which("docker-compose")
     if program is None:

@@ -121,7 +121,8 @@ def test_each_file_of_a_container_is_a_secret_of_it(overlay: dict[str, Any]) -> 
     for service in overlay["services"].values():
         variables = service.get("environment", {})
         named = {value for variable, value in variables.items() if FILES.fullmatch(variable)}
-        named |= {part.partition("=")[2] for part in service.get("command", ()) if "/run/secrets/" in part}
+        others = (*service.get("command", ()), *(text for text in variables.values() if "/run/secrets/" in text))
+        named |= {f"/run/secrets/{name}" for text in others for name in re.findall(r"/run/secrets/([\w.-]+)", text)}
         if any(part.startswith("--client-config") for part in service.get("command", ())):
             named.add("/run/secrets/ca.pem")  # demo.properties has it
         assert named == {f"/run/secrets/{secret}" for secret in service["secrets"]}
@@ -148,7 +149,7 @@ def test_make_secrets_makes_what_the_overlay_mounts(root: Path, overlay: dict[st
     )
     assert shown.stdout.split("\n")[1].strip() == "DNS:gateway-svc, DNS:kafka.example.com"
     users = dict(line.split() for line in (folder / "users").read_text().splitlines())
-    assert list(users) == ["admin", "admin-api", "demo", "spark"]
+    assert list(users) == ["admin", "admin-api", "demo", "registry", "spark"]
     assert len(set(users.values())) == len(users)
     assert not [password for password in users.values() if password in done.stdout]
     # Its folder may be anywhere, also a mount of a container.
@@ -165,7 +166,7 @@ def test_docker_compose_accepts_both_files_together(root: Path, tmp_path: Path) 
         pytest.skip("docker-compose is not installed")
     files = [f"--file={root / name}" for name in ("docker-compose.yml", "docker-compose.secured.yml")]
     done = subprocess.run(
-        [program, *files, "--profile=demo", "--profile=spark", "config"],
+        [program, *files, "--profile=demo", "--profile=spark", "--profile=registry", "config"],
         capture_output=True,
         text=True,
         timeout=60,
@@ -176,3 +177,5 @@ def test_docker_compose_accepts_both_files_together(root: Path, tmp_path: Path) 
     assert services["gateway-svc"]["environment"]["MILLRACE_INTERNAL_TLS"] == "mutual"
     assert services["gateway-svc"]["read_only"] is True
     assert services["admin-api"]["environment"]["MILLRACE_ADMIN_TOKENS_FILE"] == "/run/secrets/tokens"
+    assert services["registry"]["environment"]["APICURIO_STORAGE_KIND"] == "kafkasql"
+    assert services["registry"]["environment"]["APICURIO_KAFKA_COMMON_SASL_MECHANISM"] == "SCRAM-SHA-512"
