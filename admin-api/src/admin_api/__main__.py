@@ -73,6 +73,7 @@ async def _serve(settings: AdminSettings, stop: asyncio.Event) -> None:
         except AccessError as error:
             raise lifecycle.StartError(str(error)) from error
         undo.callback(app.state.logins.close)
+        undo.push_async_callback(app.state.schemas.close)
         await undo.enter_async_context(app.state.samples.taken())
         health = Health()
         health.checks["storage"] = StorageCheck(settings.storage_address, tls=tls)

@@ -21,6 +21,7 @@ from admin_api.kafka_clients import KafkaClients
 from admin_api.logins import ClusterLogins
 from admin_api.needs import check_declared
 from admin_api.record_metrics import RecordMetrics
+from admin_api.registry.schemas import Schemas
 from admin_api.rights import Policy
 from admin_api.routers import (
     acls,
@@ -73,7 +74,9 @@ These paths are not listed below:
 
 
 def create_app(settings: AdminSettings, storage: Storage, clients: KafkaClients) -> FastAPI:
-    """Return the ASGI application. The caller owns `storage` and `clients`, and closes them and `app.state.logins`.
+    """Return the ASGI application. The caller owns `storage` and `clients`.
+
+    It closes them, `app.state.logins` and `app.state.schemas`.
 
     Raises AccessError.
     """
@@ -104,6 +107,7 @@ def create_app(settings: AdminSettings, storage: Storage, clients: KafkaClients)
     app.state.storage = storage
     app.state.clients = clients
     app.state.logins = logins
+    app.state.schemas = Schemas(settings)
     app.state.policy = _policy(settings)
     app.state.registry = registry
     app.state.record_metrics = RecordMetrics(registry)

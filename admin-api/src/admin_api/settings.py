@@ -13,6 +13,8 @@ from service_chassis.internal_tls import InternalTlsSettings
 from service_chassis.settings import ServiceSettings, setting
 from service_chassis.tls import TlsFiles
 
+from admin_api.registry.settings import RegistrySettings
+
 
 def _check_base(text: str) -> None:
     parts = urlsplit(text)
@@ -26,7 +28,7 @@ def _check_gateways(text: str) -> None:
             raise ValueError(f"{each.strip()!r}: a client needs a host")
 
 
-class AdminSettings(AuthorizerSettings, BearerSettings, InternalTlsSettings, ServiceSettings):
+class AdminSettings(AuthorizerSettings, BearerSettings, InternalTlsSettings, RegistrySettings, ServiceSettings):
     """Addresses of admin-api, of storage and of the gateways, and the listener whose addresses it reports."""
 
     storage_address: str = setting(

@@ -41,6 +41,8 @@ _SMALL_BYTES = 4096
 _SEARCHED_BYTES = 1 << 20
 #: Bytes that a fault counts in the answer: a page has some thousands at most.
 _FAULT_BYTES = 1024
+#: Bytes of a row's other members.
+_ROW_BYTES = 256
 _OFFSET_OUT_OF_RANGE = 1
 LARGE_BATCH = f"a record batch of more than {ANSWER_BYTES_MAX} bytes"
 
@@ -51,6 +53,10 @@ class Row(NamedTuple):
     timestamp: int
     offset: int
     text: str
+    #: Bytes that the page may become longer by.
+    size: int
+    #: The partition and the record, in place of its text, of a page that is decoded by schemas when it is complete.
+    unread: tuple[int, Record] | None = None
 
 
 class _Found(NamedTuple):
@@ -294,12 +300,19 @@ class Browse:
             # mutant: window-remainder-kept
             partition.low = oldest.record.offset + 1  # it is for a later page
             if oldest.row is not None:
-                self._work.rows_bytes -= len(oldest.row.text)
+                self._work.rows_bytes -= oldest.row.size
         return False
 
     def _row(self, partition: _Partition, record: Record) -> Row:
-        row = Row(record.timestamp, record.offset, render(partition.unread.partition, record, self._formats))
-        self._work.rows_bytes += len(row.text)
+        number = partition.unread.partition
+        if self._formats.by_schema:
+            size = len(record.key or b"") + len(record.value or b"") + _ROW_BYTES
+            size += sum(len(name) + len(content or b"") for name, content in record.headers)
+            row = Row(record.timestamp, record.offset, "", size, (number, record))
+        else:
+            text = render(number, record, self._formats)
+            row = Row(record.timestamp, record.offset, text, len(text))
+        self._work.rows_bytes += row.size
         return row
 
     def _advance(self, partition: _Partition, after: int) -> None:

@@ -20,7 +20,7 @@ from admin_api.records.conditions import Filter
 from admin_api.records.cursors import Left
 from admin_api.records.decoding import slices_of
 from admin_api.records.limits import Work
-from admin_api.records.rendering import Formats, render_in_parts
+from admin_api.records.rendering import BySchema, Formats, render_in_parts
 
 #: Bytes of one fetch, and of lines that are sent together.
 _FETCH_BYTES = 1024 * 1024
@@ -28,7 +28,14 @@ _PIECE_BYTES = 64 * 1024
 
 
 async def lines(
-    client: KafkaClient, topic: str, ranges: Sequence[Left], wanted: Filter, formats: Formats, *, read_committed: bool
+    client: KafkaClient,
+    topic: str,
+    ranges: Sequence[Left],
+    wanted: Filter,
+    formats: Formats,
+    *,
+    read_committed: bool,
+    by_schema: BySchema | None = None,
 ) -> AsyncIterator[bytes]:
     """Yield pieces of the download. An exception cuts it off, so that its receiver sees that it has no end."""
     work = Work()
@@ -58,7 +65,14 @@ async def lines(
                             for record in records:
                                 if work.is_due:
                                     await work.pause()
-                                if before <= record.offset < end and wanted.admits(partition, record):
+                                if not (before <= record.offset < end and wanted.admits(partition, record)):
+                                    continue
+                                if by_schema is not None:
+                                    piece += (await by_schema(partition, record)).encode() + b"\n"
+                                    if len(piece) >= _PIECE_BYTES:
+                                        yield bytes(piece)
+                                        piece.clear()
+                                else:
                                     for text in render_in_parts(partition, record, formats):
                                         piece += text.encode()
                                         if len(piece) >= _PIECE_BYTES:

@@ -23,7 +23,14 @@ _INT64_MAX = 2**63 - 1
 PartitionQuery = Annotated[int | None, Query(ge=0, le=2**31 - 1, description="Only this partition; else all.")]
 OffsetQuery = Annotated[int | None, Query(ge=0, le=_INT64_MAX)]
 TimestampQuery = Annotated[int | None, Query(ge=0, le=_INT64_MAX, description="Milliseconds since 1970.")]
-FormatQuery = Annotated[Format, Query(description="How to show it. Bytes of another format are shown in base64.")]
+FormatQuery = Annotated[
+    Format,
+    Query(
+        description=(
+            "How to show it. Bytes of another format are shown in base64. schema: by its schema of the schema registry."
+        )
+    ),
+]
 IsolationQuery = Annotated[
     Isolation,
     Query(description="read_committed leaves out open and aborted transactions; as Kafka's consumers have it."),

@@ -4,6 +4,7 @@
     json      the JSON text as it is, not a text in quotes
     utf8      text
     base64, hex
+    schema   by its schema (`schema_values`); as auto where this module alone renders
     decoded  what a record of Kafka's own topics means, in place of auto
 
 Bytes that are not of the requested format are shown in base64, as is the name of a header that is not UTF-8. JSON goes
@@ -15,12 +16,12 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Literal
 
 from admin_api.records.conditions import JSON_BYTES_MAX, Readable
 
-Format = Literal["auto", "json", "utf8", "base64", "hex"]
+Format = Literal["auto", "json", "utf8", "base64", "hex", "schema"]
 
 #: Bytes of a key, a value or a header's value that a list shows; the record itself and a download show all.
 SHOWN_BYTES_MAX = 64 * 1024
@@ -40,30 +41,37 @@ _CONFLUENT, _CONFLUENT_BYTES = b"\0", 5
 
 _dumps: Callable[[object], str] = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 _LINE_BREAKS = str.maketrans("\r\n", "  ")
+_NONE: Mapping[str, str] = {}
+
+
+#: The function that renders one record with what its schemas say: `schema_values` makes it.
+BySchema = Callable[[int, Readable], Awaitable[str]]
 
 
 class Formats:
     """The formats of keys and values, and the sizes to show: those of a list, or all of a record."""
 
-    __slots__ = ("bytes_max", "header_bytes_max", "headers_max", "key", "topic", "value")
+    __slots__ = ("by_schema", "bytes_max", "header_bytes_max", "headers_max", "key", "topic", "value")
 
     def __init__(self, key: Format = "auto", value: Format = "auto", *, whole: bool = False, topic: str = "") -> None:
         #: The topic, if its records are decoded.
         self.topic = topic if topic in _DECODED_TOPICS else ""
         self.key: Format = key
         self.value: Format = value
+        #: The parts that are decoded by a schema.
+        self.by_schema = tuple(part for part, wanted in (("key", key), ("value", value)) if wanted == "schema")
         self.bytes_max = _ALL if whole else SHOWN_BYTES_MAX
         self.headers_max = _ALL if whole else _HEADERS_MAX
         self.header_bytes_max = _ALL if whole else _HEADER_BYTES_MAX
 
 
-def render(partition: int, record: Readable, formats: Formats) -> str:
-    """Return a record as a JSON object on one line."""
+def render(partition: int, record: Readable, formats: Formats, made: Mapping[str, str] = _NONE) -> str:
+    """Return a record as a JSON object on one line. `made` are members of its `key` or `value` that are known."""
     shown, bytes_max = record.headers[: formats.headers_max], formats.header_bytes_max
     headers = ",".join(_header(name, content, bytes_max) for name, content in shown)
     return (
         f'{{"partition":{partition},"offset":{record.offset},"timestamp":{record.timestamp},'
-        f"{_contents(record, formats)},"
+        f"{_contents(record, formats, made)},"
         f'"headers":[{headers}],"headers_count":{len(record.headers)}}}'
     )
 
@@ -77,19 +85,19 @@ def render_in_parts(partition: int, record: Readable, formats: Formats) -> Itera
         return
     yield f'{{"partition":{partition},"offset":{record.offset},"timestamp":{record.timestamp},'
     yield from _field_in_parts("key", record.key, formats.key, formats.bytes_max)
-    yield f"{_schema_id('key', record.key)},"
+    yield f"{schema_id('key', record.key)},"
     yield from _field_in_parts("value", record.value, formats.value, formats.bytes_max)
-    yield f"{_schema_id('value', record.value)},"
+    yield f"{schema_id('value', record.value)},"
     yield '"headers":['
     for number, (name, content) in enumerate(headers[: formats.headers_max]):
         key = name.encode(errors="surrogateescape")
-        yield f"{',' if number else ''}{{{_field('name', key, 'utf8', formats.header_bytes_max)},"
+        yield f"{',' if number else ''}{{{field('name', key, 'utf8', formats.header_bytes_max)},"
         yield from _field_in_parts("value", content, "utf8", formats.header_bytes_max)
         yield "}"
     yield f'],"headers_count":{len(headers)}}}'
 
 
-def _contents(record: Readable, formats: Formats) -> str:
+def _contents(record: Readable, formats: Formats, made: Mapping[str, str]) -> str:
     """Return the members that show a key and a value."""
     if formats.topic:
         from admin_api.records.kafka_topics import decoded  # few servers show these topics
@@ -103,15 +111,17 @@ def _contents(record: Readable, formats: Formats) -> str:
         ("value", record.value, formats.value),
     )
     for (name, data, wanted), text in zip(fields, texts, strict=True):
-        if text is None or data is None or wanted != "auto":
-            found.append(_field(name, data, wanted, formats.bytes_max) + _schema_id(name, data))
+        if name in made:
+            found.append(made[name])
+        elif text is None or data is None or wanted != "auto":
+            found.append(field(name, data, wanted, formats.bytes_max) + schema_id(name, data))
         else:
             shown = f'"{name}_format":"decoded","{name}_size":{len(data)},"{name}_truncated":false'
             found.append(f'"{name}":{text},{shown}')
     return ",".join(found)
 
 
-def _schema_id(name: str, data: bytes | None) -> str:
+def schema_id(name: str, data: bytes | None) -> str:
     """Return the member that shows the id of a schema; empty if the bytes do not begin as Confluent's do."""
     if data is None or len(data) < _CONFLUENT_BYTES or data[:1] != _CONFLUENT:
         return ""
@@ -120,9 +130,9 @@ def _schema_id(name: str, data: bytes | None) -> str:
 
 
 def _field_in_parts(name: str, data: bytes | None, wanted: Format, bytes_max: int) -> Iterator[str]:
-    """Yield the text of `_field`: in parts if it is that of a large content."""
+    """Yield the text of `field`: in parts if it is that of a large content."""
     if data is None or len(data) <= TEXT_BYTES_MAX or len(data) > bytes_max:
-        yield _field(name, data, wanted, bytes_max)
+        yield field(name, data, wanted, bytes_max)
         return
     is_hex = wanted == "hex"
     yield f'"{name}":"'
@@ -134,10 +144,10 @@ def _field_in_parts(name: str, data: bytes | None, wanted: Format, bytes_max: in
 
 def _header(name: str, content: bytes | None, bytes_max: int) -> str:
     key = name.encode(errors="surrogateescape")  # as protocol_lib reads bytes that are not UTF-8
-    return f"{{{_field('name', key, 'utf8', bytes_max)},{_field('value', content, 'utf8', bytes_max)}}}"
+    return f"{{{field('name', key, 'utf8', bytes_max)},{field('value', content, 'utf8', bytes_max)}}}"
 
 
-def _field(name: str, data: bytes | None, wanted: Format, bytes_max: int) -> str:
+def field(name: str, data: bytes | None, wanted: Format, bytes_max: int) -> str:
     """Return the members of an object that show `data`: its text, format and size, and whether it is cut off."""
     if data is None:
         return f'"{name}":null,"{name}_format":null,"{name}_size":null,"{name}_truncated":false'
@@ -154,7 +164,7 @@ def _text(data: bytes, wanted: Format, is_cut: bool) -> tuple[str, str]:
     if wanted == "hex":
         return "hex", f'"{data.hex()}"'
     if wanted != "base64" and len(data) <= TEXT_BYTES_MAX:
-        if not is_cut and (wanted == "json" or (wanted == "auto" and data[:1] in (b"{", b"["))):
+        if not is_cut and (wanted == "json" or (wanted in ("auto", "schema") and data[:1] in (b"{", b"["))):
             found = _json(data)
             if found is not None:
                 return "json", found

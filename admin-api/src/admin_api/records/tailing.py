@@ -45,7 +45,7 @@ from admin_api.kafka_clients import KafkaClient
 from admin_api.records.conditions import Filter
 from admin_api.records.decoding import slices_of
 from admin_api.records.limits import Work
-from admin_api.records.rendering import Formats, render
+from admin_api.records.rendering import BySchema, Formats, render
 
 EVENTS_PER_S = 200
 BYTES_PER_S = 1024 * 1024
@@ -79,6 +79,7 @@ class Tail:
         formats: Formats,
         *,
         read_committed: bool,
+        by_schema: BySchema | None = None,
     ) -> None:
         """Prepare a tail.
 
@@ -93,6 +94,7 @@ class Tail:
         self._looked_at = time.monotonic()
         self._filter = wanted
         self._formats = formats
+        self._by_schema = by_schema
         self._read_committed = read_committed
         self._work = Work()
         self._events = _Allowance(EVENTS_PER_S)
@@ -201,7 +203,10 @@ class Tail:
                             self.pause_s = _SPENT_PAUSE_S  # mutant: spent-tail-waits
                         return False
                     if self._filter.admits(partition, record):
-                        text = render(partition, record, self._formats).encode()
+                        if self._by_schema is None:
+                            text = render(partition, record, self._formats).encode()
+                        else:
+                            text = (await self._by_schema(partition, record)).encode()
                         self._events.spend(1)
                         self._bytes.spend(len(text))
                         piece += b"data: %s\n\n" % text

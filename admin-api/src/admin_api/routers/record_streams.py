@@ -25,7 +25,7 @@ from admin_api.records.queries import (
     bounds,
     partitions_of,
 )
-from admin_api.records.rendering import Formats
+from admin_api.records.rendering import BySchema, Formats
 from admin_api.records.streams import LastingResponse, borrowed
 from admin_api.routers.operations import Operations
 from admin_api.routers.records import RECORDS, TAG, TOPIC
@@ -92,12 +92,17 @@ async def download_records(
     if request.scope[HEAD_KEY]:
         return LastingResponse.empty(media_type=NDJSON, **headers)
     await late_imports.load("admin_api.records.downloading")
+    formats = Formats(key_format, value_format, whole=True, topic=topic_name)
+    decode = await _by_schema(request, topic_name, formats)
     client, held = await borrowed(_clients(request), DOWNLOAD, _may_read(calls, topic_name))
     from admin_api.records.downloading import lines
 
-    formats = Formats(key_format, value_format, whole=True, topic=topic_name)
     return LastingResponse(
-        lines(client, topic_name, ranges, wanted, formats, read_committed=read_committed),
+        lines(
+            *(client, topic_name, ranges, wanted, formats),
+            read_committed=read_committed,
+            by_schema=decode,
+        ),
         held,
         media_type=NDJSON,
         **headers,
@@ -142,16 +147,28 @@ async def tail_records(
 
     if request.scope[HEAD_KEY]:  # mutant: head-opens-no-tail
         return LastingResponse.empty(media_type=EVENTS, cache_control="no-store")
+    formats = Formats(key_format, value_format, topic=topic_name)
+    decode = await _by_schema(request, topic_name, formats)
     client, held = await borrowed(_clients(request), TAIL, _may_read(calls, topic_name))
     metrics: RecordMetrics = request.app.state.record_metrics
     metrics.tails.inc()
     held.callback(metrics.tails.dec)
-    formats = Formats(key_format, value_format, topic=topic_name)
     followed = Tail(
         *(client, topic_name, positions, newest, added if partition is None else None, wanted, formats),
         read_committed=read_committed,
+        by_schema=decode,
     )
     return LastingResponse(followed.events(), held, media_type=EVENTS, cache_control="no-store")
+
+
+async def _by_schema(request: Request, topic: str, formats: Formats) -> BySchema | None:
+    """Return the function that decodes records, if any is to be."""
+    if not formats.by_schema:
+        return None
+    await late_imports.load("admin_api.records.schema_values")
+    from admin_api.records.schema_values import by_schema
+
+    return by_schema(formats, topic, request.app.state.schemas)
 
 
 def _may_read(calls: StorageCalls, topic: str) -> Callable[[], Awaitable[None]]:

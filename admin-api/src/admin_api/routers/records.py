@@ -79,6 +79,7 @@ async def browse_records(
     read_committed = isolation == "read_committed"
     newest_first, ranges = await place_ranges(calls, topic_name, place, read_committed=read_committed)
     work = Work()
+    formats = Formats(key_format, value_format, topic=topic_name)
     async with _clients(request).borrow(BROWSE) as client:
         page = Browse(
             client,
@@ -87,7 +88,7 @@ async def browse_records(
             newest_first=newest_first,
             limit=limit,
             wanted=wanted,
-            formats=Formats(key_format, value_format, topic=topic_name),
+            formats=formats,
             read_committed=read_committed,
             work=work,
         )
@@ -100,7 +101,14 @@ async def browse_records(
     remaining = sum(each.end - each.start for each in left)
     rest: dict[str, object] = {"scanned": work.scanned, "bytes": work.bytes, "remaining": remaining}
     rest |= {"truncated": truncated, "cursor": cursor, "faults": faults}
-    rows = ",".join(row.text for row in page.rows)
+    texts = [row.text for row in page.rows]
+    if formats.by_schema:
+        await late_imports.load("admin_api.records.schema_values")
+        from admin_api.records.schema_values import rendered
+
+        unread = [row.unread for row in page.rows if row.unread is not None]
+        texts = await rendered(unread, formats, topic_name, request.app.state.schemas)
+    rows = ",".join(texts)
     return _json(f'{{"data":[{rows}],{json.dumps(rest)[1:]}')
 
 
@@ -134,7 +142,7 @@ async def get_record(
                         for record in records:
                             if record.offset == offset:
                                 formats = Formats(key_format, value_format, whole=True, topic=topic_name)
-                                return await _whole(request, partition_id, record, formats)
+                                return await _whole(request, topic_name, partition_id, record, formats)
                     break
         except (AnswerTooLargeError, DecompressedTooLarge) as error:
             message = f"The record's batch is larger than {ANSWER_BYTES_MAX} bytes; a Kafka client can read it."
@@ -144,9 +152,14 @@ async def get_record(
     raise errors.not_found("This offset has no record: it was compacted away, or marks the end of a transaction.")
 
 
-async def _whole(request: Request, partition: int, record: Readable, formats: Formats) -> Response:
+async def _whole(request: Request, topic: str, partition: int, record: Readable, formats: Formats) -> Response:
     """Return the answer of one record. Few large ones are sent at a time, each in parts that wait for its client."""
     size = sum(len(each or b"") for each in (record.key, record.value, *(content for _, content in record.headers)))
+    if size <= _LARGE_BYTES and formats.by_schema:
+        await late_imports.load("admin_api.records.schema_values")
+        from admin_api.records.schema_values import by_schema
+
+        return _json(await by_schema(formats, topic, request.app.state.schemas)(partition, record))
     if size <= _LARGE_BYTES:
         return _json(render(partition, record, formats))
     held = AsyncExitStack()

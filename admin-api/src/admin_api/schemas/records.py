@@ -11,7 +11,7 @@ from admin_api.schemas.resources import Int32, Int64
 
 Mode = Literal["newest", "oldest", "from_offset", "to_offset", "from_timestamp", "to_timestamp"]
 Isolation = Literal["read_uncommitted", "read_committed"]
-UsedFormat = Literal["json", "utf8", "base64", "hex", "decoded"]
+UsedFormat = Literal["json", "utf8", "base64", "hex", "decoded", "avro", "protobuf"]
 #: Partitions named in one request; `bodies` allows an object no more members.
 _PARTITIONS_MAX = 16
 
@@ -31,6 +31,14 @@ class RecordHeader(Answer):
     value_truncated: bool = Field(description="Whether only the beginning is shown.")
 
 
+class RecordSchema(Answer):
+    """A schema of the registry."""
+
+    type: Literal["AVRO", "JSON", "PROTOBUF"]
+    subject: str | None = Field(description="The topic's own subject if it has the schema; else the first that has.")
+    version: Int32 | None
+
+
 class Record(Answer):
     partition: Int32
     offset: Int64
@@ -42,11 +50,15 @@ class Record(Answer):
     key_schema_id: Int32 | None = Field(
         None, description="Only of bytes that begin as Confluent's serializers have it: 0, and the id of a schema."
     )
+    key_schema: RecordSchema | None = Field(None, description="Only of a key that was decoded by its schema.")
+    key_schema_fault: str | None = Field(None, description="Why a key was not decoded by its schema.")
     value: Any = Field(description="In the format of value_format; null for a tombstone.")
     value_format: UsedFormat | None
     value_size: Int32 | None = Field(description="Bytes of the whole value.")
     value_truncated: bool = Field(description="Whether only the beginning is shown.")
     value_schema_id: Int32 | None = Field(None, description="As key_schema_id.")
+    value_schema: RecordSchema | None = Field(None, description="As key_schema.")
+    value_schema_fault: str | None = Field(None, description="As key_schema_fault.")
     headers: list[RecordHeader]
     headers_count: Int32 = Field(description="The number of headers; a list shows the first 64.")
 

@@ -1,0 +1,194 @@
+"""The process that decodes and encodes by schemas: one, started with the first call and replaced when it ends.
+
+    answers = await codec.run([Call(DECODE, schema, payload), …])      the answer of each, or a CodecError
+
+Calls are written together and answered in order, so that a page of records costs one trip. `program` is what runs
+there. The kernel ends it when a call needs more processor time or memory than its limits. The call that was being
+answered then fails, and a new process makes those after it: for REPLACED_MAX times in one run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import sys
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from admin_api.registry.calls import ANSWER, DONE, FORGET, LOAD, PREPARE, REQUEST, TEXT
+
+#: Seconds of processor time of one call, and bytes of the process.
+PROCESSOR_S: Final = 0.8
+MEMORY_BYTES: Final = 160 * 1024 * 1024
+#: Seconds on the clock: of a call if the machine is busy, and of an import.
+_CALL_S: Final = 5.0
+_IMPORT_S: Final = 20.0
+_ANSWER_BYTES_MAX: Final = 16 * 1024 * 1024
+#: Schemas that the process keeps.
+_LOADED_MAX: Final = 200
+REPLACED_MAX: Final = 2
+#: Seconds without a call after which the process ends.
+_IDLE_S: Final = 60.0
+
+
+class CodecError(Exception):
+    """Bytes that are not of the schema, or a schema that is refused. The message is a sentence without its point."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Schema:
+    """A schema with the texts of its references, each after those that it needs."""
+
+    key: int
+    id: int
+    #: AVRO, JSON or PROTOBUF.
+    type: str
+    text: str
+    references: tuple[tuple[str, str], ...] = ()
+    subject: str | None = None
+    version: int | None = None
+
+
+class Call(NamedTuple):
+    operation: int
+    schema: Schema
+    data: bytes
+
+
+class Codec:
+    """The owner of the process. `close` ends it."""
+
+    def __init__(self, *, processor_s: float = PROCESSOR_S, memory_bytes: int = MEMORY_BYTES) -> None:
+        self._limits = (str(processor_s), str(memory_bytes))
+        self._lock = asyncio.Lock()
+        self._process: asyncio.subprocess.Process | None = None
+        self._prepared: set[str] = set()
+        self._loaded: OrderedDict[int, CodecError | None] = OrderedDict()
+        self._idle: asyncio.TimerHandle | None = None
+
+    @property
+    def pid(self) -> int | None:
+        return None if self._process is None else self._process.pid
+
+    async def run(self, calls: Sequence[Call]) -> list[bytes | CodecError]:
+        """Make the calls; return the answer of each."""
+        answers: list[bytes | CodecError] = []
+        async with self._lock:
+            if self._idle is not None:
+                self._idle.cancel()
+            try:
+                for replaced in range(REPLACED_MAX + 1):
+                    if await self._run(calls[len(answers) :], answers):
+                        break
+                    await self._end()
+                    if replaced == REPLACED_MAX:
+                        answers += [CodecError("records before it took too long")] * (len(calls) - len(answers))
+            except BaseException:
+                await self._end()  # answers may still come
+                raise
+            self._idle = asyncio.get_running_loop().call_later(_IDLE_S, self._kill)
+        return answers
+
+    async def _run(self, calls: Sequence[Call], answers: list[bytes | CodecError]) -> bool:
+        """Answer calls until one ends the process; return whether none did."""
+        if not calls:
+            return True
+        process = await self._started()
+        assert process.stdin is not None
+        try:
+            for kind in {call.schema.type for call in calls} - self._prepared:
+                await self._ask(process, PREPARE, 0, kind.encode(), _IMPORT_S)
+                self._prepared.add(kind)
+            for schema in {call.schema.key: call.schema for call in calls}.values():
+                await self._load(process, schema)
+        except (asyncio.IncompleteReadError, TimeoutError, ConnectionError):
+            answers.append(CodecError(await self._why("its schema")))
+            return False
+        sent = [call for call in calls if self._loaded[call.schema.key] is None]
+        process.stdin.write(b"".join(_message(call.operation, call.schema.key, call.data) for call in sent))
+        for call in calls:
+            refused = self._loaded[call.schema.key]
+            if refused is not None:
+                answers.append(refused)
+                continue
+            try:
+                answers.append(await self._answer(process, _CALL_S))
+            except (asyncio.IncompleteReadError, TimeoutError, ConnectionError):
+                answers.append(CodecError(await self._why("it")))
+                return False
+        return True
+
+    async def _load(self, process: asyncio.subprocess.Process, schema: Schema) -> None:
+        if schema.key in self._loaded:
+            self._loaded.move_to_end(schema.key)
+            return
+        while len(self._loaded) >= _LOADED_MAX:
+            key, _ = self._loaded.popitem(last=False)
+            await self._ask(process, FORGET, key, b"", _CALL_S)
+        texts = [schema.type, schema.text, *(text for pair in schema.references for text in pair)]
+        body = b"".join(TEXT.pack(len(text)) + text for text in (each.encode() for each in texts))
+        answer = await self._ask(process, LOAD, schema.key, body, _CALL_S)
+        self._loaded[schema.key] = answer if isinstance(answer, CodecError) else None
+
+    async def _ask(
+        self, process: asyncio.subprocess.Process, operation: int, key: int, body: bytes, limit_s: float
+    ) -> bytes | CodecError:
+        assert process.stdin is not None
+        process.stdin.write(_message(operation, key, body))
+        return await self._answer(process, limit_s)
+
+    async def _answer(self, process: asyncio.subprocess.Process, limit_s: float) -> bytes | CodecError:
+        assert process.stdout is not None
+        async with asyncio.timeout(limit_s):
+            status, length = ANSWER.unpack(await process.stdout.readexactly(ANSWER.size))
+            if length > _ANSWER_BYTES_MAX:
+                raise ConnectionError("too large an answer")
+            body = await process.stdout.readexactly(length)
+        return body if status == DONE else CodecError(body.decode())
+
+    async def _started(self) -> asyncio.subprocess.Process:
+        if self._process is None or self._process.returncode is not None:
+            self._prepared, self._loaded = set(), OrderedDict()
+            self._process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-P", "-m", "admin_api.registry.program", *self._limits),
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.DEVNULL,
+            )
+        return self._process
+
+    async def _why(self, what: str) -> str:
+        """Return why the process has ended, or is ended now."""
+        process = self._process
+        assert process is not None
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(0.2):
+                await process.wait()
+        if process.returncode in (None, -signal.SIGPROF):
+            return f"{what} takes more than a second"
+        return f"{what} needs more memory than is allowed, or nests too deep"
+
+    def _kill(self) -> None:
+        if self._process is not None and self._process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.kill()
+
+    async def _end(self) -> None:
+        process, self._process = self._process, None
+        if process is not None and process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
+
+    async def close(self) -> None:
+        """End the process."""
+        if self._idle is not None:
+            self._idle.cancel()
+        await self._end()
+
+
+def _message(operation: int, key: int, body: bytes) -> bytes:
+    return REQUEST.pack(operation, key, len(body)) + body

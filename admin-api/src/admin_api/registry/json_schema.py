@@ -1,0 +1,66 @@
+"""JSON by a JSON Schema: shown as it is written, validated before it is encoded. No $ref is fetched."""
+
+from __future__ import annotations
+
+import json
+from decimal import Decimal
+from typing import Any
+
+from jsonschema import Draft7Validator, SchemaError, ValidationError
+from jsonschema.validators import validator_for
+from referencing import Registry, Resource
+from referencing.exceptions import Unresolvable
+from referencing.jsonschema import DRAFT7
+
+from admin_api.registry.calls import RefusedError
+
+_LINE_BREAKS = str.maketrans("\r\n", "  ")
+
+
+class JsonSchema:
+    def __init__(self, text: str, references: list[tuple[str, str]]) -> None:
+        self._text = text
+        self._references = references
+        self._validator: Any = None
+
+    def decode(self, payload: bytes) -> str:
+        text = payload.decode()
+        json.loads(text, parse_constant=_refuse)
+        return text.translate(_LINE_BREAKS)
+
+    def encode(self, text: str) -> bytes:
+        if self._validator is None:
+            self._validator = self._compiled()
+        try:
+            self._validator.validate(_exact(text))
+        except ValidationError as error:
+            raise RefusedError(f"{error.json_path}: {error.message}") from None
+        except Unresolvable as error:
+            raise RefusedError(f"the schema refers to {error.ref}, which is not in the registry") from None
+        return text.encode()
+
+    def _compiled(self) -> Any:
+        schema = _exact(self._text)
+        found = validator_for(schema, default=Draft7Validator)
+        try:
+            found.check_schema(schema)
+        except SchemaError as error:
+            raise RefusedError(f"not a JSON Schema: {error.message}") from None
+        # A registry without a function that retrieves: a reference that is not in it is an error.
+        known = [
+            (name, Resource.from_contents(_exact(text), default_specification=DRAFT7))
+            for name, text in self._references
+        ]
+        return found(schema, registry=Registry().with_resources(known))
+
+
+def compiled(text: str, references: list[tuple[str, str]]) -> JsonSchema:
+    return JsonSchema(text, references)
+
+
+def _exact(text: str) -> Any:
+    return json.loads(text, parse_float=Decimal, parse_constant=_refuse)
+
+
+def _refuse(constant: str) -> Any:
+    raise RefusedError(f"{constant} is not JSON")

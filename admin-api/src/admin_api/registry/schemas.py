@@ -1,0 +1,48 @@
+"""The schemas of a service: its registry and its process, started when a request first needs them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from admin_api.registry.settings import RegistrySettings
+
+if TYPE_CHECKING:
+    from admin_api.registry.client import RegistryClient
+    from admin_api.registry.codec import Codec
+
+
+class Schemas:
+    """The owner of both; `close` it. `client` and `codec` import their libraries: load this module's late first."""
+
+    def __init__(self, settings: RegistrySettings) -> None:
+        self._settings = settings
+        self._client: RegistryClient | None = None
+        self._codec: Codec | None = None
+
+    @property
+    def are_set(self) -> bool:
+        """Whether there is a registry."""
+        return bool(self._settings.schema_registry)
+
+    @property
+    def client(self) -> RegistryClient:
+        if self._client is None:
+            from admin_api.registry.client import RegistryClient
+
+            self._client = RegistryClient(self._settings)
+        return self._client
+
+    @property
+    def codec(self) -> Codec:
+        if self._codec is None:
+            from admin_api.registry.codec import Codec
+
+            self._codec = Codec()
+        return self._codec
+
+    async def close(self) -> None:
+        """Close the connections, and end the process."""
+        if self._client is not None:
+            await self._client.close()
+        if self._codec is not None:
+            await self._codec.close()
