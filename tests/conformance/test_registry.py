@@ -20,7 +20,7 @@ from support.late import Late
 from support.maven import need_java
 from support.registry import Registry
 
-pytestmark = [pytest.mark.conformance, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.conformance, pytest.mark.timeout(900)]
 
 registry_client = Late("confluent_kafka.schema_registry")
 ROOT = Path(__file__).parents[2]

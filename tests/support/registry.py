@@ -27,7 +27,7 @@ from support.maven import BUILD
 
 VERSION = "3.0.9"
 JVM = ("java", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto", "-Xmx512m")
-START_TIMEOUT_S = 90
+START_TIMEOUT_S = 240
 STOP_TIMEOUT_S = 30
 
 

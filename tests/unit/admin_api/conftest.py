@@ -245,6 +245,7 @@ async def serving_admin(storage_address: str, **settings: Any) -> AsyncIterator[
             yield base_url
             clients.stop()
         app.state.logins.close()
+        await app.state.schemas.close()
     finally:
         await clients.close()
         await client.close()

@@ -74,6 +74,13 @@ def test_policies_admit_its_clients_and_it_to_the_gateways(documents: list[Docum
     assert policy["policyTypes"] == ["Ingress", "Egress"]
     assert policy["egress"][0]["ports"] == [{"protocol": "TCP", "port": 9092}]
     assert policy["ingress"][0]["ports"] == [{"protocol": "TCP", "port": "http"}]
+    url = one(documents, "ConfigMap", "admin-settings")["data"]["MILLRACE_SCHEMA_REGISTRY"]
+    (served,) = one(documents, "Service", "registry")["spec"]["ports"]
+    assert url == f"http://registry:{served['port']}/apis/ccompat/v7"
+    allowed = one(documents, "NetworkPolicy", "admin-api-to-registry")["spec"]
+    assert allowed["podSelector"]["matchLabels"] == {"app.kubernetes.io/name": "admin-api"}
+    (target,) = pod["spec"]["containers"][0]["ports"]
+    assert allowed["egress"][0]["ports"] == [{"protocol": "TCP", "port": target["containerPort"]}]
 
 
 def test_the_secured_one_logs_in_over_tls(documents: list[Document]) -> None:

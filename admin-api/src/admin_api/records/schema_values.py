@@ -4,7 +4,7 @@
     "value_schema_id":3,"value_schema":{"type":"AVRO","subject":"orders-value","version":1}
 
 What cannot be decoded is shown as without a schema, with the reason: `"value_schema_fault":"The schema registry cannot
-be reached."`. A request waits LOOK_UPS_S for all of its schemas together.
+be reached."`. A request waits for all of its schemas together, for a bounded time.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from typing import Final
 from admin_api.records.conditions import Readable
 from admin_api.records.rendering import BySchema, Formats, field, render, schema_id
 from admin_api.registry.calls import DECODE
-from admin_api.registry.client import RegistryError
 from admin_api.registry.codec import Call, CodecError, Schema
 from admin_api.registry.frames import Framed, framed
-from admin_api.registry.schemas import Schemas
+from admin_api.registry.schemas import RegistryError, Schemas
 
-LOOK_UPS_S: Final = 1.5
+#: Times that a request waits longer for its schemas than for one answer.
+_LONGER: Final = 1.5
 #: Schemas of one page.
 _SCHEMAS_MAX: Final = 100
 #: Bytes of a key or value that is decoded, and of all texts of a page.
@@ -100,23 +100,27 @@ async def _looked_up(
     found: dict[tuple[int | str, str], Schema | str] = {}
     for each in wanted[_SCHEMAS_MAX:]:
         found[each] = f"a page shows at most {_SCHEMAS_MAX} schemas"
-    tasks = {
-        asyncio.create_task(schemas.client.by_id(schema, topic, part)): (schema, part)
-        for schema, part in wanted[:_SCHEMAS_MAX]
-    }
-    if not tasks:
+    if not wanted:
         return found
-    _, late = await asyncio.wait(tasks, timeout=LOOK_UPS_S)
+    try:
+        client = schemas.client
+    except RegistryError as error:
+        return dict.fromkeys(wanted, str(error))
+    tasks = {
+        asyncio.create_task(client.by_id(schema, topic, part)): (schema, part) for schema, part in wanted[:_SCHEMAS_MAX]
+    }
+    limit_s = _LONGER * client.timeout_s
+    _, late = await asyncio.wait(tasks, timeout=limit_s)
     for task, each in tasks.items():
         if task in late:
             task.cancel()
-            found[each] = f"schema {each[0]}: the schema registry did not answer within {LOOK_UPS_S} s"
-        elif (error := task.exception()) is None:
+            found[each] = f"schema {each[0]}: the schema registry did not answer within {limit_s:g} s"
+        elif (failure := task.exception()) is None:
             found[each] = task.result()
-        elif isinstance(error, RegistryError):
-            found[each] = f"schema {each[0]}: {error}"
+        elif isinstance(failure, RegistryError):
+            found[each] = f"schema {each[0]}: {failure}"
         else:
-            raise error
+            raise failure
     return found
 
 

@@ -14,7 +14,7 @@ import io
 import json
 import math
 from decimal import Decimal
-from typing import Any
+from typing import Any, cast
 
 import fastavro
 import fastavro.read
@@ -24,6 +24,7 @@ from admin_api.registry.calls import RefusedError
 
 #: Digits after the point of a decimal: more would be zeros without an end.
 _SCALE_MAX = 4000
+_WHOLE = "millrace_whole"
 _BOUNDS = {"int": 2**31, "long": 2**63}
 _PRIMITIVES = frozenset(("null", "boolean", "int", "long", "float", "double", "bytes", "string"))
 _NAMED = frozenset(("record", "error", "enum", "fixed"))
@@ -48,33 +49,29 @@ class AvroSchema:
         self._named: dict[str, Any] = {}
         for _, each in references:
             fastavro.parse_schema(json.loads(each), named_schemas=self._named)
-        self._schema: Any = fastavro.parse_schema(json.loads(text), named_schemas=self._named)
+        # Types of references are known within a record alone, and one of a single field has the bytes of that field.
+        whole = {"type": "record", "name": _WHOLE, "fields": [{"name": "value", "type": json.loads(text)}]}
+        self._whole = cast("dict[str, Any]", fastavro.parse_schema(whole, named_schemas=self._named))
+        self._schema: Any = self._whole["fields"][0]["type"]
         for each in self._named.values():
             _check_scale(each)
-        _check_scale(self._schema)
 
     def decode(self, payload: bytes) -> str:
         source = io.BytesIO(payload)
-        value = fastavro.schemaless_reader(
-            source, self._whole(), None, return_record_name=True, return_record_name_override=True
+        value: Any = fastavro.schemaless_reader(
+            source, self._whole, None, return_record_name=True, return_record_name_override=True
         )
         if source.tell() != len(payload):
             raise RefusedError(f"{len(payload) - source.tell()} bytes follow its value")
         parts: list[str] = []
-        _show(value, parts)
+        _show(cast("dict[str, Any]", value)["value"], parts)
         return "".join(parts)
 
     def encode(self, text: str) -> bytes:
         value = self._datum(self._schema, json.loads(text, parse_float=Decimal, parse_constant=_no_constant), "$")
         target = io.BytesIO()
-        fastavro.schemaless_writer(target, self._whole(), value)
+        fastavro.schemaless_writer(target, self._whole, {"value": value})
         return target.getvalue()
-
-    def _whole(self) -> Any:
-        """Return the schema with the types of its references, as fastavro wants it."""
-        if isinstance(self._schema, dict):
-            return {**self._schema, "__named_schemas": self._named}
-        return self._schema
 
     def _datum(self, schema: Any, value: Any, path: str) -> Any:
         """Return what fastavro writes for a JSON value. Raises RefusedError."""

@@ -1,7 +1,7 @@
 """A schema registry over HTTP, by Confluent's API: bounded, and asked once for each id.
 
 Schemas of ids never change, so they are kept. A failure of one id is remembered for FAILURE_S. A registry that cannot
-be reached, or does not answer in TIMEOUT_S, is not asked again for as long: every look-up fails at once meanwhile.
+be reached, or does not answer in time, is not asked again for as long: every look-up fails at once meanwhile.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from urllib.parse import quote
 import httpx
 
 from admin_api.registry.codec import Schema
+from admin_api.registry.schemas import RegistryError
 from admin_api.registry.settings import RegistrySettings
 
-#: Seconds for one answer of the registry.
-TIMEOUT_S: Final = 1.0
+#: Seconds for which a failure is remembered.
 FAILURE_S: Final = 5.0
 #: Bytes of an answer, and of a schema with its references.
 SCHEMA_BYTES_MAX: Final = 512 * 1024
@@ -39,20 +39,12 @@ _TYPES = frozenset(("AVRO", "JSON", "PROTOBUF"))
 _MEDIA_TYPE = "application/vnd.schemaregistry.v1+json"
 
 
-class RegistryError(Exception):
-    """A look-up that failed; the message is a sentence without its point. `status` is the registry's, 0 for none."""
-
-    def __init__(self, message: str, status: int = 0, error_code: int = 0) -> None:
-        super().__init__(message)
-        self.status = status
-        self.error_code = error_code
-
-
 class RegistryClient:
     """One registry; `close` it. Methods raise RegistryError."""
 
     def __init__(self, settings: RegistrySettings) -> None:
         self._settings = settings
+        self.timeout_s = settings.schema_registry_timeout_s
         self._http: httpx.AsyncClient | None = None
         self._keys = itertools.count(1)
         self._kept: OrderedDict[object, Schema] = OrderedDict()
@@ -182,10 +174,10 @@ class RegistryClient:
         if self._away is not None and time.monotonic() < self._away[0]:
             raise self._away[1]
         try:
-            async with asyncio.timeout(TIMEOUT_S):
+            async with asyncio.timeout(self.timeout_s):
                 status, content = await self._answer(method, path, body)
         except (TimeoutError, httpx.TimeoutException):
-            raise self._gone(f"The schema registry did not answer within {TIMEOUT_S:.0f} s") from None
+            raise self._gone(f"The schema registry did not answer within {self.timeout_s:g} s") from None
         except (httpx.HTTPError, httpx.InvalidURL):
             raise self._gone("The schema registry cannot be reached") from None
         except (OSError, ValueError) as error:  # a file of the settings
@@ -224,7 +216,7 @@ class RegistryClient:
         context = ssl.create_default_context(cafile=self._settings.schema_registry_ca_file or None)
         return httpx.AsyncClient(
             verify=context,
-            timeout=TIMEOUT_S,
+            timeout=self.timeout_s,
             trust_env=False,
             headers={"accept-encoding": "identity"},
             limits=httpx.Limits(max_connections=8, max_keepalive_connections=4),

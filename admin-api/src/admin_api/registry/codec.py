@@ -29,6 +29,7 @@ _IMPORT_S: Final = 20.0
 _ANSWER_BYTES_MAX: Final = 16 * 1024 * 1024
 #: Schemas that the process keeps.
 _LOADED_MAX: Final = 200
+_DEADLY_MAX: Final = 1000
 REPLACED_MAX: Final = 2
 #: Seconds without a call after which the process ends.
 _IDLE_S: Final = 60.0
@@ -67,6 +68,8 @@ class Codec:
         self._process: asyncio.subprocess.Process | None = None
         self._prepared: set[str] = set()
         self._loaded: OrderedDict[int, CodecError | None] = OrderedDict()
+        #: Schemas that ended a process when they were loaded. None is loaded again.
+        self._deadly: OrderedDict[int, CodecError] = OrderedDict()
         self._idle: asyncio.TimerHandle | None = None
 
     @property
@@ -102,15 +105,21 @@ class Codec:
             for kind in {call.schema.type for call in calls} - self._prepared:
                 await self._ask(process, PREPARE, 0, kind.encode(), _IMPORT_S)
                 self._prepared.add(kind)
-            for schema in {call.schema.key: call.schema for call in calls}.values():
-                await self._load(process, schema)
         except (asyncio.IncompleteReadError, TimeoutError, ConnectionError):
-            answers.append(CodecError(await self._why("its schema")))
+            answers.append(CodecError("the libraries for its schema cannot be loaded"))
             return False
-        sent = [call for call in calls if self._loaded[call.schema.key] is None]
+        for schema in {call.schema.key: call.schema for call in calls}.values():
+            try:
+                await self._load(process, schema)
+            except (asyncio.IncompleteReadError, TimeoutError, ConnectionError):
+                self._deadly[schema.key] = CodecError(await self._why("the schema"))
+                if len(self._deadly) > _DEADLY_MAX:
+                    self._deadly.popitem(last=False)
+                return False
+        sent = [call for call in calls if self._refused(call) is None]
         process.stdin.write(b"".join(_message(call.operation, call.schema.key, call.data) for call in sent))
         for call in calls:
-            refused = self._loaded[call.schema.key]
+            refused = self._refused(call)
             if refused is not None:
                 answers.append(refused)
                 continue
@@ -121,7 +130,12 @@ class Codec:
                 return False
         return True
 
+    def _refused(self, call: Call) -> CodecError | None:
+        return self._deadly.get(call.schema.key) or self._loaded[call.schema.key]
+
     async def _load(self, process: asyncio.subprocess.Process, schema: Schema) -> None:
+        if schema.key in self._deadly:
+            return
         if schema.key in self._loaded:
             self._loaded.move_to_end(schema.key)
             return

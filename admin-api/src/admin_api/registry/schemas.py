@@ -11,8 +11,17 @@ if TYPE_CHECKING:
     from admin_api.registry.codec import Codec
 
 
+class RegistryError(Exception):
+    """A look-up that failed; the message is a sentence without its point. `status` is the registry's, 0 for none."""
+
+    def __init__(self, message: str, status: int = 0, error_code: int = 0) -> None:
+        super().__init__(message)
+        self.status = status
+        self.error_code = error_code
+
+
 class Schemas:
-    """The owner of both; `close` it. `client` and `codec` import their libraries: load this module's late first."""
+    """The owner of both; `close` it."""
 
     def __init__(self, settings: RegistrySettings) -> None:
         self._settings = settings
@@ -26,8 +35,12 @@ class Schemas:
 
     @property
     def client(self) -> RegistryClient:
+        """The registry. Raises RegistryError where its library is not installed."""
         if self._client is None:
-            from admin_api.registry.client import RegistryClient
+            try:
+                from admin_api.registry.client import RegistryClient
+            except ImportError:
+                raise RegistryError("Its libraries are missing: pip install 'millrace-broker[schemas]'") from None
 
             self._client = RegistryClient(self._settings)
         return self._client

@@ -36,3 +36,12 @@ class RegistrySettings(Settings):
     schema_registry_ca_file: str = setting(
         "", description="PEM file with the CAs of the schema registry's certificate. Empty: those of the system."
     )
+    schema_registry_timeout_s: float = setting(
+        1.0,
+        gt=0,
+        le=60,
+        description=(
+            "Longest wait for one answer of the schema registry, in seconds. A request waits 1.5 times as long for all"
+            " of its schemas."
+        ),
+    )
