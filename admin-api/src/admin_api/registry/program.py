@@ -1,7 +1,7 @@
 """The program that decodes and encodes by schemas, in a process of its own: `codec` starts it, and talks over pipes.
 
-It trusts neither schemas nor data. Its memory is limited, and the kernel ends it when a call needs more processor
-time than a call may have: no library has to notice. It opens no connection.
+It trusts neither schemas nor data. Its memory is limited. The kernel ends it when a call needs too much processor
+time, so no library has to notice. It opens no connection.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Protobuf by the text of a .proto file, as JSON in proto3's own mapping: 64-bit numbers are texts in it.
 
-protoc compiles the text. It runs as a process with limits, in an empty folder with the references of the schema and
-nothing else: an import that is neither there nor Google's is an error. Its descriptors make the messages.
+protoc compiles the text. It runs as a process with limits, in a folder with the references of the schema alone. Any
+other import is an error, but for Google's own types. Its descriptors make the messages.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ ORDER = {
         {"name": "tags", "type": {"type": "map", "values": {"type": "array", "items": "double"}}},
     ],
 }  # fmt: skip
-#: As the text of its JSON: 2**63 - 1, 33 digits of a decimal, a time after the year 9999.
+#: An order as text of its JSON: 2**63 - 1, 33 digits of a decimal, a time after the year 9999.
 SHOWN = (
     '{"id":9223372036854775807,"total":-12345678901234567890123456789.0120,"at":253402300800000001,"note":"ü",'
     '"raw":"\x00ÿ","paid":{"shop.Card":{"n":-1}},"tags":{"a":[0.1,"NaN","-Infinity"]}}'
