@@ -12,6 +12,7 @@ SCREENS = {
     "": ".health",
     "topics": "[data-row]",
     "topics/orders/records?key=order-23": "[data-row]",
+    "topics/tail/records?mode=live": ".progress",
     "topics/orders/produce": "textarea",
     "topics/orders/partitions": "[data-row]",
     "topics/orders/groups": "[data-row]",
@@ -29,7 +30,7 @@ SCREENS = {
 def test_screen_is_accessible(page, address):
     page.open(address)
     page.page.locator(f"main {SCREENS[address]}").first.wait_for()
-    if "/records" in address:
+    if "key=order" in address:
         page.row("order-").first.click()
         page.page.locator(".record pre").first.wait_for()
     check(page, address or "overview")
@@ -38,6 +39,25 @@ def test_screen_is_accessible(page, address):
         page.button("Preview", within="dialog").click()
         page.page.locator("dialog table").wait_for()
         check(page, "reset")
+
+
+#: Address of a screen -> the button of a dialog. Others look like these.
+DIALOGS = {
+    "topics": "Create a topic",
+    "topics/orders/configs?q=retention.ms": "retention.ms",
+    "groups/billing": "Delete",
+    "access/quotas": "Set a quota",
+    "storage": "Keys",
+}
+
+
+@pytest.mark.parametrize("address", DIALOGS)
+def test_dialog_is_accessible(page, address):
+    page.open(address)
+    page.page.locator("main .tools").first.wait_for()
+    page.button(DIALOGS[address], within="body").click()
+    page.page.get_by_role("dialog").wait_for()
+    check(page, f"dialog-{address}")
 
 
 @pytest.fixture(scope="module")
