@@ -10,6 +10,7 @@ import os
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from broker_contract import cluster_pb2, groups_pb2
@@ -61,10 +62,14 @@ pytestmark = pytest.mark.event_loops("uvloop")
 class RemoteStorage:
     """A storage core with a Unix socket, in this event loop; it goes and comes back on the same data folder."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, **settings: Any) -> None:
         self.address = f"unix:{folder / 'storage.sock'}"
         self.settings = StorageSettings(
-            data_dir=folder / "data", topics="orders:3,single:1", offsets_topic_num_partitions=3, stop_deadline_s=1
+            data_dir=folder / "data",
+            topics="orders:3,single:1",
+            offsets_topic_num_partitions=3,
+            stop_deadline_s=1,
+            **settings,
         )
         self.core: Storage | None = None
 

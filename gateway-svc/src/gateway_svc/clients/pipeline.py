@@ -4,7 +4,7 @@ Kafka answers a connection strictly in request order and works on one of its req
 early where a client cannot notice:
 
     APPEND     any number at once; storage keeps their order
-    READ       one at a time, together with appends
+    READ       after all answers before it were sent: it finds the records of appends before it. Appends may follow it
     CONTROL    alone: after all answers before it were sent, and before any request after it starts
 
 So a commit and the leave that follows it, or a create and the produce that follows it, never overtake each other on
@@ -31,9 +31,9 @@ IN_FLIGHT_BYTES_MAX = 64 * 1024 * 1024
 class Kind(Enum):
     """Rules by which a request shares its connection with the requests around it."""
 
-    #: A request that starts while other appends and reads are in service.
+    #: A request that starts while other appends, or a read before them, are in service.
     APPEND = "append"
-    #: A request that starts while appends are in service, one at a time: its answer may be large, and may wait long.
+    #: A request that starts when all answers before it were sent. Its answer may be large, and may wait long.
     READ = "read"
     #: A request that starts when all answers before it were sent; no other starts before its own answer was sent.
     CONTROL = "control"
@@ -72,7 +72,7 @@ class Pending:
 class Pipeline:
     """The order of one connection's requests. Owned by its connection."""
 
-    __slots__ = ("_bytes", "_control", "_is_blocked", "_reads", "closed", "order", "requests")
+    __slots__ = ("_bytes", "_control", "_is_blocked", "closed", "order", "requests")
 
     def __init__(self) -> None:
         #: The requests whose answers have not left; changed here only.
@@ -80,7 +80,6 @@ class Pipeline:
         #: Number of requests in service; changed here only.
         self.requests = 0
         self._bytes = 0
-        self._reads = 0
         self._control = False
         self._is_blocked = False
         self.closed = False
@@ -94,11 +93,9 @@ class Pipeline:
         """Return whether a request of this kind may start now."""
         if not self.order:
             return True
-        if self._control or self._is_blocked or kind is CONTROL:
+        if self._control or self._is_blocked or kind is not APPEND:  # mutant: read-after-appends
             return False
-        if self.requests >= IN_FLIGHT_MAX or self._bytes >= IN_FLIGHT_BYTES_MAX:
-            return False
-        return kind is APPEND or self._reads == 0
+        return self.requests < IN_FLIGHT_MAX and self._bytes < IN_FLIGHT_BYTES_MAX
 
     def block(self) -> None:
         """Admit no request until `unblock`: none may overtake the one opened last, which still waits."""
@@ -115,8 +112,6 @@ class Pipeline:
         self._bytes += pending.size
         if pending.kind is CONTROL:
             self._control = True
-        elif pending.kind is READ:
-            self._reads += 1
 
     def answer(self, pending: Pending, parts: Sequence[Part]) -> bool:
         """Set the answer to a request, which leaves after all before it; return whether `take` returns it now.
@@ -136,8 +131,6 @@ class Pipeline:
             self._bytes -= pending.size
             if pending.kind is CONTROL:
                 self._control = False
-            elif pending.kind is READ:
-                self._reads -= 1
             taken += parts
         return taken
 
@@ -164,7 +157,7 @@ class Pipeline:
         kinds = [pending.kind for pending in self.order]
         assert self.requests == sum(pending.count for pending in self.order)
         assert self._bytes == sum(pending.size for pending in self.order)
-        assert self._reads == kinds.count(READ)
+        assert READ not in kinds[1:]
         assert self._control == (CONTROL in kinds)
         assert not self._control or len(kinds) == 1
         assert not self._is_blocked or kinds, "nothing would unblock it"

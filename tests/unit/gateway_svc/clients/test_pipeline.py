@@ -18,9 +18,9 @@ def opened(pipeline: Pipeline, kind: Kind, size: int = 10) -> Pending:
     ("in_service", "allowed"),
     [
         ([], {APPEND, READ, CONTROL}),
-        ([APPEND], {APPEND, READ}),
+        ([APPEND], {APPEND}),
         ([READ], {APPEND}),
-        ([APPEND, READ], {APPEND}),
+        ([READ, APPEND], {APPEND}),
         ([CONTROL], set()),
     ],
 )
