@@ -45,8 +45,8 @@ class Client:
     tools: tuple[str, ...] = ()
     #: Whether the argument is a line for each field.
     by_lines: bool = False
-    #: Whether it reports each record when it is acknowledged, not all of them at the end.
-    reports_each: bool = True
+    #: Programs that run at the same time: most of them wait.
+    at_a_time: int = 4
 
     @property
     def needs(self) -> tuple[str, ...]:
@@ -101,7 +101,6 @@ CLIENTS: Final = {
         (TLS, "PLAIN"),
         _OF_LIBRDKAFKA,
         tools=("kcat",),
-        reports_each=False,
     ),
     "aiokafka": Client(
         _python("aiokafka"),
@@ -113,7 +112,7 @@ CLIENTS: Final = {
             "token": "Connection at .* closed",
             "authority": "CERTIFICATE_VERIFY_FAILED",
             "expired": "expired",
-            "denied": "TopicAuthorizationFailed",
+            "denied": "TopicAuthorizationFailed|is not authorized for this client",
         },
     ),
     "kafka-python": Client(
@@ -176,5 +175,6 @@ CLIENTS: Final = {
             "denied": "TopicAuthorizationException",
         },
         by_lines=True,
+        at_a_time=2,
     ),
 }

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-WAIT_S = 15
+WAIT_S = 30
 
 
 class FailedError(Exception):

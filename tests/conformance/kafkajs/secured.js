@@ -20,6 +20,7 @@ async function produce() {
   const kafka = new Kafka({
     brokers: [asked.bootstrap],
     logLevel: logLevel.NOTHING,
+    connectionTimeout: 30000,
     retry: { retries: 3, initialRetryTime: 50 },
     reauthenticationThreshold: 500, // logs in again 500 ms before the end of a session
     ssl: { ca: [fs.readFileSync(asked.authority)] },

@@ -17,7 +17,7 @@ import (
 	"github.com/twmb/franz-go/pkg/sasl/scram"
 )
 
-const wait = 15 * time.Second
+const wait = 30 * time.Second
 
 type asked struct {
 	Bootstrap, Topic, Authority, Mechanism, User, Password, Token string

@@ -13,7 +13,7 @@ import (
 	"github.com/xdg-go/scram"
 )
 
-const wait = 15 * time.Second
+const wait = 30 * time.Second
 
 type asked struct {
 	Bootstrap, Topic, Authority, Mechanism, User, Password, Token string
