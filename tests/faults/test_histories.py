@@ -125,6 +125,11 @@ def run_clients(up: RunningUp, services: Sequence[str], duration_s: float, folde
         until(lambda: len(list(folder.glob("*.jsonl"))) >= len(ROLES), lambda: "a client does not start")
         nemesis = Nemesis(up, services, programs, seed=7)
         nemesis.run(duration_s)
+        # On a busy machine most of a short run may be restarts.
+        until(
+            lambda: acknowledged(read_history(folder))["values"] > 10 * len(nemesis.faults),
+            lambda: "the clients write too little",
+        )
         for program in programs:
             program.stop()
     return nemesis
