@@ -4,6 +4,7 @@ import base64
 import json
 import urllib.error
 import urllib.request
+from pathlib import Path
 
 import pytest
 from millrace.first_users import admin_mechanism
@@ -17,6 +18,19 @@ SASL = {
 }
 
 
+def basic(user, password):
+    return "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()
+
+
+def answered(http, path):
+    wanted = urllib.request.Request(f"http://{http}{path}", headers={"authorization": basic(ADMIN, PASSWORD)})
+    try:
+        with urllib.request.urlopen(wanted, timeout=60) as answer:
+            return answer.read()
+    except urllib.error.HTTPError as error:
+        return error.read()
+
+
 def produced(http, user, password):
     """Return the offset of a record that is written through the REST API, or the status of the refusal."""
     wanted = urllib.request.Request(
@@ -24,7 +38,7 @@ def produced(http, user, password):
         json.dumps({"value": {"type": "STRING", "data": "x"}}).encode(),
         {
             "content-type": "application/json",
-            "authorization": "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode(),
+            "authorization": basic(user, password),
         },
     )
     try:
@@ -41,15 +55,28 @@ def test_the_rest_api_writes_records_before_and_after_a_restart(tmp_path, layout
     data = tmp_path / "data"
     own = {"MILLRACE_USERS_FILE": str(users), "MILLRACE_AUTHORIZER": "acl", "MILLRACE_SUPER_USERS": "User:admin"}
     options = ("--data-dir", str(data), "--kafka-port", "0", "--http-port", "0", "--topics", "orders:1", *layout)
-    passwords = set()
+    passwords, shown = set(), []
     for offset in (0, 1):
-        with RunningUp(*options, environment={**SASL, **own}) as running:
+        log = tmp_path / f"log-{offset}"
+        with RunningUp(*options, environment={**SASL, **own, "MILLRACE_LOG_LEVEL": "debug"}, log_path=log) as running:
             assert produced(running.http, ADMIN, PASSWORD) == offset
             assert produced(running.http, "bob", "of-bob") == 403, "the rights of the sender decide"
+            assert produced(running.http, "bob", "wrong-of-bob") == 401
+            for path in ("/metrics", "/api/v1/users", "/v3/clusters", "/v3/clusters/-/broker-configs"):
+                shown.append(answered(running.http, path))
+            pids = [running.pid, *(pid for own_pids in running.services().values() for pid in own_pids)]
+            shown += [Path(f"/proc/{pid}/cmdline").read_bytes() for pid in pids]
+            for address in running.metrics().values():
+                with urllib.request.urlopen(address, timeout=60) as answer:
+                    shown.append(answer.read())
+        shown.append(log.read_bytes())
         kept = data / "admin-api.password"
         assert kept.stat().st_mode & 0o777 == 0o600
-        passwords.add(kept.read_text())
+        passwords.add(kept.read_text().strip())
     assert len(passwords) == 1
+    assert b"login refused" in shown[-1]
+    secrets = [PASSWORD, "of-bob", *passwords, basic(ADMIN, PASSWORD)[6:], basic("bob", "of-bob")[6:]]
+    assert [text[:100] for text in shown if any(secret.encode() in text for secret in secrets)] == []
 
 
 @pytest.mark.parametrize(
