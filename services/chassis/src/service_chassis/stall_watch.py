@@ -192,13 +192,15 @@ def _stack(frame: FrameType) -> str:
     """Return the calls of one callback of the loop, without those of the loop and its callers. The names of coroutines
     begin with `async`.
     """
+    # One walk: the thread goes on meanwhile, and a second walk may find other frames.
+    walked = list(traceback.walk_stack(frame))[::-1]
     names = [
         f"async {each.f_code.co_name}" if each.f_code.co_flags & inspect.CO_COROUTINE else each.f_code.co_name
-        for each, _ in traceback.walk_stack(frame)
+        for each, _ in walked
     ]
-    calls = traceback.extract_stack(frame)
+    calls = traceback.StackSummary.extract(iter(walked))
     of_loop = [at for at, call in enumerate(calls, 1) if call.name in _LOOP_CALLS and "/asyncio/" in call.filename]
-    for call, name in zip(calls, reversed(names), strict=True):
+    for call, name in zip(calls, names, strict=True):
         call.name = name
     return "".join(traceback.format_list(calls[of_loop[-1] if of_loop else 0 :]))
 
