@@ -1,7 +1,7 @@
 """Stock clients as producers that log in over TLS: programs that get one argument, and what each of them can do.
 
-The argument is a JSON object: `bootstrap`, `topic`, `authority` (a file of certificates), `mechanism` ("" for TLS
-alone), `user`, `password`, `token` (a file that is read for each login), `count` of records and `pause_ms` after each.
+The argument is a JSON object: `bootstrap`, `topic`, `authority` (a file of certificates), `user`, `password`, `token`
+(a file that is read for each login). `mechanism` is "" for TLS alone. `count` records are sent, `pause_ms` after each.
 A program sends the records one after the other, with the numbers from 0 as values. It reports on standard output, one
 line of JSON each:
 

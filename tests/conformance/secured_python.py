@@ -68,8 +68,8 @@ def librdkafka(asked: dict[str, Any]) -> Iterator[None]:
     if asked["mechanism"] == "OAUTHBEARER":
         options["oauth_cb"] = lambda _config: (
             token_of(asked),
-            time.time() + 600,
-        )  # wall clock: of a token
+            time.time() + 600,  # wall clock: the end of a token
+        )
     producer = Producer(options)
     for n in range(asked["count"]):
         delivered: list[Any] = []

@@ -101,7 +101,7 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
     folder = tmp_path_factory.mktemp("secured")
     authority, issuer = Authority(folder / "authority"), Issuer(folder)
     pair = Pair(folder / "server.key", folder / "server.pem")
-    now = datetime.datetime.now(datetime.UTC)
+    now = datetime.datetime.now(datetime.UTC)  # wall clock: dates of certificates
     days = [(now - datetime.timedelta(days=each)).strftime("%Y%m%d%H%M%SZ") for each in (2, 1)]
     server, expired = authority.issue("server"), authority.issue("expired", days=(days[0], days[1]))
     brokers = {

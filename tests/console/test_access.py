@@ -36,7 +36,7 @@ def secured(served: Served, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 @contextmanager
 def entered(opened: Any, address: str, token: str) -> Iterator[Watched]:
-    """A page of this address, for a user who has logged in."""
+    """Open a page of this address, for a user who has logged in."""
     with opened() as page:
         page.address = address
         page.page.goto(address)

@@ -79,7 +79,7 @@ def test_a_batch_is_not_judged_again_with_another_table(etl: Etl, monkeypatch: p
         etl.run(sections=joined("dlq"))
     assert etl.read(etl.letters) == []
     exchange(etl, BEFORE)
-    os.utime(before, ns=(kept.st_atime_ns, kept.st_mtime_ns))
+    os.utime(before, ns=(kept.st_atime_ns, kept.st_mtime_ns))  # wall clock: the file before its exchange
     assert etl.run(sections=joined("dlq")) == Totals()
     assert (etl.ids(), [key for key, _ in etl.read(etl.letters)]) == ([0], [json.dumps({"id": 1, "kind": "IT"})])
     exchange(etl, AFTER)

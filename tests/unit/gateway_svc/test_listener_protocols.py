@@ -118,7 +118,10 @@ def test_listeners_that_are_served(given: dict[str, Any]) -> None:
 def test_an_open_listener_has_a_line_in_the_log(capsys: pytest.CaptureFixture[str]) -> None:
     settings = GatewaySettings(listeners="A://0.0.0.0:1,B://localhost:2", open_listeners="A")
     with logs.configured("test", "warning", "json"):
-        assert ListenerSecurity(settings, NOBODY, GatewayMetrics()).protocols == {"A": PLAINTEXT, "B": PLAINTEXT}
+        assert ListenerSecurity(settings, NOBODY, NOBODY, GatewayMetrics()).protocols == {
+            "A": PLAINTEXT,
+            "B": PLAINTEXT,
+        }
     line = json.loads(capsys.readouterr().err)
     assert (line["level"], line["listener"]) == ("warning", "A://0.0.0.0:1")
     assert line["event"] == "everyone who reaches this listener may do everything"
@@ -139,7 +142,7 @@ def test_an_open_listener_has_a_line_in_the_log(capsys: pytest.CaptureFixture[st
 def test_a_listener_without_its_files_ends_the_start(given: dict[str, Any], refused: str) -> None:
     settings = GatewaySettings(listener_security_protocol_map="EXTERNAL:SSL", **given)
     with pytest.raises(ListenerError) as error:
-        ListenerSecurity(settings, NOBODY, GatewayMetrics())
+        ListenerSecurity(settings, NOBODY, NOBODY, GatewayMetrics())
     assert str(error.value) == f"listener EXTERNAL: {refused}"
 
 
@@ -148,7 +151,7 @@ def test_a_listener_without_mechanisms_ends_the_start(mechanisms: str) -> None:
     protocols = "EXTERNAL:SASL_PLAINTEXT"
     settings = GatewaySettings(listener_security_protocol_map=protocols, sasl_enabled_mechanisms=mechanisms)
     with pytest.raises(ListenerError, match="listener EXTERNAL: it needs MILLRACE_SASL_ENABLED_MECHANISMS"):
-        ListenerSecurity(settings, NOBODY, GatewayMetrics())
+        ListenerSecurity(settings, NOBODY, NOBODY, GatewayMetrics())
 
 
 @pytest.mark.parametrize("mechanisms", ["GSSAPI", "PLAIN,PLAIN", "plain", "EXTERNAL:", "OAUTHBEARER"])

@@ -18,7 +18,7 @@ from storage_svc.log.config import FlushPolicy, LogConfig, LogSettings
 from storage_svc.log.disk.files import Files
 from storage_svc.log.errors import DiskFull, StorageFailure
 from storage_svc.log.folder.data_folder import DataFolder
-from storage_svc.rpc.data import DataService
+from storage_svc.rpc.data import STEP_BATCHES, DataService
 from support.scripted_transactions import NoTransactions
 
 TOPIC_ID = bytes(range(16))
@@ -126,15 +126,15 @@ async def test_one_turn_is_one_write_per_partition(os_bench):
 
 
 async def test_of_hundreds_of_batches_in_one_turn_the_rest_waits_for_the_next(os_bench):
-    answers = [os_bench.send(*[to(0)] * 200) for _ in range(7)]
+    answers = [os_bench.send(*[to(0)] * STEP_BATCHES) for _ in range(7)]
     asked = []
     while not all(answer.done() for answer in answers):
         await asyncio.sleep(0)
         asked.append(sum(answer.done() for answer in answers))
-    assert [count for count, _ in itertools.groupby(asked)] == [3, 6, 7]  # 600 batches a turn
-    assert [codes(answer.result())[0] for answer in answers] == [(0, 200 * number) for number in range(7)]
+    assert [count for count, _ in itertools.groupby(asked)] == [1, 2, 3, 4, 5, 6, 7]
+    assert [codes(answer.result())[0] for answer in answers] == [(0, STEP_BATCHES * number) for number in range(7)]
     size = len(batch())
-    assert os_bench.files.writes == [600 * size, 600 * size, 200 * size]
+    assert os_bench.files.writes == [STEP_BATCHES * size] * 7
 
 
 async def test_calls_that_must_end_now_take_those_before_them_along(os_bench):

@@ -148,9 +148,8 @@ class _JsonRequest(Request):
 class JsonRoute(APIRoute):
     """A route whose body, if it has one, must be JSON: the form of a web page is refused (415).
 
-    FastAPI takes milliseconds of the processor for each route: signatures, validators. A service has many, so the rest
-    of a route is made when it is first needed, by a request or by the description; until then it only matches, and has
-    its dependencies.
+    FastAPI takes milliseconds of the processor for each route: signatures, validators. A service has many. So the rest
+    of a route is made when a request or the description needs it first. Until then it matches, and has dependencies.
     """
 
     #: The event loop makes routes, and a thread that describes them.
