@@ -1,7 +1,7 @@
 """A schema registry over HTTP, by Confluent's API: bounded, and asked once for each id.
 
 Schemas of ids never change, so they are kept. A failure of one id is remembered for FAILURE_S. A registry that cannot
-be reached, or does not answer in time, is not asked again for as long: every look-up fails at once meanwhile.
+be reached, or does not answer in time, is not asked again for as long: each look-up fails at once.
 """
 
 from __future__ import annotations
@@ -58,21 +58,6 @@ class RegistryClient:
         wanted = f"{topic}-{part}"
         return await self._once((schema, wanted), lambda: self._by_id(schema, wanted))
 
-    async def by_version(self, subject: str, version: int | None = None) -> Schema:
-        """Return a version of a subject; the latest, which is looked up each time, for None."""
-        path = f"/subjects/{quote(subject, safe='')}/versions/{version or 'latest'}"
-        if version is None:
-            return await self._schema(await self._ask("GET", path))
-        return await self._once((subject, version), lambda: self._asked(path))
-
-    async def register(self, subject: str, kind: str, text: str) -> int:
-        """Return the id of a schema, which is registered under the subject if it is not there."""
-        body = {"schema": text} if kind == "AVRO" else {"schema": text, "schemaType": kind}
-        answer = await self._ask("POST", f"/subjects/{quote(subject, safe='')}/versions", body)
-        if not isinstance(answer, dict) or not isinstance(answer.get("id"), int):
-            raise _odd()
-        return int(answer["id"])
-
     async def close(self) -> None:
         """Close the connections."""
         if self._http is not None:
@@ -108,7 +93,7 @@ class RegistryClient:
 
     async def _by_id(self, schema: int | str, wanted: str) -> Schema:
         base = f"/schemas/ids/{schema}" if isinstance(schema, int) else f"/schemas/guids/{schema}"
-        answer = await self._ask("GET", base)
+        answer = await self._ask(base)
         subject, version = None, None
         if isinstance(schema, int):
             answer = {**answer, "id": schema} if isinstance(answer, dict) else answer
@@ -118,7 +103,7 @@ class RegistryClient:
     async def _place(self, path: str, wanted: str) -> tuple[str | None, int | None]:
         """Return the subject and version of an id: of the topic's own subject if it is there, else of the first."""
         try:
-            answer = await self._ask("GET", path)
+            answer = await self._ask(path)
         except RegistryError as error:
             if error.status == 404:
                 return None, None
@@ -132,9 +117,6 @@ class RegistryClient:
             return None, None
         subject = wanted if wanted in found else min(found)
         return subject, found[subject]
-
-    async def _asked(self, path: str) -> Schema:
-        return await self._schema(await self._ask("GET", path))
 
     async def _schema(self, answer: Any, subject: str | None = None, version: int | None = None) -> Schema:
         """Return the schema of an answer, with the texts of its references."""
@@ -163,19 +145,19 @@ class RegistryClient:
                 continue
             if len(texts) >= _REFERENCES_MAX or len(path) >= _DEPTH_MAX:
                 raise RegistryError(f"it has more than {_REFERENCES_MAX} references, or {_DEPTH_MAX} below each other")
-            answer = await self._ask("GET", f"/subjects/{quote(place[0], safe='')}/versions/{place[1]}")
+            answer = await self._ask(f"/subjects/{quote(place[0], safe='')}/versions/{place[1]}")
             text, _, further = _read(answer)
             await self._add_references(further, texts, (*path, place), size)
             texts[name] = text
             if size + sum(map(len, texts.values())) > SCHEMA_BYTES_MAX:
                 raise _too_large()
 
-    async def _ask(self, method: str, path: str, body: object = None) -> Any:
+    async def _ask(self, path: str) -> Any:
         if self._away is not None and time.monotonic() < self._away[0]:
             raise self._away[1]
         try:
             async with asyncio.timeout(self.timeout_s):
-                status, content = await self._answer(method, path, body)
+                status, content = await self._answer(path)
         except (TimeoutError, httpx.TimeoutException):
             raise self._gone(f"The schema registry did not answer within {self.timeout_s:g} s") from None
         except (httpx.HTTPError, httpx.InvalidURL):
@@ -192,20 +174,19 @@ class RegistryClient:
             raise _odd()
         return answer
 
-    async def _answer(self, method: str, path: str, body: object) -> tuple[int, bytes]:
+    async def _answer(self, path: str) -> tuple[int, bytes]:
         if self._http is None:
             self._http = await asyncio.to_thread(self._opened)
         url = self._settings.schema_registry.rstrip("/") + path
-        headers = {"accept": f"{_MEDIA_TYPE}, application/json", "content-type": _MEDIA_TYPE}
+        headers = {"accept": f"{_MEDIA_TYPE}, application/json"}
         auth: httpx.BasicAuth | None = None
         if self._settings.schema_registry_token_file:
             headers["authorization"] = f"Bearer {_secret(self._settings.schema_registry_token_file)}"
         elif self._settings.schema_registry_user:
             password = _secret(self._settings.schema_registry_password_file)
             auth = httpx.BasicAuth(self._settings.schema_registry_user, password)
-        content = None if body is None else json.dumps(body).encode()
         found = bytearray()
-        async with self._http.stream(method, url, headers=headers, content=content, auth=auth) as response:
+        async with self._http.stream("GET", url, headers=headers, auth=auth) as response:
             async for part in response.aiter_raw():
                 found += part
                 if len(found) > _ANSWER_BYTES_MAX:

@@ -39,8 +39,3 @@ def framed(part: str, data: bytes, headers: Sequence[tuple[str, bytes | None]] =
     if len(data) >= _ID_BYTES and data[0] == _BY_ID:
         return Framed(int.from_bytes(data[1:_ID_BYTES], "big"), data[_ID_BYTES:])
     return None
-
-
-def with_id(schema_id: int, payload: bytes) -> bytes:
-    """Return a payload after its schema's id."""
-    return bytes([_BY_ID]) + schema_id.to_bytes(4, "big") + payload
