@@ -144,7 +144,7 @@ def _serialized(given: ProduceRequestData | None) -> bytes | None:
             raise errors.of_status(400, f"Bad Request: data={_quoted(given.data)} is not a string.")
         case "JSON":
             return _json(given.data)
-    raise errors.of_status(400, "Bad Request: data needs a type: BINARY, JSON or STRING. There is no schema registry.")
+    raise errors.of_status(400, "Bad Request: data needs a type: BINARY, JSON or STRING. Schemas are for reading.")
 
 
 def _decoded(data: object) -> bytes:

@@ -134,7 +134,7 @@ def test_every_type_of_a_value(stack: Stack, topic: str, given: Any, expected: b
         (
             {"value": {"data": 5}},
             400,
-            "Bad Request: data needs a type: BINARY, JSON or STRING. There is no schema registry.",
+            "Bad Request: data needs a type: BINARY, JSON or STRING. Schemas are for reading.",
         ),
         ({"value": {"type": "JSON", "data": float("nan")}}, 400, "Bad Request: data has a number that JSON has not."),
         ({"value": {"type": "JSON", "data": [0.5, "\udc00"]}}, 400, "Bad Request: data is not valid Unicode text."),
