@@ -210,7 +210,7 @@ def test_streams_survive_new_certificates_and_keys_and_end_with_their_rights(
 ) -> None:
     """No acknowledged record is lost, and no client hangs.
 
-    Sessions end meanwhile: clients that log in again do so (KIP-368), the others connect again.
+    Sessions end while they run: clients that log in again do so (KIP-368), the others connect again.
     """
     streams = {
         f"stream-{name}-{mechanism}": (CLIENTS[name], mechanism)

@@ -72,7 +72,7 @@ class ClusterLogins:
     async def open_session(self, user: str, *, token: str = "", password: str = "") -> str | None:
         """Return the id of a session of a user who has just logged in by this token or password.
 
-        None if the password was changed meanwhile: the session belongs to the credential that it was checked by.
+        None if the password has just been changed: the session belongs to the credential that it was checked by.
         """
         if token:
             found = await self._verified(token)

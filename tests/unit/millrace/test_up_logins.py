@@ -1,4 +1,4 @@
-"""`millrace up` with a listener that asks for logins: the REST API has one of its own."""
+"""`millrace up` with a listener that asks for logins: the REST API has one, too."""
 
 import base64
 import json

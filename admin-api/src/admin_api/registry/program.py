@@ -1,4 +1,4 @@
-"""The program that decodes and encodes by schemas, in a process of its own: `codec` starts it, and talks over pipes.
+"""The program that decodes and encodes by schemas, in a separate process: `codec` starts it, and talks over pipes.
 
 It trusts neither schemas nor data. Its memory is limited. The kernel ends it when a call needs too much processor
 time, so no library has to notice. It opens no connection.

@@ -12,7 +12,7 @@ def _check_url(text: str) -> None:
     if text and (parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment):
         raise ValueError(f"{text!r} is not a URL as in https://registry.example/apis/ccompat/v7")
     if parts.username is not None:
-        raise ValueError("the user has a setting of its own, and its password a file")
+        raise ValueError("the user belongs into another setting, the password into a file")
 
 
 class RegistrySettings(Settings):

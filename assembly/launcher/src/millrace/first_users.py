@@ -36,7 +36,7 @@ class AdminLogin:
         path = data_dir / _PASSWORD_FILE
         if not path.exists():
             data_dir.mkdir(parents=True, exist_ok=True)
-            # A start that is killed meanwhile leaves no half of it.
+            # A start that is killed here leaves no half of it.
             os.replace(_written(data_dir / f"{_PASSWORD_FILE}.new", f"{secrets.token_urlsafe()}\n"), path)
         return cls(path, path.read_text(encoding="utf-8").strip(), mechanism)
 

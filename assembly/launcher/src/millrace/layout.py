@@ -7,7 +7,7 @@ N gateways listen on one port (SO_REUSEPORT) under one gateway name: together th
 from the files of the data folder. The name is the same in both modes, so a data folder may move from one mode to the
 other.
 
-A listener with SASL asks admin-api, too, for a login. It gets a user of its own (`first_users`), which may do
+A listener with SASL asks admin-api, too, for a login. It gets a separate user (`first_users`), which may do
 everything: what its senders may do is decided before.
 """
 

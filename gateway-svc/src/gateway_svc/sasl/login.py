@@ -217,7 +217,7 @@ class SaslLogin:
         principal, session, sessions = f"User:{proved.user}", self._session, self._mechanisms.sessions
         # mutant: login-of-altered-user
         if proved.revision and not sessions.is_current(proved.user, proved.revision):
-            raise Refused("the user was altered or deleted meanwhile", user=proved.user)
+            raise Refused("the user was altered or deleted during the login", user=proved.user)
         if session is not None and session.principal != principal:  # mutant: renewal-same-user
             before, after = (each.replace(":", ".", 1) for each in (session.principal, principal))
             text = f"Cannot change principals during re-authentication from {before}: {after}"

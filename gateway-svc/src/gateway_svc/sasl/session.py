@@ -9,7 +9,7 @@ requests of its connection replaced, so no request is slower for it.
 
 A session also ends when its user is altered or deleted (`Sessions`). One that was checked by a credential of ours has
 the revision of that credential. Storage sends the revisions of users (`FollowedRules`), and a session with another one
-ends, whatever was asked first. So does a login that was under way meanwhile, when it is over.
+ends, whatever was asked first. A login that was under way then is refused at its end.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ Tokens are checked in a few threads, and the keys are read in one of their own, 
 as far as it needs the keys:
 
     no keys yet, or the keys are old             until they are read, or cannot be: then the old ones count
-    the last reading failed                      not at all: the next one is made meanwhile
+    the last reading failed                      not at all: the next one runs in the background
     another token has an unknown key id          not at all
 
 The settings are Kafka's `sasl.oauthbearer.…`.

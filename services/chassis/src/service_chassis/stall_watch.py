@@ -192,7 +192,7 @@ def _stack(frame: FrameType) -> str:
     """Return the calls of one callback of the loop, without those of the loop and its callers. The names of coroutines
     begin with `async`.
     """
-    # One walk: the thread goes on meanwhile, and a second walk may find other frames.
+    # One walk: the thread goes on, and a second walk may find other frames.
     walked = list(traceback.walk_stack(frame))[::-1]
     names = [
         f"async {each.f_code.co_name}" if each.f_code.co_flags & inspect.CO_COROUTINE else each.f_code.co_name

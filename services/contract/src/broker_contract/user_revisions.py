@@ -1,7 +1,7 @@
 """Revisions of users: each change of a user's credentials gives the user the next number, for ever.
 
-A login is as good as the credential that it was checked against. It has that credential's revision, and ends when the
-user gets another one, or is deleted:
+A login counts as long as the credential that it was checked against. It has that credential's revision, and ends when
+the user gets another one, or is deleted:
 
     number of the login > latest                    a newer credential than those known here: it is current
     number of the login = the user's number         it is current
@@ -43,6 +43,6 @@ class UserRevisions:
         return self._numbers
 
     def is_current(self, name: str, number: int) -> bool:
-        """Return whether a login by the credential with this number is as good as the user's last one."""
+        """Return whether a login by the credential with this number still counts."""
         # mutant: newer-credential-counts
         return number > self.latest or (number > 0 and number == self._numbers.get(name))

@@ -3,8 +3,8 @@
 The table must have one row per key, or a record would become two. The plan checks it, and each batch that reads the
 table again does so too.
 
-Each batch of a stream reads the table anew, once. A static frame is read by several jobs, which must agree: it gets the
-table as it was when the frame was planned.
+Each batch of a stream reads the table again, once. A static frame is read by several jobs, which must agree. It gets
+the table as it was when the frame was planned.
 """
 
 from dataclasses import replace

@@ -115,7 +115,7 @@ class _Exchange:
         self._call.send_now()
 
     def _go_on(self) -> None:
-        """Start more calls of the frames that wait. After a broken frame, the frames behind it are never read."""
+        """Start more calls of the frames that wait. After a broken frame, those behind it are never read."""
         if not self._later:  # the stream is lost
             return
         try:
