@@ -10,10 +10,9 @@ from service_chassis.authorizer_settings import AuthorizerSettings
 from service_chassis.bearer_tokens import BearerSettings
 from service_chassis.http.settings import HttpSettings
 from service_chassis.internal_tls import InternalTlsSettings
+from service_chassis.schema_registry.settings import RegistrySettings
 from service_chassis.settings import ServiceSettings, setting
 from service_chassis.tls import TlsFiles
-
-from admin_api.registry.settings import RegistrySettings
 
 
 def _check_base(text: str) -> None:

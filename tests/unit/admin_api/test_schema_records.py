@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
-from admin_api.registry import client as registry_client
 from protocol_lib.records.batch import build_batch
 from protocol_lib.records.record import Record
+from service_chassis.schema_registry import client as registry_client
 from support.schema_server import SchemaServer
 
 if TYPE_CHECKING:

@@ -14,12 +14,14 @@ import json
 from collections.abc import Sequence
 from typing import Final
 
+from service_chassis.schema_registry.schema import RegistryError, Schema
+
 from admin_api.records.conditions import Readable
 from admin_api.records.rendering import BySchema, Formats, field, render, schema_id
 from admin_api.registry.calls import DECODE
-from admin_api.registry.codec import Call, CodecError, Schema
+from admin_api.registry.codec import Call, CodecError
 from admin_api.registry.frames import Framed, framed
-from admin_api.registry.schemas import RegistryError, Schemas
+from admin_api.registry.schemas import Schemas
 
 #: Times that a request waits longer for its schemas than for one answer.
 _LONGER: Final = 1.5

@@ -15,8 +15,9 @@ import signal
 import sys
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final, NamedTuple
+
+from service_chassis.schema_registry.schema import Schema
 
 from admin_api.registry.calls import ANSWER, DONE, FORGET, LOAD, PREPARE, REQUEST, TEXT
 
@@ -37,20 +38,6 @@ _IDLE_S: Final = 60.0
 
 class CodecError(Exception):
     """Bytes that are not of the schema, or a schema that is refused. The message is a sentence without its point."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Schema:
-    """A schema with the texts of its references, each after those that it needs."""
-
-    key: int
-    id: int
-    #: AVRO, JSON or PROTOBUF.
-    type: str
-    text: str
-    references: tuple[tuple[str, str], ...] = ()
-    subject: str | None = None
-    version: int | None = None
 
 
 class Call(NamedTuple):

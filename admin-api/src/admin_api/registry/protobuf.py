@@ -1,29 +1,20 @@
 """Protobuf by the text of a .proto file, as JSON in proto3's own mapping: 64-bit numbers are texts in it.
 
-protoc compiles the text. It runs as a process with limits, in a folder with the references of the schema alone. Any
-other import is an error, but for Google's own types. Its descriptors make the messages.
+The descriptors that protoc makes of the text make the messages.
 """
 
 from __future__ import annotations
 
-import importlib.util
-import resource
-import subprocess
-import sys
-import tempfile
-from pathlib import Path, PurePosixPath
 from typing import Any
 
 from google.protobuf import descriptor_pb2, json_format
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message_factory import GetMessageClass
+from service_chassis.schema_registry import protoc
 
 from admin_api.registry.calls import RefusedError
 
 _INDEXES_MAX = 64
-_PROTOC_BYTES = 160 * 1024 * 1024
-_PROTOC_S = 1
-_MAIN = "schema.proto"
 
 
 class ProtobufSchema:
@@ -87,46 +78,5 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def compiled(text: str, references: list[tuple[str, str]]) -> ProtobufSchema:
-    package = importlib.util.find_spec("grpc_tools")
-    if package is None or package.origin is None:
-        raise RefusedError("Protobuf needs protoc: install grpcio-tools")
-    main = _MAIN
-    while main in dict(references):
-        main = f"_{main}"
-    with tempfile.TemporaryDirectory() as folder:
-        for name, content in [*references, (main, text)]:
-            path = PurePosixPath(name)
-            if (
-                path.is_absolute()
-                or ".." in path.parts
-                or not name.isprintable()
-                or name.startswith("google/protobuf/")
-            ):
-                raise RefusedError(f"a reference has the name {name!r}")
-            file = Path(folder, path)
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_text(content, encoding="utf-8")
-        target = Path(folder, "\x7f.descriptors")
-        done = subprocess.run(
-            [
-                *(sys.executable, "-P", "-m", "grpc_tools.protoc", f"--proto_path={folder}"),
-                *(f"--proto_path={Path(package.origin).parent / '_proto'}", "--include_imports"),
-                *(f"--descriptor_set_out={target}", main),
-            ],
-            cwd=folder,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            preexec_fn=_limited,
-        )
-        if done.returncode < 0:
-            raise RefusedError("protoc takes too long for it")
-        if done.returncode:
-            raise RefusedError(f"protoc: {(done.stderr or 'refused').splitlines()[0].replace(folder, '')}")
-        files = descriptor_pb2.FileDescriptorSet.FromString(target.read_bytes())
-    return ProtobufSchema(files, main)
-
-
-def _limited() -> None:
-    resource.setrlimit(resource.RLIMIT_CPU, (_PROTOC_S, _PROTOC_S))
-    resource.setrlimit(resource.RLIMIT_DATA, (_PROTOC_BYTES, _PROTOC_BYTES))
+    content, main = protoc.descriptors(text, references)
+    return ProtobufSchema(descriptor_pb2.FileDescriptorSet.FromString(content), main)

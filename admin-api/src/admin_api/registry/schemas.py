@@ -4,20 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from admin_api.registry.settings import RegistrySettings
+from service_chassis.schema_registry.schema import RegistryError
+from service_chassis.schema_registry.settings import RegistrySettings
 
 if TYPE_CHECKING:
-    from admin_api.registry.client import RegistryClient
+    from service_chassis.schema_registry.client import RegistryClient
+
     from admin_api.registry.codec import Codec
-
-
-class RegistryError(Exception):
-    """A look-up that failed; the message is a sentence without its point. `status` is the registry's, 0 for none."""
-
-    def __init__(self, message: str, status: int = 0, error_code: int = 0) -> None:
-        super().__init__(message)
-        self.status = status
-        self.error_code = error_code
 
 
 class Schemas:
@@ -38,7 +31,7 @@ class Schemas:
         """The registry. Raises RegistryError where its library is not installed."""
         if self._client is None:
             try:
-                from admin_api.registry.client import RegistryClient
+                from service_chassis.schema_registry.client import RegistryClient
             except ImportError:
                 raise RegistryError("Its libraries are missing: pip install 'millrace-broker[schemas]'") from None
 

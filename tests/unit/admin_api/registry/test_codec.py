@@ -12,7 +12,8 @@ from typing import Any
 import fastavro
 import pytest
 from admin_api.registry.calls import DECODE, ENCODE
-from admin_api.registry.codec import Call, Codec, CodecError, Schema
+from admin_api.registry.codec import Call, Codec, CodecError
+from service_chassis.schema_registry.schema import Schema
 
 ORDER = {
     "type": "record",

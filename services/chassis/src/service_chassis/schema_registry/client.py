@@ -13,14 +13,13 @@ import ssl
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
-from typing import Any, Final
+from typing import Any, Final, Literal
 from urllib.parse import quote
 
 import httpx
 
-from admin_api.registry.codec import Schema
-from admin_api.registry.schemas import RegistryError
-from admin_api.registry.settings import RegistrySettings
+from service_chassis.schema_registry.schema import RegistryError, Schema
+from service_chassis.schema_registry.settings import RegistrySettings
 
 #: Seconds for which a failure is remembered.
 FAILURE_S: Final = 5.0
@@ -57,6 +56,10 @@ class RegistryClient:
         """Return the schema of an id or GUID, with the subject and version that the topic's `key` or `value` has."""
         wanted = f"{topic}-{part}"
         return await self._once((schema, wanted), lambda: self._by_id(schema, wanted))
+
+    async def by_version(self, subject: str, version: int | Literal["latest"]) -> Schema:
+        """Return a version of a subject, as the registry has it now."""
+        return await self._schema(await self._ask(f"/subjects/{quote(subject, safe='')}/versions/{version}"))
 
     async def close(self) -> None:
         """Close the connections."""
@@ -204,7 +207,7 @@ class RegistryClient:
         )
 
     def _gone(self, message: str) -> RegistryError:
-        error = RegistryError(message)
+        error = RegistryError(message, is_away=True)
         self._away = (time.monotonic() + FAILURE_S, error)
         return error
 
@@ -231,18 +234,21 @@ def _read(answer: Any) -> tuple[str, str, list[dict[str, Any]]]:
 
 def _refusal(status: int, answer: Any) -> RegistryError:
     if status in (401, 403):
-        return RegistryError(f"The schema registry refuses the login ({status})", status)
+        return RegistryError(f"The schema registry refuses the login ({status})", status, is_away=True)
     given = answer if isinstance(answer, dict) else {}
     code = given.get("error_code") if isinstance(given.get("error_code"), int) else status
     if status == 404:
-        return RegistryError("The schema registry does not have it", status, code or status)
+        known = isinstance(code, int) and code > 40_000  # else the path is wrong, or a proxy answers
+        return RegistryError("The schema registry does not have it", status, code or status, is_away=not known)
     said = given.get("message")
     reason = f": {' '.join(said.split())[:300]}" if isinstance(said, str) else ""
-    return RegistryError(f"The schema registry answers {status}{reason}", status, code or status)
+    return RegistryError(
+        f"The schema registry answers {status}{reason}", status, code or status, is_away=status == 429 or status >= 500
+    )
 
 
 def _odd() -> RegistryError:
-    return RegistryError("The schema registry answers with something else than a schema")
+    return RegistryError("The schema registry answers with something else than a schema", is_away=True)
 
 
 def _too_large() -> RegistryError:
