@@ -13,7 +13,6 @@ import uvloop
 from service_chassis import lifecycle, metrics
 from service_chassis.health import Health, HttpEndpoint
 from service_chassis.internal_tls import internal_tls
-from service_chassis.memory import keep_freed_memory
 from service_chassis.rpc_metrics import TransportMetrics
 from service_chassis.tls import TlsError
 
@@ -43,7 +42,6 @@ async def _serve(settings: GatewaySettings, stop: asyncio.Event) -> None:
         await workers.serve(settings, stop)
         return
 
-    keep_freed_memory()
     counts = GatewayMetrics()
     health, registry = Health(), metrics.Registry("gateway-svc")
     async with contextlib.AsyncExitStack() as undo:

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 import uvloop
 from service_chassis import lifecycle, logs, loop_lag, metrics
 from service_chassis.health import Health, HttpEndpoint
-from service_chassis.memory import keep_freed_memory
 from service_chassis.rpc_metrics import TransportMetrics
 from service_chassis.tls import TlsError
 
@@ -37,7 +36,6 @@ async def run(settings: StorageSettings, stop: asyncio.Event) -> None:
     Raises:
         lifecycle.StartError: the data folder, the catalog or an address cannot be used.
     """
-    keep_freed_memory()
     health, registry = Health(), metrics.Registry("storage-svc")
     async with contextlib.AsyncExitStack() as undo:
         undo.callback(health.watch_loop())

@@ -172,6 +172,7 @@ async def _supervised(
     async def whole() -> None:
         await main(stop)
 
+    memory.keep_freed_memory()
     memory.give_back_when_idle()
     running = asyncio.create_task(whole(), name="main")
     stopped = asyncio.create_task(stop.wait(), name="stop")

@@ -36,8 +36,8 @@ _WORTH = 50
 def keep_freed_memory() -> bool:
     """Keep freed memory for the next message; return False where the C library has no mallopt (musl).
 
-    Call it once, when the process begins. All threads then share one heap, because separate heaps would each keep as
-    much.
+    `lifecycle` calls it once, when a service begins. All threads then share one heap, because separate heaps would
+    each keep as much.
     """
     mallopt = _of_the_c_library("mallopt")
     if mallopt is None:

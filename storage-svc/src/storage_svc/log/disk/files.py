@@ -27,6 +27,9 @@ Buffer = bytes | memoryview
 TEMPORARY_SUFFIX: Final = ".tmp"
 
 _IOV_MAX: Final = 1024
+#: Most bytes of one write of several parts. For a larger one Linux takes larger blocks of memory. Where a virtual
+#: machine gives free memory back to its host, these come from the host again: 1.3 ms a megabyte instead of 0.25.
+_WRITE: Final = 1 << 20
 _MAP_READ: Final = 256 << 10
 #: The least part of a file that Linux reads ahead.
 _READ_AHEAD: Final = 128 << 10
@@ -46,6 +49,17 @@ _BOOT_ID: Final = "/proc/sys/kernel/random/boot_id"
 def _translated(error: OSError, action: str) -> StorageFailure:
     kind = _KINDS.get(error.errno, StorageFailure)
     return kind(f"cannot {action}: {error.strerror or error}")
+
+
+def _cut(parts: list[Buffer]) -> Iterator[list[Buffer]]:
+    """Yield the parts in groups of at most `_IOV_MAX`, and of at most `_WRITE` bytes unless one part has more."""
+    begin = size = 0
+    for at, part in enumerate(parts):
+        size += len(part)
+        if at - begin == _IOV_MAX or (size > _WRITE and at > begin):
+            yield parts[begin:at]
+            begin, size = at, len(part)
+    yield parts[begin:]
 
 
 class _border:  # noqa: N801 (a start enters it a hundred thousand times: a generator costs three times as much)
@@ -144,25 +158,23 @@ class Files:
             self._close(descriptor)
 
     def append(self, descriptor: int, parts: list[Buffer], position: int, size: int) -> None:
-        """Write all parts, `size` bytes together, at `position`: one system call unless there are very many.
+        """Write all parts, `size` bytes together, at `position`: one system call unless there is very much.
 
         Raises:
             DiskFull, StorageFailure: some of the bytes may have been written; cut the file back to `position`.
         """
         try:
-            if len(parts) <= _IOV_MAX:
+            if size <= _WRITE and len(parts) <= _IOV_MAX:
                 written = os.pwritev(descriptor, parts, position)
-                if written == size:
-                    return
-                self._append_rest(descriptor, parts, position, written)
-            else:
-                for start in range(0, len(parts), _IOV_MAX):
-                    some = parts[start : start + _IOV_MAX]
-                    length = sum(map(len, some))
-                    written = os.pwritev(descriptor, some, position)
-                    if written != length:
-                        self._append_rest(descriptor, some, position, written)
-                    position += length
+                if written != size:
+                    self._append_rest(descriptor, parts, position, written)
+                return
+            for some in _cut(parts):
+                written = os.pwritev(descriptor, some, position)
+                length = sum(map(len, some))
+                if written != length:
+                    self._append_rest(descriptor, some, position, written)
+                position += length
         except OSError as error:
             raise _translated(error, "write to a file") from error
 
