@@ -13,6 +13,7 @@ import time
 import uuid
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
+from urllib.parse import unquote
 
 Reference = dict[str, Any]
 
@@ -75,7 +76,11 @@ class SchemaServer:
         return uuid.UUID(self._schemas[number - 1]["guid"])
 
     def got(self, path: str) -> tuple[int, Any]:
-        match path.strip("/").split("/"):
+        match [unquote(part) for part in path.strip("/").split("/")]:
+            case ["subjects"]:
+                return 200, list(self._subjects)
+            case ["subjects", subject, "versions"] if subject in self._subjects:
+                return 200, list(range(1, len(self._subjects[subject]) + 1))
             case ["schemas", "ids", number, *rest] if 0 < int(number) <= len(self._schemas):
                 found = int(number)
                 if rest == ["versions"]:
@@ -92,11 +97,22 @@ class SchemaServer:
         return 404, {"error_code": 40403, "message": "not found"}
 
     def posted(self, path: str, body: dict[str, Any]) -> tuple[int, Any]:
-        _, subject, *_ = path.strip("/").split("/")
-        if body["schema"] in self.incompatible:
-            return 409, {"error_code": 409, "message": "incompatible with an earlier schema"}
-        number = self.add(subject, body["schema"], body.get("schemaType", "AVRO"), body.get("references"))
-        return 200, {"id": number}
+        kind, references = body.get("schemaType", "AVRO"), body.get("references")
+        entry = {"schema": body["schema"], "schemaType": kind, "references": references or []}
+        match [unquote(part) for part in path.strip("/").split("/")]:
+            case ["subjects", subject]:
+                for at, number in enumerate(self._subjects.get(subject, ()), 1):
+                    if self._schemas[number - 1]["body"] == entry:
+                        return 200, {"subject": subject, "version": at, "id": number, **self._shown(number)}
+                return 404, {"error_code": 40403, "message": "Schema not found"}
+            case ["subjects", subject, "versions"]:
+                if body["schema"] in self.incompatible:
+                    return 409, {"error_code": 409, "message": "incompatible with an earlier schema"}
+                return 200, {"id": self.add(subject, body["schema"], kind, references)}
+            case ["compatibility", "subjects", subject, "versions", "latest"] if subject in self._subjects:
+                fits = body["schema"] not in self.incompatible
+                return 200, {"is_compatible": fits, "messages": [] if fits else ["a field was added"]}
+        return 404, {"error_code": 40401, "message": "not found"}
 
     def _place(self, subject: str, number: int) -> dict[str, Any]:
         return {"subject": subject, "version": self._subjects[subject].index(number) + 1}

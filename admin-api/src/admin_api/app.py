@@ -44,6 +44,7 @@ from admin_api.routers import (
     scrub,
     service,
     session,
+    subjects,
     topic_configs,
     topics,
     transactions,
@@ -118,7 +119,7 @@ def create_app(settings: AdminSettings, storage: Storage, clients: KafkaClients)
     for noun in (
         *(clusters, acls, broker_configs, brokers, topic_configs, topics, partitions, produce),
         *(consumer_groups, lags, group_offsets, group_summaries, insight, scrub, health, records, record_streams),
-        *(transactions, documented_configs, users, quotas, session, service, console),
+        *(transactions, documented_configs, subjects, users, quotas, session, service, console),
     ):
         noun.add_operations(app)
     check_declared(app.routes)

@@ -12,6 +12,7 @@ The body is always `{"error_code": int, "message": str}`, as Confluent's REST Pr
     500 50002   a fault of ours or of storage
     503 50003   storage is busy with something that passes; try again
     503 50302   storage cannot be reached
+    503 50303   the schema registry cannot be reached, or refuses
 """
 
 from __future__ import annotations
@@ -133,6 +134,10 @@ def partition_not_found() -> ApiError:
 def group_not_found() -> ApiError:
     answer = _KAFKA[GROUP_ID_NOT_FOUND]
     return ApiError(*answer)
+
+
+def registry_away(message: str) -> ApiError:
+    return ApiError(503, 50303, message)
 
 
 def has_members(message: str) -> ApiError:

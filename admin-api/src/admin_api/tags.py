@@ -17,6 +17,7 @@ TAGS = {
     "Consumer groups (api/v1)": "Offsets of groups to reset, copy and delete.",
     "Transactions (api/v1)": "Transactions that are open, and the end of those that hang.",
     "Configs (api/v1)": "Configurations of topics, groups and brokers, with what they mean.",
+    "Schemas (api/v1)": "Subjects of the schema registry, with their versions.",
     "Users (api/v1)": "Users with a password (SCRAM), for clients of Kafka and of this API.",
     "Quotas (api/v1)": "Quotas of users, client ids and addresses.",
     "Login (api/v1)": "The login of a person in a browser. Programs send the header Authorization instead.",

@@ -37,6 +37,7 @@ from storage_svc.app import Storage, serve
 from storage_svc.settings import StorageSettings
 from support.group_calls import answered
 from support.loop_thread import LoopThread
+from support.schema_server import SchemaServer
 
 #: The clients and the connections of each admin-api of this process, by its URL.
 PARTS: dict[str, tuple[KafkaClients, Connections]] = {}
@@ -333,3 +334,22 @@ def admin(loop: LoopThread) -> Iterator[Callable[..., httpx.Client]]:
     yield start
     clients.close()
     loop.run(opened.aclose())
+
+
+@pytest.fixture
+def schema_server() -> Iterator[SchemaServer]:
+    with SchemaServer() as found:
+        yield found
+
+
+@pytest.fixture
+def with_registry(
+    stack: Stack, schema_server: SchemaServer, admin: Callable[..., httpx.Client]
+) -> Callable[..., httpx.Client]:
+    """Starts an admin-api with the registry and further settings."""
+
+    def start(**settings: Any) -> httpx.Client:
+        given = {"schema_registry": schema_server.url, "schema_registry_timeout_s": 30.0, **settings}
+        return admin(stack.storage_address, admin_gateways=stack.kafka, **given)
+
+    return start

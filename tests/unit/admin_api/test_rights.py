@@ -44,7 +44,7 @@ NAMES = {CLUSTER: "kafka-cluster", TOPIC: "right", GROUP: "right", TXN: "right"}
 PARTS = {
     "cluster_id": "-", "topic_name": "right", "consumer_group_id": "right", "transactional_id": "right",
     "consumer_id": "right", "user_name": "right", "name": "retention.ms", "partition_id": "0", "offset": "0",
-    "broker_id": "0", "resource_type": "topic", "resource_name": "right",
+    "broker_id": "0", "resource_type": "topic", "resource_name": "right", "subject": "right", "version": "1",
 }  # fmt: skip
 QUERIES = {
     "getMetricRange": {"metric": "records", "topic": "right"},

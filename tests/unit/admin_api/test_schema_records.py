@@ -25,28 +25,11 @@ AVRO = b"\x0e"
 
 
 @pytest.fixture
-def server() -> Iterator[SchemaServer]:
-    with SchemaServer() as found:
-        yield found
-
-
-@pytest.fixture
 def topic(stack: Stack, request: pytest.FixtureRequest) -> Iterator[str]:
     name = f"t-{abs(hash(request.node.name))}"
     stack.create_topic(name)
     yield name
     stack.http.delete(f"{stack.cluster}/topics/{name}")
-
-
-@pytest.fixture
-def reader(stack: Stack, server: SchemaServer, admin: Callable[..., httpx.Client]) -> Callable[..., httpx.Client]:
-    """Starts an admin-api with the registry and further settings."""
-
-    def start(**settings: Any) -> httpx.Client:
-        given = {"schema_registry": server.url, "schema_registry_timeout_s": 30.0, **settings}
-        return admin(stack.storage_address, admin_gateways=stack.kafka, **given)
-
-    return start
 
 
 def framed(number: int, payload: bytes) -> bytes:
@@ -68,15 +51,15 @@ def browse(client: httpx.Client, topic: str, **query: str) -> list[dict[str, Any
 
 
 def test_a_page_with_subject_and_version(
-    stack: Stack, server: SchemaServer, topic: str, reader: Callable[..., httpx.Client]
+    stack: Stack, schema_server: SchemaServer, topic: str, with_registry: Callable[..., httpx.Client]
 ) -> None:
-    server.add("another", ORDER)
-    server.add(f"{topic}-value", '"string"')
-    number = server.add(f"{topic}-value", ORDER)
-    proto = server.add(f"{topic}-key", PROTO, "PROTOBUF")
-    text = server.add("json", "{}", "JSON")
+    schema_server.add("another", ORDER)
+    schema_server.add(f"{topic}-value", '"string"')
+    number = schema_server.add(f"{topic}-value", ORDER)
+    proto = schema_server.add(f"{topic}-key", PROTO, "PROTOBUF")
+    text = schema_server.add("json", "{}", "JSON")
     write(stack, topic, framed(number, AVRO), None, framed(text, b'{"a": 1}'), key=framed(proto, b"\x02\x02\x08\x07"))
-    client = reader()
+    client = with_registry()
     avro, tombstone, plain = browse(client, topic, key_format="schema")
     assert (avro["value"], avro["value_format"], avro["value_size"]) == ({"id": 7}, "avro", 6)
     assert avro["value_schema_id"] == number
@@ -86,9 +69,9 @@ def test_a_page_with_subject_and_version(
     assert tombstone["value"] is None
     assert (plain["value"], plain["value_format"]) == ({"a": 1}, "json")
     assert plain["value_schema"] == {"type": "JSON", "subject": "json", "version": 1}
-    asked = len(server.requests)
+    asked = len(schema_server.requests)
     assert browse(client, topic, key_format="schema") == [avro, tombstone, plain]
-    assert len(server.requests) == asked  # schemas of ids never change
+    assert len(schema_server.requests) == asked  # schemas of ids never change
     newest = browse(client, topic, mode="newest", limit="1")
     assert [row["value"] for row in newest] == [{"a": 1}]
     one = client.get(f"/api/v1/topics/{topic}/records/0/0", params={"value_format": "schema"}).json()
@@ -97,9 +80,11 @@ def test_a_page_with_subject_and_version(
     assert [json.loads(line)["value"] for line in download.splitlines()] == [{"id": 7}, None, {"a": 1}]
 
 
-def test_a_tail(stack: Stack, server: SchemaServer, topic: str, reader: Callable[..., httpx.Client]) -> None:
-    number = server.add(f"{topic}-value", ORDER)
-    client = reader()
+def test_a_tail(
+    stack: Stack, schema_server: SchemaServer, topic: str, with_registry: Callable[..., httpx.Client]
+) -> None:
+    number = schema_server.add(f"{topic}-value", ORDER)
+    client = with_registry()
     with client.stream("GET", f"/api/v1/topics/{topic}/tail", params={"value_format": "schema"}) as answer:
         lines = answer.iter_lines()
         assert next(lines).startswith("retry")
@@ -108,37 +93,39 @@ def test_a_tail(stack: Stack, server: SchemaServer, topic: str, reader: Callable
     assert json.loads(data.removeprefix("data: "))["value"] == {"id": 7}
 
 
-def test_ids_in_headers(stack: Stack, server: SchemaServer, topic: str, reader: Callable[..., httpx.Client]) -> None:
-    number = server.add("orders", ORDER)
-    proto = server.add("proto", PROTO, "PROTOBUF")
-    write(stack, topic, AVRO, __value_schema_id=b"\x01" + server.guid(number).bytes)
-    write(stack, topic, b"\x08\x07", __value_schema_id=b"\x01" + server.guid(proto).bytes + b"\x02\x02")
-    avro, protobuf = browse(reader(), topic)
+def test_ids_in_headers(
+    stack: Stack, schema_server: SchemaServer, topic: str, with_registry: Callable[..., httpx.Client]
+) -> None:
+    number = schema_server.add("orders", ORDER)
+    proto = schema_server.add("proto", PROTO, "PROTOBUF")
+    write(stack, topic, AVRO, __value_schema_id=b"\x01" + schema_server.guid(number).bytes)
+    write(stack, topic, b"\x08\x07", __value_schema_id=b"\x01" + schema_server.guid(proto).bytes + b"\x02\x02")
+    avro, protobuf = browse(with_registry(), topic)
     assert (avro["value"], avro["value_format"]) == ({"id": 7}, "avro")
     assert (protobuf["value"], protobuf["value_format"]) == ({"id": "7"}, "protobuf")
 
 
 def test_references_and_their_circle(
-    stack: Stack, server: SchemaServer, topic: str, reader: Callable[..., httpx.Client]
+    stack: Stack, schema_server: SchemaServer, topic: str, with_registry: Callable[..., httpx.Client]
 ) -> None:
-    server.add("a", ORDER)
+    schema_server.add("a", ORDER)
     one = [{"name": "Order", "subject": "a", "version": 1}]
-    number = server.add("b", '{"type":"array","items":"Order"}', references=one)
-    circle = server.add("c", ORDER + " ", references=[{"name": "C", "subject": "c", "version": 1}])
-    large = server.add("d", json.dumps({"type": "enum", "name": "E", "symbols": ["A"], "doc": "x" * 1_000_000}))
+    number = schema_server.add("b", '{"type":"array","items":"Order"}', references=one)
+    circle = schema_server.add("c", ORDER + " ", references=[{"name": "C", "subject": "c", "version": 1}])
+    large = schema_server.add("d", json.dumps({"type": "enum", "name": "E", "symbols": ["A"], "doc": "x" * 1_000_000}))
     write(stack, topic, framed(number, b"\x02\x0e\x00"), framed(circle, AVRO), framed(large, b"\0"))
-    array, round_, doc = browse(reader(), topic)
+    array, round_, doc = browse(with_registry(), topic)
     assert array["value"] == [{"id": 7}]
     assert round_["value_schema_fault"] == f"Schema {circle}: its references form a circle."
     assert doc["value_schema_fault"] == f"Schema {large}: it has more than 524288 bytes with its references."
 
 
 def test_what_names_no_schema_is_shown_as_it_is(
-    stack: Stack, server: SchemaServer, topic: str, reader: Callable[..., httpx.Client]
+    stack: Stack, schema_server: SchemaServer, topic: str, with_registry: Callable[..., httpx.Client]
 ) -> None:
-    number = server.add("orders", ORDER)
+    number = schema_server.add("orders", ORDER)
     write(stack, topic, b"text", framed(99, b"a"), framed(number, AVRO + b"x"), framed(number, AVRO))
-    text, unknown, longer, good = browse(reader(), topic)
+    text, unknown, longer, good = browse(with_registry(), topic)
     assert (text["value"], text["value_format"]) == ("text", "utf8")
     assert text["value_schema_fault"] == "It names no schema."
     assert unknown["value_schema_fault"] == "Schema 99: The schema registry does not have it."
@@ -156,47 +143,47 @@ def test_what_names_no_schema_is_shown_as_it_is(
 )
 def test_a_registry_in_trouble_is_a_sentence_and_is_not_asked_again_for_seconds(
     stack: Stack,
-    server: SchemaServer,
+    schema_server: SchemaServer,
     topic: str,
-    reader: Callable[..., httpx.Client],
+    with_registry: Callable[..., httpx.Client],
     status: int,
     delay_s: float,
     said: str,
 ) -> None:
-    number = server.add("orders", ORDER)
+    number = schema_server.add("orders", ORDER)
     write(stack, topic, framed(number, AVRO))
-    client = reader(schema_registry_timeout_s=1.0 if delay_s else 30.0)
-    server.status, server.delay_s = status, delay_s
+    client = with_registry(schema_registry_timeout_s=1.0 if delay_s else 30.0)
+    schema_server.status, schema_server.delay_s = status, delay_s
     (row,) = browse(client, topic)
     assert row["value_schema_fault"] == f"Schema {number}: {said}"
     assert row["value_format"] == "utf8"
-    asked = len(server.requests)
+    asked = len(schema_server.requests)
     assert browse(client, topic) == [row]
-    assert len(server.requests) == asked
-    server.status, server.delay_s = 0, 0
+    assert len(schema_server.requests) == asked
+    schema_server.status, schema_server.delay_s = 0, 0
     time.sleep(registry_client.FAILURE_S)
     assert browse(client, topic)[0]["value"] == {"id": 7}
 
 
 def test_a_registry_that_is_away_and_none(
-    stack: Stack, topic: str, reader: Callable[..., httpx.Client], server: SchemaServer
+    stack: Stack, topic: str, with_registry: Callable[..., httpx.Client], schema_server: SchemaServer
 ) -> None:
     write(stack, topic, framed(1, AVRO))
-    (away,) = browse(reader(schema_registry="http://127.0.0.1:9"), topic)
+    (away,) = browse(with_registry(schema_registry="http://127.0.0.1:9"), topic)
     assert away["value_schema_fault"] == "Schema 1: The schema registry cannot be reached."
-    (none,) = browse(reader(schema_registry=""), topic)
+    (none,) = browse(with_registry(schema_registry=""), topic)
     assert none["value_schema_fault"] == "No schema registry is set (MILLRACE_SCHEMA_REGISTRY)."
 
 
 def test_logins(
-    stack: Stack, server: SchemaServer, topic: str, reader: Callable[..., httpx.Client], tmp_path: Path
+    stack: Stack, schema_server: SchemaServer, topic: str, with_registry: Callable[..., httpx.Client], tmp_path: Path
 ) -> None:
-    number = server.add("orders", ORDER)
+    number = schema_server.add("orders", ORDER)
     write(stack, topic, framed(number, AVRO))
     secret = tmp_path / "secret"
     secret.write_text("s3cret\n")
-    browse(reader(schema_registry_user="me", schema_registry_password_file=str(secret)), topic)
-    browse(reader(schema_registry_token_file=str(secret)), topic)
-    assert set(server.authorizations) == {"Basic bWU6czNjcmV0", "Bearer s3cret"}
-    (row,) = browse(reader(schema_registry_token_file=str(tmp_path / "none")), topic)
+    browse(with_registry(schema_registry_user="me", schema_registry_password_file=str(secret)), topic)
+    browse(with_registry(schema_registry_token_file=str(secret)), topic)
+    assert set(schema_server.authorizations) == {"Basic bWU6czNjcmV0", "Bearer s3cret"}
+    (row,) = browse(with_registry(schema_registry_token_file=str(tmp_path / "none")), topic)
     assert "cannot be read" in row["value_schema_fault"]

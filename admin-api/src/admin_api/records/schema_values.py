@@ -105,7 +105,7 @@ async def _looked_up(
     if not wanted:
         return found
     try:
-        client = schemas.client
+        client = await schemas.client()
     except RegistryError as error:
         return dict.fromkeys(wanted, str(error))
     tasks = {

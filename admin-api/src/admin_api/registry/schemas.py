@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 from service_chassis.schema_registry.schema import RegistryError
 from service_chassis.schema_registry.settings import RegistrySettings
 
+from admin_api import late_imports
+
 if TYPE_CHECKING:
     from service_chassis.schema_registry.client import RegistryClient
 
@@ -26,16 +28,18 @@ class Schemas:
         """Whether there is a registry."""
         return bool(self._settings.schema_registry)
 
-    @property
-    def client(self) -> RegistryClient:
-        """The registry. Raises RegistryError where its library is not installed."""
+    async def client(self) -> RegistryClient:
+        """Return the registry. Raises RegistryError where there is none, or its library is not installed."""
+        if not self.are_set:
+            raise RegistryError("No schema registry is set (MILLRACE_SCHEMA_REGISTRY)")
         if self._client is None:
             try:
-                from service_chassis.schema_registry.client import RegistryClient
+                await late_imports.load("service_chassis.schema_registry.client")
             except ImportError:
                 raise RegistryError("Its libraries are missing: pip install 'millrace-broker[schemas]'") from None
+            from service_chassis.schema_registry.client import RegistryClient
 
-            self._client = RegistryClient(self._settings)
+            self._client = self._client or RegistryClient(self._settings)
         return self._client
 
     @property

@@ -1,0 +1,96 @@
+"""Subjects and versions of a registry, as it lists them: each call asks it. Calls raise RegistryError."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+from urllib.parse import quote
+
+from service_chassis.schema_registry.connection import SCHEMA_BYTES_MAX, Connection, odd
+from service_chassis.schema_registry.schema import RegistryError
+
+TYPES = frozenset(("AVRO", "JSON", "PROTOBUF"))
+
+
+class Reference(NamedTuple):
+    """The name by which a schema refers to another one, and the place of that one."""
+
+    name: str
+    subject: str
+    version: int
+
+
+class Text(NamedTuple):
+    """A schema as a registry has it."""
+
+    #: AVRO, JSON or PROTOBUF.
+    type: str
+    text: str
+    references: tuple[Reference, ...] = ()
+
+
+class Version(NamedTuple):
+    """A version of a subject."""
+
+    subject: str
+    number: int
+    id: int
+    schema: Text
+
+
+async def subjects(connection: Connection) -> list[str]:
+    answer = await connection.get("/subjects")
+    if not isinstance(answer, list) or not all(isinstance(each, str) for each in answer):
+        raise odd()
+    return sorted(answer)
+
+
+async def versions(connection: Connection, subject: str) -> list[int]:
+    answer = await connection.get(f"{_path(subject)}/versions")
+    if not isinstance(answer, list) or not all(_is_number(each) for each in answer):
+        raise odd()
+    return sorted(answer)
+
+
+async def version(connection: Connection, subject: str, number: int | None) -> Version:
+    """Return a version, without a number the latest one."""
+    answer = await connection.get(f"{_path(subject)}/versions/{'latest' if number is None else number}")
+    found = text_of(answer)
+    if not _is_number(answer.get("id")) or not _is_number(answer.get("version")):
+        raise odd()
+    return Version(subject, answer["version"], answer["id"], found)
+
+
+def text_of(answer: Any) -> Text:
+    """Return the schema in an answer."""
+    if not isinstance(answer, dict) or not isinstance(answer.get("schema"), str):
+        raise odd()
+    kind, references = answer.get("schemaType") or "AVRO", answer.get("references") or []
+    if kind not in TYPES:
+        raise RegistryError("it is of a type that is not known here")
+    if len(answer["schema"]) > SCHEMA_BYTES_MAX:
+        raise too_large()
+    if not isinstance(references, list) or not all(
+        isinstance(each, dict)
+        and isinstance(each.get("name"), str)
+        and isinstance(each.get("subject"), str)
+        and _is_number(each.get("version"))
+        for each in references
+    ):
+        raise odd()
+    found = tuple(Reference(each["name"], each["subject"], each["version"]) for each in references)
+    return Text(kind, answer["schema"], found)
+
+
+def too_large() -> RegistryError:
+    return RegistryError(f"it has more than {SCHEMA_BYTES_MAX} bytes with its references")
+
+
+def _path(subject: str) -> str:
+    """Return the path of a subject. A URL cannot have some names."""
+    if subject in ("", ".", ".."):
+        raise RegistryError("The schema registry does not have it", 404, 40401)
+    return f"/subjects/{quote(subject, safe='')}"
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
