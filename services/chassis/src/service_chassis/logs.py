@@ -10,8 +10,9 @@ microseconds.
 
 Logging never raises and never waits: a line that standard error does not accept is dropped and counted (log_sink.py).
 No client can fill a disk with lines: each logger may write LINES_PER_SECOND at each level but debug, and the lines of
-ten seconds at once. A line of more than 1 KiB, such as a traceback, counts as several. The next line has
-`lines_left_out`, the number of lines that were too many before it.
+two seconds at once. So a thousand clients that leave together hold an event loop for 200 lines at most. A line of more
+than 1 KiB, such as a traceback, counts as several. The next line has `lines_left_out`, the number of lines that were
+too many before it.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ LEVELS: Final[Mapping[str, int]] = {"TRACE": 5, "DEBUG": 10, "INFO": 20, "WARN":
 #: The logger whose level all have that have none of theirs, as Kafka calls it.
 ROOT: Final = "root"
 LINES_PER_SECOND: Final = 100
+_BURST_S: Final = 2.0
 _LINE_CHARACTERS: Final = 1024
 _SECRET_WORDS = ("password", "secret", "token", "credential", "private_key", "authorization", "sasl_jaas")
 _MASK = "**********"
@@ -52,7 +54,7 @@ class _Configuration:
         self.format: Format = format
         #: Name of a logger or a package -> the level that was set for it. The root always has one.
         self.chosen: dict[str, int] = {ROOT: _LEVELS[level]}
-        self.rates = Rates(LINES_PER_SECOND)
+        self.rates = Rates(LINES_PER_SECOND, burst_s=_BURST_S)
         #: Logger and level -> the lines that were too many since the last one.
         self.left_out: dict[str, int] = {}
 

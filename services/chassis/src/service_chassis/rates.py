@@ -10,7 +10,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 
-#: A bucket holds the tokens of this many seconds.
+#: A bucket holds the tokens of this many seconds, unless its server says otherwise.
 BURST_S = 10.0
 #: Keys in the table: more clients need more addresses than one attacker usually has, and take 1 MB.
 KEYS_MAX = 4096
@@ -19,10 +19,12 @@ KEYS_MAX = 4096
 class Rates:
     """The buckets of one server, or of the log. Threads may share it: at worst a token is not counted."""
 
-    def __init__(self, per_second: float, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, per_second: float, clock: Callable[[], float] = time.monotonic, *, burst_s: float = BURST_S
+    ) -> None:
         self._interval_s = 1 / per_second
-        # A rate below one token in BURST_S still allows one.
-        self._burst_s = max(BURST_S, self._interval_s)
+        # A rate below one token in `burst_s` still allows one.
+        self._burst_s = max(burst_s, self._interval_s)
         self._clock = clock
         self._full_at: OrderedDict[str, float] = OrderedDict()
 
