@@ -8,7 +8,9 @@ The body is always `{"error_code": int, "message": str}`, as Confluent's REST Pr
     404 404     no such route, cluster, broker, configuration or consumer
     404 40402   no such partition        404 40403   no such topic        404 40405   no such consumer group
     413 413     a body, or a record, is too large    415 415     the body is not JSON
-    422 42206   no records                           422 42208   no batch of records, or not such a one
+    422 42205   a schema that is none                422 42206   no records
+    422 42207   a schema that the registry does not have or refuses, or that cannot be looked up
+    422 42208   no batch of records, or not such a one
     500 50002   a fault of ours or of storage
     503 50003   storage is busy with something that passes; try again
     503 50302   storage cannot be reached

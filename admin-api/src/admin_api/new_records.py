@@ -1,4 +1,7 @@
-"""Records as a caller gives them, made into Kafka's: BINARY, JSON, STRING or null; and parts of their reports."""
+"""Records as a caller gives them, made into Kafka's: BINARY, JSON, STRING or null; and parts of their reports.
+
+`encoding` makes keys and values that are by a schema.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +12,14 @@ import json
 import re
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple, TypeVar
 
 from pydantic import ValidationError
 
 from admin_api import errors
-from admin_api.schemas.produce import ProduceRequest, ProduceRequestData, ProduceResponseData
+from admin_api.schemas.produce import ProduceRequest, ProduceRequestData
 from admin_api.schemas.requests import Request
 from admin_api.times import milliseconds
 
@@ -78,20 +81,20 @@ def parsed(text: bytes, shape: type[Shape]) -> Shape:
 
 
 def _taken_out(tree: Any) -> list[tuple[int, str, Any]]:
-    """Replace the JSON data of records by null; return it with the record's index and `key` or `value`."""
+    """Replace the data of records, of JSON or by a schema, by null; return it with the index and `key` or `value`."""
     taken: list[tuple[int, str, Any]] = []
     entries = tree.get("entries", [tree]) if isinstance(tree, dict) else []
     for index, entry in enumerate(entries if isinstance(entries, list) else []):
         for name in ("key", "value") if isinstance(entry, dict) else ():
             part = entry.get(name)
-            if isinstance(part, dict) and part.get("type") == "JSON" and "data" in part:
+            if isinstance(part, dict) and part.get("type") not in ("BINARY", "STRING") and "data" in part:
                 taken.append((index, name, part["data"]))
                 part["data"] = None
     return taken
 
 
-def new_record(given: ProduceRequest) -> NewRecord:
-    """Return the record that a caller describes.
+def new_record(given: ProduceRequest, by_schema: Mapping[str, bytes]) -> NewRecord:
+    """Return the record that a caller describes, with the key and value that are by a schema.
 
     Raises:
         ApiError: 400 for data that is not of its type and for a time before 1970, 40402 for a negative partition.
@@ -101,17 +104,10 @@ def new_record(given: ProduceRequest) -> NewRecord:
     when = given.timestamp
     return NewRecord(
         given.partition_id,
-        _serialized(given.key),
-        _serialized(given.value),
+        by_schema["key"] if "key" in by_schema else _serialized(given.key),
+        by_schema["value"] if "value" in by_schema else _serialized(given.value),
         tuple((header.name, None if header.value is None else _decoded(header.value)) for header in given.headers),
         int(time.time() * 1000) if when is None else _timestamp(when),  # wall clock: the timestamp of a record
-    )
-
-
-def size_of(given: ProduceRequestData | None, content: bytes | None) -> ProduceResponseData | None:
-    """Return the part of a report about a key or value; None if the caller gives no type."""
-    return (
-        None if given is None or given.type is None else ProduceResponseData(type=given.type, size=len(content or b""))
     )
 
 
@@ -135,16 +131,13 @@ def _timestamp(when: datetime) -> int:
 def _serialized(given: ProduceRequestData | None) -> bytes | None:
     if given is None or given.data is None:
         return None
-    match given.type:
-        case "BINARY":
-            return _decoded(given.data)
-        case "STRING" if isinstance(given.data, str):
-            return _encoded(given.data)
-        case "STRING":
-            raise errors.of_status(400, f"Bad Request: data={_quoted(given.data)} is not a string.")
-        case "JSON":
-            return _json(given.data)
-    raise errors.of_status(400, "Bad Request: data needs a type: BINARY, JSON or STRING. Schemas are for reading.")
+    if given.type == "BINARY":
+        return _decoded(given.data)
+    if given.type == "JSON":
+        return json_text(given.data)
+    if not isinstance(given.data, str):
+        raise errors.of_status(400, f"Bad Request: data={_quoted(given.data)} is not a string.")
+    return _encoded(given.data)
 
 
 def _decoded(data: object) -> bytes:
@@ -156,7 +149,8 @@ def _decoded(data: object) -> bytes:
         raise errors.of_status(400, f"Bad Request: data={_quoted(data)} is not a valid base64 string.") from None
 
 
-def _json(data: object) -> bytes:
+def json_text(data: object) -> bytes:
+    """Return the JSON text of data, in which numbers are as they were written. Raises ApiError (400)."""
     try:
         text = json.dumps(data, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
         return _encoded(text.replace(f'"{_BEGIN}', "").replace(f'{_END}"', ""))

@@ -133,8 +133,8 @@ def test_every_type_of_a_value(stack: Stack, topic: str, given: Any, expected: b
         ({"headers": [{"name": "a", "value": "?"}]}, 400, 'Bad Request: data="?" is not a valid base64 string.'),
         (
             {"value": {"data": 5}},
-            400,
-            "Bad Request: data needs a type: BINARY, JSON or STRING. Schemas are for reading.",
+            42207,
+            "Error serializing message. No schema registry is set (MILLRACE_SCHEMA_REGISTRY).",
         ),
         ({"value": {"type": "JSON", "data": float("nan")}}, 400, "Bad Request: data has a number that JSON has not."),
         ({"value": {"type": "JSON", "data": [0.5, "\udc00"]}}, 400, "Bad Request: data is not valid Unicode text."),
@@ -150,9 +150,10 @@ def test_every_type_of_a_value(stack: Stack, topic: str, given: Any, expected: b
             "Error processing message: entries: Extra inputs are not permitted",
         ),
         (
-            {"value": {"type": "AVRO", "data": 5}},
+            {"value": {"type": "XML", "data": 5}},
             400,
-            "Error processing message: value.type: Input should be 'BINARY', 'JSON' or 'STRING'",
+            "Error processing message: value.type: Input should be 'BINARY', 'JSON', 'STRING', 'AVRO', 'JSONSCHEMA' or"
+            " 'PROTOBUF'",
         ),
         ({"values": {}}, 400, "Error processing message: values: Extra inputs are not permitted"),
         ({"partition_id": 3}, 40402, "Partition not found."),

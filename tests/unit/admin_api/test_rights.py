@@ -20,6 +20,7 @@ from admin_api.storage import Storage as StorageClient
 from broker_contract import access_pb2, transactions_pb2
 from broker_contract.acls import Operation, PatternType, Permission, ResourceType
 from service_chassis import logs
+from support.schema_server import SchemaServer
 
 from tests.unit.admin_api.conftest import running_stack
 
@@ -154,12 +155,14 @@ def stack(loop: LoopThread, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 
 @pytest.fixture
-def scene(stack: Stack, admin: Callable[..., httpx.Client], tmp_path: Path) -> Iterator[Scene]:
+def scene(
+    stack: Stack, admin: Callable[..., httpx.Client], schema_server: SchemaServer, tmp_path: Path
+) -> Iterator[Scene]:
     tokens = tmp_path / "tokens"
     tokens.write_text(f"alice admin {ALICE}\nroot admin {ROOT}\nreader read {READER}\n")
     client = admin(
         stack.storage_address, admin_auth="token", admin_tokens_file=str(tokens), admin_gateways=stack.kafka,
-        authorizer="acl", super_users="User:root",
+        authorizer="acl", super_users="User:root", schema_registry=schema_server.url, schema_registry_timeout_s=30.0,
     )  # fmt: skip
     found = Scene(stack, client)
     yield found
@@ -235,6 +238,20 @@ def test_the_role_of_a_token_bounds_its_principal(scene: Scene) -> None:
     assert scene.send("GET", "/v3/clusters/-/topics/right", READER).status_code == 404
     answer = scene.send("DELETE", "/v3/clusters/-/topics/right", READER)
     assert (answer.status_code, answer.json()["message"]) == (403, "This needs the role admin, not read.")
+
+
+def test_a_schema_is_registered_for_the_topic_alone_without_a_right_on_the_cluster(scene: Scene) -> None:
+    scene.stack.create_topic("registers")
+    scene.add((Operation.WRITE, TOPIC, "registers"))
+    value = {"type": "AVRO", "schema": '"int"', "data": 1}
+    path = "/v3/clusters/-/topics/registers/records"
+    for given, status in ((value, 200), ({**value, "subject": "others-value"}, 40301)):
+        answer = scene.send("POST", path, json={"value": given})
+        assert answer.json()["error_code"] == status, answer.text
+    assert answer.json() == {"error_code": 40301, "message": "Cluster authorization failed."}
+    assert scene.get("/api/v1/schemas/subjects", ROOT)["data"] == [{"subject": "registers-value"}]
+    scene.add((Operation.ALTER, CLUSTER, NAMES[CLUSTER]))
+    assert scene.send("POST", path, json={"value": {**value, "subject": "others-value"}}).json()["error_code"] == 200
 
 
 def test_a_denied_name_is_refused_whether_it_exists_or_not(scene: Scene) -> None:

@@ -9,7 +9,6 @@ be reached."`. A request waits for all of its schemas together, for a bounded ti
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Sequence
 from typing import Final
@@ -21,7 +20,7 @@ from admin_api.records.rendering import BySchema, Formats, field, render, schema
 from admin_api.registry.calls import DECODE
 from admin_api.registry.codec import Call, CodecError
 from admin_api.registry.frames import Framed, framed
-from admin_api.registry.schemas import Schemas
+from admin_api.registry.schemas import Schemas, within
 
 #: Times that a request waits longer for its schemas than for one answer.
 _LONGER: Final = 1.5
@@ -108,21 +107,11 @@ async def _looked_up(
         client = await schemas.client()
     except RegistryError as error:
         return dict.fromkeys(wanted, str(error))
-    tasks = {
-        asyncio.create_task(client.by_id(schema, topic, part)): (schema, part) for schema, part in wanted[:_SCHEMAS_MAX]
-    }
-    limit_s = _LONGER * client.timeout_s
-    _, late = await asyncio.wait(tasks, timeout=limit_s)
-    for task, each in tasks.items():
-        if task in late:
-            task.cancel()
-            found[each] = f"schema {each[0]}: the schema registry did not answer within {limit_s:g} s"
-        elif (failure := task.exception()) is None:
-            found[each] = task.result()
-        elif isinstance(failure, RegistryError):
-            found[each] = f"schema {each[0]}: {failure}"
-        else:
-            raise failure
+    asked = {each: client.by_id(each[0], topic, each[1]) for each in wanted[:_SCHEMAS_MAX]}
+    for each, answer in (await within(_LONGER * client.timeout_s, asked)).items():
+        if not isinstance(answer, Schema | RegistryError):
+            raise answer
+        found[each] = answer if isinstance(answer, Schema) else f"schema {each[0]}: {answer}"
     return found
 
 

@@ -73,6 +73,13 @@ class AvroSchema:
         fastavro.schemaless_writer(target, self._whole, {"value": value})
         return target.getvalue()
 
+    def name(self) -> str:
+        """Return the full name of the record. Raises RefusedError for other types."""
+        found = self._named.get(self._schema) if isinstance(self._schema, str) else self._schema
+        if not isinstance(found, dict) or found["type"] != "record":
+            raise RefusedError("the schema is not of a record, which would name its subject")
+        return str(found["name"])
+
     def _datum(self, schema: Any, value: Any, path: str) -> Any:
         """Return what fastavro writes for a JSON value. Raises RefusedError."""
         if isinstance(schema, list):

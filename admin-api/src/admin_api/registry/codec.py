@@ -4,7 +4,8 @@
 
 Calls are written together and answered in order, so that a page of records costs one trip. `program` is what runs
 there. The kernel ends it when a call needs more processor time or memory than its limits. The call that was being
-answered then fails, and a new process makes those after it: for REPLACED_MAX times in one run.
+answered then fails, and a new process makes those after it: for REPLACED_MAX times in one run. A run has RUN_S on the
+clock, and as long to wait for those before it. Answers beyond its ANSWERS_BYTES_MAX are dropped.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import Final, NamedTuple
 
 from service_chassis.schema_registry.schema import Schema
 
-from admin_api.registry.calls import ANSWER, DONE, FORGET, LOAD, PREPARE, REQUEST, TEXT
+from admin_api.registry.calls import ANSWER, BAD_SCHEMA, DONE, FORGET, LOAD, PREPARE, REQUEST, TEXT
 
 #: Seconds of processor time of one call, and bytes of the process.
 PROCESSOR_S: Final = 0.8
@@ -28,6 +29,8 @@ MEMORY_BYTES: Final = 160 * 1024 * 1024
 _CALL_S: Final = 5.0
 _IMPORT_S: Final = 20.0
 _ANSWER_BYTES_MAX: Final = 16 * 1024 * 1024
+RUN_S: Final = 5.0
+ANSWERS_BYTES_MAX: Final = 32 * 1024 * 1024
 #: Schemas that the process keeps.
 _LOADED_MAX: Final = 200
 _DEADLY_MAX: Final = 1000
@@ -38,6 +41,11 @@ _IDLE_S: Final = 60.0
 
 class CodecError(Exception):
     """Bytes that are not of the schema, or a schema that is refused. The message is a sentence without its point."""
+
+    def __init__(self, message: str, *, of_schema: bool = False) -> None:
+        super().__init__(message)
+        #: Whether the schema is refused, whatever the data are.
+        self.of_schema = of_schema
 
 
 class Call(NamedTuple):
@@ -52,6 +60,8 @@ class Codec:
     def __init__(self, *, processor_s: float = PROCESSOR_S, memory_bytes: int = MEMORY_BYTES) -> None:
         self._limits = (str(processor_s), str(memory_bytes))
         self._lock = asyncio.Lock()
+        #: Seconds that are left to the run that holds the lock.
+        self._left_s = 0.0
         self._process: asyncio.subprocess.Process | None = None
         self._prepared: set[str] = set()
         self._loaded: OrderedDict[int, CodecError | None] = OrderedDict()
@@ -66,24 +76,31 @@ class Codec:
     async def run(self, calls: Sequence[Call]) -> list[bytes | CodecError]:
         """Make the calls; return the answer of each."""
         answers: list[bytes | CodecError] = []
-        async with self._lock:
+        try:
+            async with asyncio.timeout(RUN_S):  # mutant: codec-wait-ends
+                await self._lock.acquire()
+        except TimeoutError:
+            return [CodecError("other records are decoded or encoded at this time")] * len(calls)
+        try:
             if self._idle is not None:
                 self._idle.cancel()
-            try:
-                for replaced in range(REPLACED_MAX + 1):
-                    if await self._run(calls[len(answers) :], answers):
-                        break
-                    await self._end()
-                    if replaced == REPLACED_MAX:
-                        answers += [CodecError("records before it took too long")] * (len(calls) - len(answers))
-            except BaseException:
-                await self._end()  # answers may still come
-                raise
+            self._left_s = RUN_S
+            for replaced in range(REPLACED_MAX + 1):
+                if await self._run(calls[len(answers) :], answers):
+                    break
+                await self._end()
+                if replaced == REPLACED_MAX or self._left_s <= 0:
+                    answers += [CodecError("records before it took too long")] * (len(calls) - len(answers))
             self._idle = asyncio.get_running_loop().call_later(_IDLE_S, self._kill)
+        except BaseException:
+            await self._end()  # answers may still come
+            raise
+        finally:
+            self._lock.release()
         return answers
 
     async def _run(self, calls: Sequence[Call], answers: list[bytes | CodecError]) -> bool:
-        """Answer calls until one ends the process; return whether none did."""
+        """Answer calls until one ends the process, or the run is over; return whether all are answered."""
         if not calls:
             return True
         process = await self._started()
@@ -95,30 +112,47 @@ class Codec:
         except (asyncio.IncompleteReadError, TimeoutError, ConnectionError):
             answers.append(CodecError("the libraries for its schema cannot be loaded"))
             return False
+        begin = asyncio.get_running_loop().time()
+        try:
+            return await self._answered(process, calls, answers)
+        finally:
+            self._left_s -= asyncio.get_running_loop().time() - begin
+
+    async def _answered(
+        self, process: asyncio.subprocess.Process, calls: Sequence[Call], answers: list[bytes | CodecError]
+    ) -> bool:
+        end = asyncio.get_running_loop().time() + self._left_s
         for schema in {call.schema.key: call.schema for call in calls}.values():
             try:
-                await self._load(process, schema)
+                if asyncio.get_running_loop().time() < end:  # mutant: codec-run-ends
+                    await self._load(process, schema)
             except (asyncio.IncompleteReadError, TimeoutError, ConnectionError):
-                self._deadly[schema.key] = CodecError(await self._why("the schema"))
+                self._deadly[schema.key] = CodecError(await self._why("the schema"), of_schema=True)
                 if len(self._deadly) > _DEADLY_MAX:
                     self._deadly.popitem(last=False)
                 return False
+        assert process.stdin is not None
         sent = [call for call in calls if self._refused(call) is None]
         process.stdin.write(b"".join(_message(call.operation, call.schema.key, call.data) for call in sent))
+        room = ANSWERS_BYTES_MAX - sum(len(each) for each in answers if isinstance(each, bytes))
         for call in calls:
             refused = self._refused(call)
             if refused is not None:
                 answers.append(refused)
                 continue
             try:
-                answers.append(await self._answer(process, _CALL_S))
+                answer = await self._answer(process, min(_CALL_S, end - asyncio.get_running_loop().time()))
             except (asyncio.IncompleteReadError, TimeoutError, ConnectionError):
                 answers.append(CodecError(await self._why("it")))
                 return False
+            room -= len(answer) if isinstance(answer, bytes) else 0
+            # mutant: codec-answers-bounded
+            answers.append(answer if room >= 0 else CodecError("it and those before it are too large together"))
         return True
 
     def _refused(self, call: Call) -> CodecError | None:
-        return self._deadly.get(call.schema.key) or self._loaded[call.schema.key]
+        key = call.schema.key
+        return self._deadly.get(key) or self._loaded.get(key, CodecError("schemas before its own took too long"))
 
     async def _load(self, process: asyncio.subprocess.Process, schema: Schema) -> None:
         if schema.key in self._deadly:
@@ -148,7 +182,7 @@ class Codec:
             if length > _ANSWER_BYTES_MAX:
                 raise ConnectionError("too large an answer")
             body = await process.stdout.readexactly(length)
-        return body if status == DONE else CodecError(body.decode())
+        return body if status == DONE else CodecError(body.decode(), of_schema=status == BAD_SCHEMA)
 
     async def _started(self) -> asyncio.subprocess.Process:
         if self._process is None or self._process.returncode is not None:

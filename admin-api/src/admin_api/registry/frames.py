@@ -27,6 +27,11 @@ class Framed(NamedTuple):
     indexes: bytes | None = None
 
 
+def frame(schema: int, payload: bytes) -> bytes:
+    """Return a key or value with the id of its schema before it."""
+    return bytes((_BY_ID,)) + schema.to_bytes(4, "big") + payload
+
+
 def framed(part: str, data: bytes, headers: Sequence[tuple[str, bytes | None]] = ()) -> Framed | None:
     """Return the parts of a record's `key` or `value`; None if it names no schema."""
     wanted = HEADERS[part]

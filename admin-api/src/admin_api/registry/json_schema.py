@@ -12,7 +12,7 @@ from referencing import Registry, Resource
 from referencing.exceptions import Unresolvable
 from referencing.jsonschema import DRAFT7
 
-from admin_api.registry.calls import RefusedError
+from admin_api.registry.calls import BadSchemaError, RefusedError
 
 _LINE_BREAKS = str.maketrans("\r\n", "  ")
 
@@ -36,16 +36,26 @@ class JsonSchema:
         except ValidationError as error:
             raise RefusedError(f"{error.json_path}: {error.message}") from None
         except Unresolvable as error:
-            raise RefusedError(f"the schema refers to {error.ref}, which is not in the registry") from None
+            raise BadSchemaError(f"the schema refers to {error.ref}, which is not in the registry") from None
         return text.encode()
 
-    def _compiled(self) -> Any:
+    def name(self) -> str:
         schema = _exact(self._text)
+        title = schema.get("title") if isinstance(schema, dict) else None
+        if not isinstance(title, str) or not title:
+            raise RefusedError("the schema has no title, which would name its subject")
+        return title
+
+    def _compiled(self) -> Any:
+        try:
+            schema = _exact(self._text)
+        except ValueError as error:
+            raise BadSchemaError(f"not JSON: {error}") from None
         found = validator_for(schema, default=Draft7Validator)
         try:
             found.check_schema(schema)
         except SchemaError as error:
-            raise RefusedError(f"not a JSON Schema: {error.message}") from None
+            raise BadSchemaError(f"not a JSON Schema: {error.message}") from None
         # A registry without a function that retrieves: a reference that is not in it is an error.
         known = [
             (name, Resource.from_contents(_exact(text), default_specification=DRAFT7))

@@ -13,7 +13,21 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Protocol
 
-from admin_api.registry.calls import ANSWER, DECODE, DONE, ENCODE, FORGET, LOAD, PREPARE, REFUSED, REQUEST, TEXT
+from admin_api.registry.calls import (
+    ANSWER,
+    BAD_SCHEMA,
+    DECODE,
+    DONE,
+    ENCODE,
+    FORGET,
+    LOAD,
+    NAME,
+    PREPARE,
+    REFUSED,
+    REQUEST,
+    TEXT,
+    BadSchemaError,
+)
 
 #: The module of each type of schema.
 MODULES = {
@@ -30,6 +44,8 @@ class Compiled(Protocol):
     def decode(self, payload: bytes) -> str: ...
 
     def encode(self, text: str) -> bytes: ...
+
+    def name(self) -> str: ...
 
 
 def main() -> None:
@@ -50,6 +66,7 @@ def main() -> None:
 
 
 def _answer(schemas: dict[int, Compiled], operation: int, key: int, body: bytes) -> tuple[int, bytes]:
+    status = BAD_SCHEMA if operation == LOAD else REFUSED
     try:
         return DONE, _done(schemas, operation, key, body)
     except RecursionError:
@@ -58,7 +75,8 @@ def _answer(schemas: dict[int, Compiled], operation: int, key: int, body: bytes)
         reason = "it needs more memory than is allowed"
     except Exception as error:  # of a library: whatever it raises for such input
         reason = " ".join(str(error).split()) or type(error).__name__
-    return REFUSED, reason[:_REASON_LENGTH_MAX].rstrip(".").encode(errors="replace")
+        status = BAD_SCHEMA if isinstance(error, BadSchemaError) else status
+    return status, reason[:_REASON_LENGTH_MAX].rstrip(".").encode(errors="replace")
 
 
 def _done(schemas: dict[int, Compiled], operation: int, key: int, body: bytes) -> bytes:
@@ -74,6 +92,8 @@ def _done(schemas: dict[int, Compiled], operation: int, key: int, body: bytes) -
         return schemas[key].decode(body).encode()
     elif operation == ENCODE:
         return schemas[key].encode(body.decode())
+    elif operation == NAME:
+        return schemas[key].name().encode()
     return b""
 
 

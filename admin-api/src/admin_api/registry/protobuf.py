@@ -36,6 +36,10 @@ class ProtobufSchema:
         json_format.Parse(text, message, descriptor_pool=self._pool)
         return b"\0" + bytes(message.SerializeToString())
 
+    def name(self) -> str:
+        """Return the full name of the first message."""
+        return str(self._class((0,)).DESCRIPTOR.full_name)
+
     def _class(self, indexes: tuple[int, ...]) -> Any:
         """Return the class of the message at these indexes: of the file, then of each message in it."""
         if indexes not in self._classes:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import asyncio
+from collections.abc import Coroutine, Hashable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from service_chassis.schema_registry.schema import RegistryError
+from service_chassis.schema_registry.schema import RegistryError, Schema
 from service_chassis.schema_registry.settings import RegistrySettings
 
 from admin_api import late_imports
@@ -13,6 +15,26 @@ if TYPE_CHECKING:
     from service_chassis.schema_registry.client import RegistryClient
 
     from admin_api.registry.codec import Codec
+
+Name = TypeVar("Name", bound=Hashable)
+
+
+async def within(limit_s: float, calls: Mapping[Name, Coroutine[Any, Any, Schema]]) -> dict[Name, Schema | Exception]:
+    """Make calls at once; return the schema or the failure of each. Those that take longer fail with RegistryError."""
+    if not calls:
+        return {}
+    tasks = {name: asyncio.create_task(call) for name, call in calls.items()}
+    await asyncio.wait(tasks.values(), timeout=limit_s)
+    found: dict[Name, Schema | Exception] = {}
+    for name, task in tasks.items():
+        if not task.done():
+            task.cancel()
+            found[name] = RegistryError(f"the schema registry did not answer within {limit_s:g} s")
+        elif isinstance(failure := task.exception(), Exception):
+            found[name] = failure
+        else:
+            found[name] = task.result()
+    return found
 
 
 class Schemas:

@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
-from broker_contract.acls import Operation
+from broker_contract.acls import CLUSTER_NAME, Operation, ResourceType
 from fastapi import FastAPI, Request
 from service_chassis import logs
 from service_chassis.http.bodies import BODY_KEY, Body, require_json
@@ -27,9 +27,10 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from admin_api import errors, late_imports
+from admin_api.encoding import Encoded, encoded, shown_type
 from admin_api.kafka_clients import KafkaClients
 from admin_api.needs import on_topic
-from admin_api.new_records import NewRecord, Stored, new_record, parsed, rfc3339, size_of
+from admin_api.new_records import NewRecord, Stored, new_record, parsed, rfc3339
 from admin_api.object_splitter import FEED_BYTES, ObjectSplitter
 from admin_api.rights import TOPIC
 from admin_api.routers.operations import CLUSTER, Operations
@@ -40,7 +41,9 @@ from admin_api.schemas.produce import (
     ProduceBatchResponse,
     ProduceBatchSuccess,
     ProduceRequest,
+    ProduceRequestData,
     ProduceResponse,
+    ProduceResponseData,
 )
 from admin_api.settings import AdminSettings
 from admin_api.view import ClusterView, TopicName, View
@@ -158,27 +161,43 @@ class _Target:
         state = self._app.state
         if not hasattr(state, "producer"):
             state.producer = Producer(state.clients)
-        records: list[NewRecord | errors.ApiError] = [_record(each) for each in given]
-        good = [record for record in records if isinstance(record, NewRecord)]
-        outcomes: list[Stored | errors.ApiError]
         try:
             # A stream may last longer than the right to write.
             await self._rights.require((Operation.WRITE, TOPIC, self._topic))
+        except errors.ApiError as error:
+            return [_failed(each if isinstance(each, errors.ApiError) else error) for each in given]
+        by_schema = await encoded(given, self._topic, state.schemas, self._may_register)
+        records: list[NewRecord | errors.ApiError] = [_record(at, each, by_schema) for at, each in enumerate(given)]
+        good = [record for record in records if isinstance(record, NewRecord)]
+        outcomes: list[Stored | errors.ApiError]
+        try:
             outcomes = await state.producer.produce(self._topic, self._partition_count, good)
         except errors.ApiError as error:
             outcomes = [error] * len(good)
         left = iter(outcomes)
         reports = []
-        for each, record in zip(given, records, strict=True):
-            if isinstance(record, NewRecord) and isinstance(each, ProduceRequest):
-                reports.append(self._report(each, record, next(left)))
-            elif isinstance(record, errors.ApiError):
-                reports.append(_failed(record))
+        for at, (each, record) in enumerate(zip(given, records, strict=True)):
+            outcome = record if isinstance(record, errors.ApiError) else next(left)
+            if isinstance(outcome, errors.ApiError):
+                reports.append(_failed(outcome))
+            elif isinstance(record, NewRecord) and isinstance(each, ProduceRequest):
+                reports.append(
+                    self._report(
+                        outcome,
+                        _shown(each.key, record.key, by_schema.get((at, "key"))),
+                        _shown(each.value, record.value, by_schema.get((at, "value"))),
+                    )
+                )
         return reports
 
-    def _report(self, given: ProduceRequest, record: NewRecord, outcome: Stored | errors.ApiError) -> ProduceResponse:
-        if isinstance(outcome, errors.ApiError):
-            return _failed(outcome)
+    async def _may_register(self, subject: str) -> None:
+        """Raise ApiError 403 for a subject of others, if the sender may not change the cluster."""
+        if subject not in (f"{self._topic}-key", f"{self._topic}-value"):
+            await self._rights.require((Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME))
+
+    def _report(
+        self, outcome: Stored, key: ProduceResponseData | None, value: ProduceResponseData | None
+    ) -> ProduceResponse:
         return ProduceResponse(
             error_code=200,
             cluster_id=self._cluster_id,
@@ -186,8 +205,8 @@ class _Target:
             partition_id=outcome.partition,
             offset=outcome.offset,
             timestamp=rfc3339(outcome.timestamp),
-            key=size_of(given.key, record.key),
-            value=size_of(given.value, record.value),
+            key=key,
+            value=value,
         )
 
 
@@ -271,13 +290,39 @@ def _parsed(text: bytes) -> ProduceRequest | errors.ApiError:
         return error
 
 
-def _record(given: ProduceRequest | errors.ApiError) -> NewRecord | errors.ApiError:
+def _record(
+    at: int, given: ProduceRequest | errors.ApiError, by_schema: Mapping[tuple[int, str], Encoded | errors.ApiError]
+) -> NewRecord | errors.ApiError:
     if isinstance(given, errors.ApiError):
         return given
+    contents: dict[str, bytes] = {}
+    for part in ("key", "value"):
+        found = by_schema.get((at, part))
+        if isinstance(found, errors.ApiError):
+            return found
+        if found is not None:
+            contents[part] = found.content
     try:
-        return new_record(given)
+        return new_record(given, contents)
     except errors.ApiError as error:
         return error
+
+
+def _shown(
+    given: ProduceRequestData | None, content: bytes | None, by_schema: Encoded | errors.ApiError | None
+) -> ProduceResponseData | None:
+    """Return the part of a report about a key or value; None if it has no type."""
+    size = len(content or b"")
+    if isinstance(by_schema, Encoded):
+        schema = by_schema.schema
+        return ProduceResponseData(
+            type=shown_type(schema),  # type: ignore[arg-type]  # one of those that are known
+            subject=schema.subject,
+            schema_id=schema.id,
+            schema_version=schema.version,
+            size=size,
+        )
+    return None if given is None or given.type is None else ProduceResponseData(type=given.type, size=size)
 
 
 def _failed(error: errors.ApiError) -> ProduceResponse:

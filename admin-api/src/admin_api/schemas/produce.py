@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict, Field, model_validator
+from pydantic_core import PydanticCustomError
 
 from admin_api.schemas.answer import Answer
 from admin_api.schemas.requests import GivenInt32, Request, Text
@@ -15,7 +16,13 @@ from admin_api.schemas.resources import Int32, Int64
 ENTRIES_MAX = 10
 HEADERS_MAX = 100
 
-Format = Literal["BINARY", "JSON", "STRING"]
+Format = Literal["BINARY", "JSON", "STRING", "AVRO", "JSONSCHEMA", "PROTOBUF"]
+PLAIN_TYPES = frozenset(("BINARY", "JSON", "STRING"))
+Strategy = Literal["TOPIC_NAME", "RECORD_NAME", "TOPIC_RECORD_NAME"]
+
+
+def _fault(message: str) -> PydanticCustomError:
+    return PydanticCustomError("schema", message)
 
 
 class ProduceRequestHeader(Request):
@@ -25,9 +32,44 @@ class ProduceRequestHeader(Request):
 
 class ProduceRequestData(Request):
     type: Format | None = Field(
-        None, description="BINARY: base64. STRING: UTF-8. JSON: any value. Not needed for null."
+        None,
+        description=(
+            "BINARY: base64. STRING: UTF-8. JSON: any value. The others are by a schema, as are data without a type."
+        ),
+    )
+    subject: Annotated[Text, Field(min_length=1, max_length=1000)] | None = Field(
+        None, description="The subject of the schema; else the strategy names it."
+    )
+    subject_name_strategy: Strategy | None = Field(None, description="TOPIC_NAME, if there is no subject.")
+    schema_id: GivenInt32 | None = Field(None, description="A schema that the subject has, by its id.")
+    schema_version: GivenInt32 | None = Field(
+        None, description="A schema that the subject has, by its version. Without version, id and schema: the latest."
+    )
+    schema_text: Text | None = Field(
+        None, alias="schema", description="A schema of the given type, which is registered if it is new."
     )
     data: Any = Field(None, description="The content in the form of its type; null: no key, or a tombstone.")
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        """Refuse what Confluent's server refuses, but for a type with an id or version."""
+        of_schema = {
+            "subject_name_strategy": self.subject_name_strategy,
+            "subject": self.subject,
+            "schema_id": self.schema_id,
+            "schema_version": self.schema_version,
+            "schema": self.schema_text,
+        }
+        given = [name for name, value in of_schema.items() if value is not None]
+        if self.type in PLAIN_TYPES and given:
+            raise _fault(f"'type={self.type}' cannot be used with '{given[0]}'.")
+        if self.subject is not None and self.subject_name_strategy is not None:
+            raise _fault("Only one of 'subject_name_strategy' or 'subject' can be used.")
+        if len({"schema_id", "schema_version", "schema"}.intersection(given)) > 1:
+            raise _fault("Only one of 'schema_id', 'schema_version' or 'schema' can be used.")
+        if self.schema_text is not None and self.type is None:
+            raise _fault("'schema' needs a 'type': AVRO, JSONSCHEMA or PROTOBUF.")
+        return self
 
 
 class ProduceRequest(Request):
@@ -64,6 +106,9 @@ class ProduceBatchRequest(Request):
 
 class ProduceResponseData(Answer):
     type: Format | None
+    subject: str | None = None
+    schema_id: Int32 | None = None
+    schema_version: Int32 | None = None
     size: Int64 = Field(description="Bytes, 0 for null.")
 
 

@@ -11,7 +11,8 @@ from typing import Any
 
 import fastavro
 import pytest
-from admin_api.registry.calls import DECODE, ENCODE
+from admin_api.registry import codec as codec_module
+from admin_api.registry.calls import DECODE, ENCODE, NAME
 from admin_api.registry.codec import Call, Codec, CodecError
 from service_chassis.schema_registry.schema import Schema
 
@@ -195,3 +196,45 @@ async def test_a_name_of_a_reference_is_no_path_out_of_the_folder(codec: Codec, 
         found = await answer(codec, DECODE, schema(MONEY, "PROTOBUF", (name, MONEY)), b"\0")
         assert str(found) == f"a reference has the name {name!r}"
     assert os.listdir(tmp_path) == []
+
+
+async def test_a_run_ends_on_the_clock_and_so_does_the_wait_for_those_before_it(
+    codec: Codec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = [Call(ENCODE, schema('"int"'), b"1")] * 2
+    assert await codec.run(calls) == [b"\x02", b"\x02"]
+    monkeypatch.setattr(codec_module, "RUN_S", 0.0)
+    unknown = [Call(ENCODE, schema('"long"'), b"1")] * 2
+    assert [str(each) for each in await codec.run(unknown)] == ["schemas before its own took too long"] * 2
+    async with codec._lock:
+        said = "other records are decoded or encoded at this time"
+        assert [str(each) for each in await codec.run(calls)] == [said] * 2
+    monkeypatch.setattr(codec_module, "RUN_S", 30.0)
+    assert await codec.run(calls) == [b"\x02", b"\x02"]
+
+
+async def test_answers_of_one_run_are_bounded_together(codec: Codec, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(codec_module, "ANSWERS_BYTES_MAX", 5)
+    first, second, third = await codec.run([Call(ENCODE, schema('"string"'), b'"ab"')] * 3)
+    assert first == b"\x04ab"
+    assert str(second) == str(third) == "it and those before it are too large together"
+
+
+@pytest.mark.parametrize(
+    ("by", "name"),
+    [
+        (schema(ORDER), b"shop.Order"),
+        (schema('"Car"', "AVRO", ("Car", '{"type":"record","name":"Car","fields":[]}')), b"Car"),
+        (schema({"title": "Order"}, "JSON"), b"Order"),
+        (schema('syntax = "proto3"; package a.b; message M {}', "PROTOBUF"), b"a.b.M"),
+        (schema('"int"'), "the schema is not of a record, which would name its subject"),
+        (
+            schema({"type": "enum", "name": "E", "symbols": []}),
+            "the schema is not of a record, which would name its subject",
+        ),
+        (schema("true", "JSON"), "the schema has no title, which would name its subject"),
+    ],
+)
+async def test_names_of_records(codec: Codec, by: Schema, name: bytes | str) -> None:
+    found = await answer(codec, NAME, by, b"")
+    assert found == name if isinstance(name, bytes) else str(found) == name

@@ -60,6 +60,43 @@ async def version(connection: Connection, subject: str, number: int | None) -> V
     return Version(subject, answer["version"], answer["id"], found)
 
 
+async def place(connection: Connection, subject: str, schema: Text) -> Version | None:
+    """Return the version of a subject that has exactly this schema; None if there is none."""
+    try:
+        answer = await connection.post(_path(subject), _body(schema))
+    except RegistryError as error:
+        if error.status == 404:
+            return None
+        raise
+    if not isinstance(answer, dict) or not _is_number(answer.get("id")) or not _is_number(answer.get("version")):
+        raise odd()
+    return Version(subject, answer["version"], answer["id"], schema)
+
+
+async def register(connection: Connection, subject: str, schema: Text) -> int:
+    """Register a schema as the next version of a subject, or find it there; return its id."""
+    answer = await connection.post(f"{_path(subject)}/versions", _body(schema))
+    if not isinstance(answer, dict) or not _is_number(answer.get("id")):
+        raise odd()
+    number: int = answer["id"]
+    return number
+
+
+async def objections(connection: Connection, subject: str, schema: Text) -> list[str] | None:
+    """Return why a schema does not fit the latest version of a subject; None if it fits, or the subject is new."""
+    path = f"/compatibility{_path(subject)}/versions/latest?verbose=true"
+    try:
+        answer = await connection.post(path, _body(schema))
+    except RegistryError as error:
+        if error.status == 404:
+            return None
+        raise
+    if not isinstance(answer, dict) or not isinstance(answer.get("is_compatible"), bool):
+        raise odd()
+    said = answer.get("messages")
+    return None if answer["is_compatible"] else [str(each) for each in (said if isinstance(said, list) else ())]
+
+
 def text_of(answer: Any) -> Text:
     """Return the schema in an answer."""
     if not isinstance(answer, dict) or not isinstance(answer.get("schema"), str):
@@ -90,6 +127,13 @@ def _path(subject: str) -> str:
     if subject in ("", ".", ".."):
         raise RegistryError("The schema registry does not have it", 404, 40401)
     return f"/subjects/{quote(subject, safe='')}"
+
+
+def _body(schema: Text) -> dict[str, Any]:
+    body: dict[str, Any] = {"schema": schema.text, "schemaType": schema.type}
+    if schema.references:
+        body["references"] = [each._asdict() for each in schema.references]
+    return body
 
 
 def _is_number(value: object) -> bool:

@@ -6,10 +6,12 @@ Schemas of ids never change. A failure of one id is remembered for FAILURE_S.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import itertools
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Any, Final, Literal
 
 from service_chassis.schema_registry import catalog
@@ -43,13 +45,35 @@ class RegistryClient:
 
     async def by_id(self, schema: int | str, topic: str, part: str) -> Schema:
         """Return the schema of an id or GUID, with the subject and version that the topic's `key` or `value` has."""
-        wanted = f"{topic}-{part}"
-        return await self._once((schema, wanted), lambda: self._by_id(schema, wanted))
+        return await self.of_subject(schema, f"{topic}-{part}")
+
+    async def of_subject(self, schema: int | str, subject: str) -> Schema:
+        """Return the schema of an id or GUID, with its version in a subject, or in another one if it is not there."""
+        return await self._once((schema, subject), lambda: self._by_id(schema, subject))
 
     async def by_version(self, subject: str, version: int | Literal["latest"]) -> Schema:
         """Return a version of a subject, as the registry has it now."""
         found = await self.version(subject, None if version == "latest" else version)
         return await self._schema(found.schema, found.id, subject, found.number)
+
+    async def known_version(self, subject: str, number: int | None) -> Schema:
+        """Return a version of a subject, asked for once: without a number the latest of FAILURE_S ago, or later."""
+        name = ("version", subject, number or f"latest in {time.monotonic() // FAILURE_S}")
+        return await self._once(name, lambda: self._known_version(subject, number))
+
+    def draft(self, kind: str, text: str) -> Schema:
+        """Return a schema that has no id yet."""
+        name = ("draft", kind, hashlib.sha256(text.encode()).digest())
+        if name not in self._kept:
+            if len(text) > SCHEMA_BYTES_MAX:
+                raise catalog.too_large()
+            self._keep(name, Schema(next(self._keys), -1, kind, text))
+        self._kept.move_to_end(name)
+        return self._kept[name]
+
+    async def registered(self, draft: Schema, subject: str) -> Schema:
+        """Return a schema with its id and its version of a subject, of which it becomes the next one if it is new."""
+        return await self._once(("registered", subject, draft.key), lambda: self._registered(draft, subject))
 
     async def subjects(self) -> list[str]:
         return await catalog.subjects(self.connection)
@@ -88,11 +112,16 @@ class RegistryClient:
             while len(self._failures) > _FAILURES_MAX:
                 self._failures.popitem(last=False)
             raise
+        self._keep(name, found)
+        return found
+
+    def _keep(self, name: object, found: Schema) -> None:
+        if name in self._kept:
+            self._kept_bytes -= _size(self._kept.pop(name))
         self._kept[name] = found
         self._kept_bytes += _size(found)
         while len(self._kept) > _KEPT_MAX or (self._kept_bytes > _KEPT_BYTES_MAX and len(self._kept) > 1):
             self._kept_bytes -= _size(self._kept.popitem(last=False)[1])
-        return found
 
     async def _by_id(self, schema: int | str, wanted: str) -> Schema:
         base = f"/schemas/ids/{schema}" if isinstance(schema, int) else f"/schemas/guids/{schema}"
@@ -108,6 +137,26 @@ class RegistryClient:
             subject if isinstance(subject, str) else None,
             version if isinstance(version, int) else None,
         )
+
+    async def _known_version(self, subject: str, number: int | None) -> Schema:
+        found = await self.version(subject, number)
+        known = self._kept.get(("version", subject, found.number))
+        if known is not None and known.id == found.id:
+            return known
+        schema = await self._schema(found.schema, found.id, subject, found.number)
+        if number is None:
+            self._keep(("version", subject, found.number), schema)
+        return schema
+
+    async def _registered(self, draft: Schema, subject: str) -> Schema:
+        text = catalog.Text(draft.type, draft.text)
+        place = await catalog.place(self.connection, subject, text)
+        if place is None:
+            number = await catalog.register(self.connection, subject, text)
+            place = await catalog.place(self.connection, subject, text)
+            if place is None or place.id != number:
+                return replace(draft, id=number, subject=subject)
+        return replace(draft, id=place.id, subject=subject, version=place.number)
 
     async def _place(self, path: str, wanted: str) -> tuple[str | None, int | None]:
         """Return the subject and version of an id: of the topic's own subject if it is there, else of the first."""
