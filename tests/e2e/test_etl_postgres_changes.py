@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -114,6 +115,7 @@ def test_rows_replace_earlier_ones_of_their_source_only(case: Case) -> None:
     assert stored(2, (1, "equal", 5, 1), (1, "b", 5, 1)) == [("b", "5", "1")]
     assert stored(3, (1, "unknown", None, 1)) == [("unknown", "\\N", "1")]
     assert stored(4, (1, "c", 7, 0), (1, "no place", None, 0), (1, "d", 6, 0), (1, "e", 3, 0)) == [("d", "6", "0")]
+    assert stored(5, (1, "unknown", None, 0), (1, "again", 1, 0)) == [("again", "1", "0")]
 
 
 def test_any_division_into_batches_ends_in_the_same_state(case: Case) -> None:
@@ -142,6 +144,53 @@ def test_any_division_into_batches_ends_in_the_same_state(case: Case) -> None:
         case.write(frame, number, **DEBEZIUM, order_by=["lsn"], columns=["id", "name", "lsn"])
         changes, number = changes[size:], number + 1
     assert case.stored("id, name") == [(str(key), name or "\\N") for key, name in sorted(model.items())]
+
+
+def test_an_older_change_gives_no_value_to_a_newer_one_that_has_none(case: Case) -> None:
+    """A change that came late is older than the table's row, and the one after it does not know the value."""
+    options = {**UPSERT, "order_by": ["lsn"], "columns": ["id", "name", "lsn"]}
+
+    def write(number: int, *rows: tuple) -> None:
+        assert case.write(case.frame("id bigint, name string, lsn bigint", *rows), number, **options) == 0
+
+    write(0, (1, "a", 10), (2, "a", 10))
+    write(1, (1, "old", 5), (1, MARK, 12), (2, "old", 5), (2, "new", 11), (2, MARK, 12))
+    assert case.stored() == [("1", "a", "12"), ("2", "new", "12")]
+
+
+def test_a_replayed_row_replaces_none_of_which_it_is_not_known_to_be_later(case: Case) -> None:
+    """Of the same value of `order_by`, or next to none, in a table without places."""
+    place = "named_struct('topic', 'orders', 'partition', 0, 'offset', 0L, 'timestamp', _timestamp)"
+    options = {**UPSERT, "order_by": ["at"], "columns": ["id", "name", "at"]}
+
+    def rows(*rows: tuple) -> DataFrame:
+        return case.frame("id bigint, name string, at bigint", *rows)
+
+    case.write(rows((1, "new", 5), (2, "new", None)), 0, **options)
+    replayed = rows((1, "old", 5), (2, "old", 4), (3, "lost", 5)).withColumn("_replayed", F.expr(place))
+    assert case.write(replayed, 1, **options) == 0
+    assert case.stored("id, name") == [("1", "new"), ("2", "new"), ("3", "lost")]
+
+
+def test_a_replayed_row_of_another_partition_is_placed_by_time_in_one_batch(case: Case) -> None:
+    """The offsets of two partitions, or of a topic before it was created again, say nothing about each other."""
+    options = {**UPSERT, "columns": ["id", "name", "_topic", "_partition", "_offset", "_timestamp"]}
+    place = "if(p is not null, named_struct('topic', 'orders', 'partition', p, 'offset', o, 'timestamp', at), null)"
+
+    def rows(*rows: tuple) -> DataFrame:
+        """Return rows (id, name, and the partition, offset and day of a replayed one), all of January 31."""
+        frame = case.frame("id bigint, name string, p int, o bigint, day int", *rows)
+        frame = frame.withColumn("at", F.make_timestamp(F.lit(2026), F.lit(1), "day", F.lit(12), F.lit(0), F.lit(0)))
+        return frame.withColumn("_replayed", F.expr(place)).drop("p", "o", "day", "at")
+
+    batch = rows((1, "new", None, None, None), (1, "old", 1, 900, 7), (2, "a", None, None, None), (2, "b", 0, 0, 30))
+    sink = case.sink(batch, **options)
+    sink.check()
+    assert sink.write(batch, replace(case.place(0), commit={"created_again": []}), None) == 0
+    assert case.stored("id, name") == [("1", "new"), ("2", "a")]
+    batch = rows((1, "newer", None, None, None), (1, "old", 0, 900, 7), (2, "c", None, None, None))
+    assert sink.write(batch, replace(case.place(1), commit={"created_again": ["orders"]}), None) == 0
+    assert case.stored("id, name") == [("1", "newer"), ("2", "c")]
 
 
 def test_a_change_event_that_came_back_replaces_no_later_row(case: Case) -> None:

@@ -116,19 +116,27 @@ class Drivers:
         command, *options = arguments
         return ended([str(PROGRAM), json.dumps(death), command, str(self.file), *options], self._environment)
 
+    @property
+    def log(self) -> Path:
+        """The standard error of the last process that was `started`."""
+        return self.folder / "run.log"
+
+    def started(self) -> subprocess.Popen[bytes]:
+        """Start a run without end, in a process group of its own."""
+        with self.log.open("wb") as errors:
+            command = [sys.executable, "-m", "spark_etl", "run", str(self.file)]
+            return subprocess.Popen(
+                command, env=self._environment, stdout=subprocess.DEVNULL, stderr=errors, start_new_session=True
+            )
+
     @contextmanager
     def running(self, within: float = 120) -> Iterator[subprocess.Popen[bytes]]:
         """Run the pipeline without end. Stop its process group at the end of the block, within a number of seconds."""
-        log = self.folder / "run.log"
-        with log.open("wb") as errors:
-            command = [sys.executable, "-m", "spark_etl", "run", str(self.file)]
-            process = subprocess.Popen(
-                command, env=self._environment, stdout=subprocess.DEVNULL, stderr=errors, start_new_session=True
-            )
+        process = self.started()
         try:
             yield process
             os.killpg(process.pid, signal.SIGTERM)
-            assert process.wait(within) == 128 + signal.SIGTERM, log.read_text()[-3000:]
+            assert process.wait(within) == 128 + signal.SIGTERM, self.log.read_text()[-3000:]
         finally:
             process.kill()
             process.wait()

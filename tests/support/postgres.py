@@ -16,6 +16,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -59,6 +60,14 @@ class PostgresServer:
     def __exit__(self, *_: object) -> None:
         assert self._process is not None
         os.kill(self._pid(), signal.SIGINT)
+        self._process.wait(60)
+
+    def kill(self) -> None:
+        """Kill (-9) all processes. `with` starts the server again."""
+        for pid in self.pids():
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        assert self._process is not None
         self._process.wait(60)
 
     def _pid(self) -> int:

@@ -173,6 +173,16 @@ def test_a_replayed_record_replaces_no_later_row(spark: SparkSession, tmp_path: 
         again = batch((1, "of the topic before", 25, 21, ("c", 0, 900, time[3])))
         table.write(again, APP, 2, lambda _: {"created_again": ["c"]})
         assert found(spark, path, "id", "name", "_offset") == rows
+        together = batch(
+            *((1, "of this topic", 1, 10, None), (1, "of the topic before", 30, 21, ("c", 0, 900, time[3]))),
+            *((2, "of this partition", 2, 10, None), (2, "before", 31, 21, ("c", 1, 900, time[7]))),
+            *((3, "of this partition", 3, 10, None), (3, "later", 32, 21, ("c", 1, 0, time[11]))),
+            (4, "of the topic before", 33, 21, ("c", 0, 900, time[7])),
+            (4, "of this topic", 34, 21, ("c", 0, 4, time[9])),
+        )
+        table.write(together, APP, 3, lambda _: {"created_again": ["c"]})
+        names = ["of this topic", "of this partition", "later", "of this topic", "first"]
+        assert [name for (name,) in found(spark, path, "name")] == names
 
 
 def test_columns_say_which_change_is_later(spark: SparkSession, tmp_path: Path) -> None:
@@ -201,6 +211,38 @@ def test_columns_say_which_change_is_later(spark: SparkSession, tmp_path: Path) 
             ("d", "log.2", 2)
         ]
         assert stored(5, (None, None, None)) == []
+        assert stored(6, ("f", "log.9", 1)) == [("f", "log.9", 1)]
+        assert stored(7, (None, None, None), ("again", "log.1", 1)) == [("again", "log.1", 1)]
+
+
+def test_an_older_change_gives_no_value_to_a_newer_one_that_has_none(spark: SparkSession, tmp_path: Path) -> None:
+    """A change that came late is older than the table's row, and the one after it does not know the value."""
+    before = "STRUCT<topic: STRING, partition: INT, offset: BIGINT, timestamp: TIMESTAMP>"
+    kind = f"id BIGINT, name STRING, lsn BIGINT, _key STRING, {PLACE}, {GONE}, _replayed {before}"
+    mark, at = "__debezium_unavailable_value", datetime(2026, 1, 1)
+
+    def batch(*rows: tuple) -> DataFrame:
+        """Return changes (offset, id, name, lsn, offset before its replay); no name is a deletion."""
+        values = [
+            (i, name, lsn, str(i), "c", 0, offset, at, name is None, place and ("c", 0, place, at))
+            for offset, i, name, lsn, place in rows
+        ]
+        return spark.createDataFrame(values, kind)
+
+    first = batch((10, 1, "a", 10, None), (11, 2, "a", 10, None), (12, 3, "a", 10, None))
+    second = batch(
+        *((20, 1, "old", 5, None), (21, 1, mark, 12, None)),
+        *((22, 2, "old", 5, 1), (23, 2, mark, 12, None)),
+        *((24, 3, "new", 11, None), (25, 3, mark, 12, None)),
+    )
+    for name, options in {"ordered": {"order_by": ["lsn"]}, "placed": {}}.items():
+        path = tmp_path / name
+        rows = second if options else second.where("_offset > 21")
+        with LakeTable.opened(spark, config(path, **options), first.schema) as table:
+            table.write(first, APP, 0, counted(3))
+            table.write(rows, APP, 1, counted(rows.count()))
+        assert found(spark, path, "name", "lsn")[1:] == [("a", 12), ("new", 12)], name
+    assert found(spark, tmp_path / "ordered", "name", "lsn")[0] == ("a", 12)
 
 
 def test_rows_that_the_mode_cannot_use(spark: SparkSession, tmp_path: Path) -> None:

@@ -53,6 +53,12 @@ def is_replayed(present: bool) -> Column:
     return F.col(COLUMN).isNotNull() if present else F.lit(False)
 
 
+def is_moved(created_again: Collection[str]) -> Column:
+    """Return whether the offset where a row was refused is of another partition, or of a topic before this one."""
+    other = (F.col(f"{COLUMN}.topic") != F.col("_topic")) | (F.col(f"{COLUMN}.partition") != F.col("_partition"))
+    return F.coalesce(other | F.col("_topic").isin(*created_again), F.lit(False)) & F.col(COLUMN).isNotNull()
+
+
 def with_column(stored: DataFrame, columns: Collection[str]) -> DataFrame:
     """Return rows of a table, which never has `_replayed`, with a null one if it is among the columns."""
     return stored.withColumn(COLUMN, F.lit(None).cast(_KIND)) if COLUMN in columns else stored

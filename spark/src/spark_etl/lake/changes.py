@@ -10,18 +10,20 @@ it again, which changes nothing. op m (a message) is no change. An event of anot
 or without its row or its key, is a dead letter of the stage `decode`, rule `change`.
 
 A value that Debezium marks as unchanged (lake/unchanged.py) stays as the table has it, or as an earlier change of the
-batch made it. It is null in a row that neither has.
+batch made it that is later than the table's row. It is null in a row that neither has.
 
 Order within a key: by offset. A row of the table that has a later offset of the same partition stays, unless the topic
 was created again: each of its records is newer than all of the topic before it. A replayed record counts at the place
-where it was refused (decode/replayed.py).
+where it was refused (decode/replayed.py). If that is in another partition than the record, or in the topic before, time
+says whether it is later than the last change of the batch that was not replayed.
 
 With `order_by`, columns say which of two changes is later, wherever their records are. They have a position in the log
 of a database, such as Debezium's `source.lsn`. The offset decides between equal ones. It also decides where one of the
-two has no such value, as a null value under `null_value: delete` has none.
+two has no such value, as a null value under `null_value: delete` has none. A change after such a one need not be later
+than the row that the table had before.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import reduce
 from operator import or_
@@ -39,12 +41,13 @@ from spark_etl.lake import columns, unchanged
 
 DELETED = "_deleted"
 REPLAYED = "_is_replayed"  # of each row of a collapsed batch
-KEPT = "_kept_"  # of each column of a collapsed batch: whether the table's value stays
+KEPT = "_kept_"  # of each column of a collapsed batch: the change that its value is of, null if the table's value stays
 OWN = (DELETED, replayed.COLUMN)  # columns of rows that no table has
+_PLACE = ("_offset", "_partition", "_topic")  # in the order of changes
 RAW = "_raw_"  # columns of the record itself, for other sinks
 ENVELOPE_FIELDS = {"before", "after", "op", "source", "ts_ms", "ts_us", "ts_ns", "transaction", "payload", "schema"}
-_SAME = "t._topic = s._topic AND t._partition = s._partition"
-_LATER = f"{_SAME} AND t._offset >= s._offset"
+_MOVED = "_is_moved"  # of a replayed row whose offset says nothing about those of the others
+_SINCE = "_since"  # of a row with `order_by`: the last change of its key, itself or before, that has no such value
 
 
 def target_schema(config: DeltaSinkConfig | PostgresSinkConfig, rows: StructType) -> StructType:
@@ -107,26 +110,39 @@ def same_key(keys: Sequence[str]) -> str:
 
 def with_actions(builder: Any, schema: StructType, config: DeltaSinkConfig, created_again: Sequence[str]) -> Any:
     """Add to a MERGE: remove, change or insert the row of a key. `created_again`: topics whose offsets began again."""
-    again = "".join(f" AND s._topic <> '{topic}'" for topic in created_again)
-    newer = f"NOT coalesce({_LATER}{again}, false)"  # mutant: newer-topic-wins
-    order = f"IF({_SAME}{again}, t._offset < s._offset, t._timestamp < s._timestamp)"
-    newer = f"{newer} AND (NOT s.{REPLAYED} OR coalesce({order}, true))"  # mutant: replayed-row-is-older
-    newer = _later(config.order_by, newer)
+    newer = _newer("s", config.order_by, created_again)
     values = {f"`{name}`": f"s.`{name}`" for name in schema.names}
-    # mutant: unchanged-value-kept
-    kept = {f"`{name}`": f"IF(s.`{KEPT}{name}`, t.`{name}`, s.`{name}`)" for name in _unchangeable(schema, config)}
+    givers = {name: f"s.`{KEPT}{name}`" for name in _unchangeable(schema, config)}
+    kept = {}
+    for name, giver in givers.items():
+        given = f"{giver} IS NOT NULL AND {_newer(giver, config.order_by, created_again)}"
+        kept[f"`{name}`"] = f"IF({given}, s.`{name}`, t.`{name}`)"  # mutant: unchanged-value-kept
     builder = builder.whenMatched(f"s.{DELETED} AND {newer}").delete()
     builder = builder.whenMatched(f"NOT s.{DELETED} AND {newer}").updateExpr({**values, **kept})
     return builder.whenNotMatched(f"NOT s.{DELETED}").insertExpr(values)
 
 
-def _later(order_by: Sequence[str], by_place: str) -> str:
-    """Return the SQL condition that a change is later than the table's row; `by_place` is that of their places."""
+def _newer(change: str, order_by: Sequence[str], created_again: Sequence[str]) -> str:
+    """Return the SQL condition that a change, an SQL struct, is later than the table's row."""
     if not order_by:
-        return by_place
-    known = " AND ".join(f"{side}.`{name}` IS NOT NULL" for side in "st" for name in order_by)
-    change, row = (f"struct({', '.join(f'{side}.`{name}`' for name in order_by)})" for side in "st")
-    return f"IF({known}, {change} > {row} OR ({change} = {row} AND {by_place}), {by_place})"  # mutant: order-by-decides
+        return _placed_later(change, created_again)
+    known = " AND ".join(f"{side}.`{name}` IS NOT NULL" for side in (change, "t") for name in order_by)
+    new, old = (f"struct({', '.join(f'{side}.`{name}`' for name in order_by)})" for side in (change, "t"))
+    by_place = _placed_later(change, created_again)
+    decided = f"IF({known}, {new} > {old} OR ({new} = {old} AND {by_place}), {by_place})"  # mutant: order-by-decides
+    since = f"{change}.{_SINCE}"
+    renewed = f"{since} IS NOT NULL AND {_placed_later(since, created_again)}"  # mutant: change-after-a-null-value
+    return f"({renewed} OR {decided})"
+
+
+def _placed_later(change: str, created_again: Sequence[str]) -> str:
+    """Return the SQL condition that the place of a change is later than that of the table's row."""
+    again = "".join(f" AND {change}._topic <> '{topic}'" for topic in created_again)
+    same = f"t._topic = {change}._topic AND t._partition = {change}._partition"
+    later = f"NOT coalesce({same} AND t._offset >= {change}._offset{again}, false)"  # mutant: newer-topic-wins
+    order = f"IF({same}{again}, t._offset < {change}._offset, t._timestamp < {change}._timestamp)"
+    later = f"{later} AND (NOT {change}.{REPLAYED} OR coalesce({order}, true))"  # mutant: replayed-row-is-older
+    return f"({later})"
 
 
 def _unchangeable(schema: StructType, config: DeltaSinkConfig) -> list[str]:
@@ -134,45 +150,75 @@ def _unchangeable(schema: StructType, config: DeltaSinkConfig) -> list[str]:
 
 
 @contextmanager
-def collapsed(rows: DataFrame, config: DeltaSinkConfig, schema: StructType) -> Iterator[tuple[DataFrame, int]]:
-    """Give the last change of each key, with the table's columns and `_deleted`, and the number of rows read.
+def collapsed(
+    rows: DataFrame, config: DeltaSinkConfig, schema: StructType, accept: Callable[[int], Mapping[str, Any]]
+) -> Iterator[tuple[DataFrame, int, Mapping[str, Any]]]:
+    """Give the last change of each key, with the table's columns and `_deleted`; the number of rows read; and what
+    `accept` returns for this number.
 
     The changes are kept in memory and on disk until the block ends: a merge reads them twice.
     """
-    rows = _in_source_order(rows)
-    changes = opened_envelope(rows, config, schema) if config.envelope == "debezium" else _plain(rows, config, schema)
     seen = Observation()
-    counted = changes.observe(seen, F.count(F.lit(1)).alias("rows"))
-    last = _last(counted.where(~F.col("_ignored")), config, schema).persist(StorageLevel.MEMORY_AND_DISK)
+    numbers = F.count(F.lit(1)).alias("rows"), F.count_if(REPLAYED).alias("replayed")
+    changed = _changed(rows, config, schema, ()).observe(seen, *numbers)
+    last = _last(changed, config, schema, F.struct(*_PLACE)).persist(StorageLevel.MEMORY_AND_DISK)
     try:
         last.count()
-        yield last, int(seen.get["rows"])
+        metadata = accept(int(seen.get["rows"]))
+        if seen.get["replayed"]:  # few batches have such rows, and the others need no order by time
+            last.unpersist()
+            changed = _changed(rows, config, schema, metadata.get("created_again", ()))
+            last = _last(changed, config, schema, _place_in_time(config.keys)).persist(StorageLevel.MEMORY_AND_DISK)
+        yield last, int(seen.get["rows"]), metadata
     finally:
         last.unpersist()
 
 
-def _in_source_order(rows: DataFrame) -> DataFrame:
+def _changed(rows: DataFrame, config: DeltaSinkConfig, schema: StructType, created_again: Sequence[str]) -> DataFrame:
+    """Return the changes as rows of the table, with the columns of ours."""
+    rows = _in_source_order(rows, created_again)
+    carried = (REPLAYED, _MOVED)
+    if config.envelope == "debezium":
+        return opened_envelope(rows, config, schema, carried)
+    return _plain(rows, config, schema, carried)
+
+
+def _in_source_order(rows: DataFrame, created_again: Sequence[str]) -> DataFrame:
     """Give replayed records the places that they had in their source."""
     present = replayed.COLUMN in rows.columns
-    marked = rows.withColumn(REPLAYED, replayed.is_replayed(present))
+    moved = replayed.is_moved(created_again) if present else F.lit(False)
+    marked = rows.withColumns({REPLAYED: replayed.is_replayed(present), _MOVED: moved})
     if not present:
         return marked
     return marked.withColumns({name: replayed.placed(name, present) for name in replayed.PLACE}).drop(replayed.COLUMN)
 
 
-def _last(changed: DataFrame, config: DeltaSinkConfig, schema: StructType) -> DataFrame:
-    """Return the last change of each key, and `KEPT…`: whether no change of the key has a value for a column."""
-    keys = [F.col(f"`{key}`") for key in config.keys]
-    place = F.struct("_offset", "_partition", "_topic")
+def _place_in_time(keys: Sequence[str]) -> Column:
+    """Return the order of the places of changes of a key, some of which are moved."""
+    moved, at = F.col(_MOVED), F.unix_micros("_timestamp")
+    newest = F.max_by(at, F.when(~moved, F.struct(*_PLACE))).over(Window.partitionBy(*(f"`{key}`" for key in keys)))
+    turn = F.when(~moved | newest.isNull(), 1).when(at > newest, 2).otherwise(0)  # mutant: moved-rows-by-time
+    return F.struct(turn, F.when(moved, at).otherwise(F.lit(0)), *_PLACE)
+
+
+def _last(changed: DataFrame, config: DeltaSinkConfig, schema: StructType, place: Column) -> DataFrame:
+    """Return the last change of each key, and `KEPT…`: the change that a column's value is of."""
+    changed = changed.where(~F.col("_ignored")).withColumn("_place", place)
+    keys, place = [F.col(f"`{key}`") for key in config.keys], F.col("_place")
+    source = [*replayed.PLACE, *config.order_by, REPLAYED]
     if config.order_by:
-        changed = changed.withColumn("_rank", _rank(config.order_by, keys, place))
-        place = F.col("_rank")
-    image = F.struct(*(F.col(f"`{name}`") for name in [*schema.names, DELETED, REPLAYED]))
+        changed = _ranked(changed, config.order_by, keys)
+        place, source = F.col("_rank"), [*source, _SINCE]
+    own = [DELETED, REPLAYED, *([_SINCE] if config.order_by else [])]
+    image = F.struct(*(F.col(f"`{name}`") for name in [*schema.names, *own]))
     kept = _unchangeable(schema, config)
     known = {name: F.col(DELETED) | ~unchanged.marked(F.col(f"`{name}`"), schema[name].dataType) for name in kept}
+    giver = F.struct(*(F.col(f"`{name}`") for name in source))
     values = [
-        F.max_by(F.struct(F.when(~F.col(DELETED), F.col(f"`{name}`")).alias("value")), F.when(there, place))
-        for name, there in known.items()
+        F.max_by(
+            F.struct(F.when(~F.col(DELETED), F.col(f"`{name}`")).alias("value"), giver.alias("of")), F.when(at, place)
+        )
+        for name, at in known.items()
     ]
     grouped = changed.groupBy(*(key.alias(f"_by_{name}") for key, name in zip(keys, config.keys, strict=True))).agg(
         F.max_by(image, place).alias("_last"),
@@ -181,19 +227,26 @@ def _last(changed: DataFrame, config: DeltaSinkConfig, schema: StructType) -> Da
     columns_ = [
         F.col(f"`{KEPT}{name}`.value" if name in kept else f"_last.`{name}`").alias(name) for name in schema.names
     ]
-    absent = [F.col(f"`{KEPT}{name}`").isNull().alias(f"{KEPT}{name}") for name in kept]
-    return grouped.select(*columns_, f"_last.{DELETED}", f"_last.{REPLAYED}", *absent)
+    givers = [F.col(f"`{KEPT}{name}`.of").alias(f"{KEPT}{name}") for name in kept]
+    return grouped.select(*columns_, *(f"_last.{name}" for name in own), *givers)
 
 
-def _rank(order_by: Sequence[str], keys: Sequence[Column], place: Column) -> Column:
-    """Return the order of changes of a key. One without a value of `order_by` is later than all of a smaller place."""
-    values = [F.col(f"`{name}`") for name in order_by]
+def _ranked(changed: DataFrame, order_by: Sequence[str], keys: Sequence[Column]) -> DataFrame:
+    """Add the order of changes of a key (`_rank`), and `_SINCE`.
+
+    A change without a value of `order_by` is later than all of a smaller place.
+    """
+    values, place = [F.col(f"`{name}`") for name in order_by], F.col("_place")
     unordered = reduce(or_, (value.isNull() for value in values))
-    newest = F.max(F.when(unordered, place)).over(Window.partitionBy(*keys))
-    return F.struct(F.coalesce(place >= newest, F.lit(True)), ~unordered, *values, place)
+    own = F.struct(*replayed.PLACE, REPLAYED, place)
+    newest = F.max_by(own, F.when(unordered, place)).over(Window.partitionBy(*keys))
+    changed = changed.withColumn("_newest", newest)
+    after = place >= F.col("_newest._place")
+    rank = F.struct(F.coalesce(after, F.lit(True)), ~unordered, *values, place)
+    return changed.withColumns({"_rank": rank, _SINCE: F.when(after, F.col("_newest"))}).drop("_newest")
 
 
-def _plain(rows: DataFrame, config: DeltaSinkConfig, schema: StructType) -> DataFrame:
+def _plain(rows: DataFrame, config: DeltaSinkConfig, schema: StructType, carried: Sequence[str]) -> DataFrame:
     deleted = F.coalesce(F.col(DELETED), F.lit(False)) if DELETED in rows.columns else F.lit(False)
     offered = StructType([field for field in rows.schema.fields if field.name != DELETED])
     fitted = columns.fitted(schema, offered)
@@ -201,7 +254,7 @@ def _plain(rows: DataFrame, config: DeltaSinkConfig, schema: StructType) -> Data
         if field.name in config.keys:
             key = key_column(rows.schema["_key"].dataType, field, config.keys)
             fitted[number] = F.when(deleted, key).otherwise(fitted[number]).alias(field.name)
-    return rows.select(*fitted, deleted.alias(DELETED), REPLAYED, F.lit(False).alias("_ignored"))
+    return rows.select(*fitted, deleted.alias(DELETED), F.lit(False).alias("_ignored"), *carried)
 
 
 def opened_envelope(
@@ -224,7 +277,7 @@ def opened_envelope(
         else:
             values.append(images[field.name].alias(field.name))
     ignored = F.coalesce(op == "m", F.lit(False)).alias("_ignored")
-    return rows.select(*values, deleted.alias(DELETED), REPLAYED, ignored, *carried)
+    return rows.select(*values, deleted.alias(DELETED), ignored, *carried)
 
 
 def _parts(rows: StructType) -> tuple[dict[str, StructType], str, Column, Column]:

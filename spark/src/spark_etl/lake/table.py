@@ -288,8 +288,8 @@ class LakeTable:
 
     def _merge(self, rows: DataFrame, app_id: str, version: int, accept: Accept) -> Commit:
         schema = self._columns()
-        with changes.collapsed(rows, self.config, schema) as (source, count):
-            metadata = {**accept(count), "operation": BATCH}
+        with changes.collapsed(rows, self.config, schema, accept) as (source, count, accepted):
+            metadata = {**accepted, "operation": BATCH}
             for attempt in range(1, CONFLICT_TRIES + 1):
                 try:
                     self._merge_once(source, app_id, version, metadata, schema)

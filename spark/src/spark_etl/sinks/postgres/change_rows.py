@@ -5,7 +5,6 @@ rules are those of the table (lake/changes.py).
 """
 
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import BooleanType, StructField, StructType
 
 from spark_etl.config import PostgresSinkConfig
@@ -28,6 +27,5 @@ def schema(config: PostgresSinkConfig, rows: StructType) -> StructType:
 def opened(rows: DataFrame, config: PostgresSinkConfig) -> DataFrame:
     """Return the rows of change events without messages (op m)."""
     carried = [name for name in rows.columns if name == replayed.COLUMN or name.startswith(changes.RAW)]
-    marked = rows.withColumn(changes.REPLAYED, F.lit(False))
-    found = changes.opened_envelope(marked, config, changes.target_schema(config, rows.schema), carried)
-    return found.where("NOT _ignored").drop("_ignored", changes.REPLAYED)
+    found = changes.opened_envelope(rows, config, changes.target_schema(config, rows.schema), carried)
+    return found.where("NOT _ignored").drop("_ignored")

@@ -28,7 +28,9 @@ class Refused:
 
 def moved(connection: Connection, table: Table, staging: str, again: Sequence[str]) -> None:
     """Move all rows; `again` are topics that were created again. RowRefusedError: the table refuses one."""
-    for statement in table.moves(staging, again, _marked(connection, staging) if table.keys else ()):
+    marked = _marked(connection, staging) if table.keys else ()
+    replayed = table.replays and connection.value(f"SELECT bool_or(etl_replayed) FROM {staging}") == "t"
+    for statement in table.moves(staging, again, marked, replayed):
         connection.execute(statement)
 
 

@@ -35,7 +35,7 @@ from spark_etl.transform.explode import INDEX
 
 #: The place of a staged row: its record, and its item of the record (-1: it is the record's only row).
 PLACE, _DELETED = ("etl_topic", "etl_partition", "etl_offset", "etl_index"), "etl_deleted"
-_OWN = (*PLACE, "etl_order", "etl_replayed", _DELETED, *upsert.OWN)
+_OWN = (*PLACE, "etl_order", "etl_replayed", "etl_at", "etl_moved", _DELETED, *upsert.OWN)
 NAME_MAX = 63
 #: Days since 1970 of the first and the last date that a `date` holds (4713 BC, 5874897), and of the ten days that
 #: JDBC's calendar lacks (1582-10-05 to -14). A timestamp of Spark ends before one of PostgreSQL does.
@@ -111,14 +111,18 @@ class Table:
         columns = [f"{quoted(column.name)} {column.staging_type}" for column in self.columns]
         places = zip(PLACE, ("text", "integer", "bigint", "integer"), strict=True)
         own = [f"{name} {kind}" for name, kind in places]
-        return ", ".join(
-            [*columns, *own, "etl_order bigint", "etl_replayed boolean", "etl_deleted boolean", "etl_unchanged text"]
-        )
+        order = ["etl_order bigint", "etl_at bigint", "etl_moved boolean", "etl_replayed boolean"]
+        return ", ".join([*columns, *own, *order, "etl_deleted boolean", "etl_unchanged text"])
 
-    def moves(self, staging: str, created_again: Sequence[str] = (), marked: Sequence[int] = ()) -> Sequence[str]:
-        """Return the statements that bring the staged rows into the table. `marked`: columns with marks."""
+    def moves(
+        self, staging: str, created_again: Sequence[str] = (), marked: Sequence[int] = (), replayed: bool = False
+    ) -> Sequence[str]:
+        """Return the statements that bring the staged rows into the table.
+
+        `marked`: columns with marks. `replayed`: whether some rows are replayed ones.
+        """
         if self.keys:
-            return upsert.statements(self, staging, created_again, marked)
+            return upsert.statements(self, staging, created_again, marked, replayed)
         names = ", ".join(quoted(column.name) for column in self.columns)
         values = ", ".join(column.moved for column in self.columns)
         return [f"INSERT INTO {self.name} ({names}) SELECT {values} FROM {staging}"]
@@ -148,6 +152,8 @@ def staged(rows: DataFrame, table: Table) -> DataFrame:
         F.col("_offset").alias("etl_offset"),
         item(rows).alias("etl_index"),
         replayed.placed("_offset", table.replays).alias("etl_order"),
+        F.unix_micros(replayed.placed("_timestamp", table.replays)).alias("etl_at"),
+        (replayed.is_moved(()) if table.replays else F.lit(False)).alias("etl_moved"),
         replayed.is_replayed(table.replays).alias("etl_replayed"),
         (F.lit(False) if deleted is None else deleted).alias("etl_deleted"),
         F.when(marked != "", F.concat(F.lit(","), marked, F.lit(","))).alias("etl_unchanged"),
