@@ -14,8 +14,10 @@ export const number = (id, label, shown, value) => ({ ...text(id, label, shown, 
 /** @param {Column} column @param {any} row */
 const valueOf = (column, row) => (column.value ? column.value(row) : row[column.id]);
 
-/** Rows drawn at first, and added when the end of the table comes into view. */
-const DRAWN = 150;
+/** Rows that fill the window: drawn at first and after a key, and added before the end of the table comes into view. */
+const aWindow = () => Math.ceil(innerHeight / ROW_PX);
+const ROW_PX = 32;
+const BEFORE = "200px";
 
 class Row extends Component {
   /** @param {any} next */
@@ -30,53 +32,57 @@ class Row extends Component {
         (/** @type {Column} */ each, /** @type {number} */ number) => html`<td
           role=${number === 0 ? "rowheader" : "cell"}
           data-label=${each.label}
-          class=${each.isNumber ? "number" : ""}
+          class=${each.isNumber ? "number" : undefined}
         >${each.shown ? each.shown(valueOf(each, row), row) : valueOf(each, row)}</td>`,
       )}
     </tr>`;
   }
 }
 
+const { compare } = new Intl.Collator("en", { numeric: true });
+
 /** @param {any} first @param {any} second */
 function compared(first, second) {
   if (first === second) return 0;
   if (first === null || first === undefined) return 1;
   if (second === null || second === undefined) return -1;
-  if (typeof first === "string") return first.localeCompare(second, "en", { numeric: true });
+  if (typeof first === "string") return compare(first, second);
   return first < second ? -1 : 1;
 }
 
-/**
- * Return the rows that have the text in these fields, in the order of a column; `-` before its id turns the order around.
- * @param {any[]} rows @param {Column[]} columns @param {string} part @param {string[]} search @param {string} order
- */
-export function arranged(rows, columns, part, search, order) {
-  const wanted = part.toLowerCase();
-  const found = rows.filter((row) => search.map((each) => row[each]).join(" ").toLowerCase().includes(wanted));
-  const isDown = order.startsWith("-");
+/** Return the rows in the order of a column; `-` before its id turns it around. @param {any[]} rows @param {Column[]} columns @param {string} order */
+export function sorted(rows, columns, order) {
   const column = columns.find((each) => each.id === order.replace(/^-/, ""));
-  if (!column) return found;
-  const keyed = found.map((row) => ({ row, key: valueOf(column, row) }));
+  if (!column) return rows;
+  const keyed = rows.map((row) => ({ row, key: valueOf(column, row) }));
   keyed.sort((first, second) => compared(first.key, second.key));
-  if (isDown) keyed.reverse();
+  if (order.startsWith("-")) keyed.reverse();
   return keyed.map((each) => each.row);
+}
+
+/** Return the rows that have the text in these fields. @param {any[]} rows @param {string} part @param {string[]} fields */
+export function having(rows, part, fields) {
+  const wanted = part.toLowerCase();
+  return wanted ? rows.filter((row) => fields.map((each) => row[each]).join(" ").toLowerCase().includes(wanted)) : rows;
 }
 
 /** @param {Look & {rows: any[]}} props */
 export function Table({ noun, columns, rows, keyOf = (row) => String(valueOf(columns[0], row)), search, empty = "There are none.", id = "", first = columns[0].id, tools }) {
   const part = search ? parameter(`${id}q`) : "";
   const order = parameter(`${id}sort`) || first;
-  const [drawn, setDrawn] = useState(DRAWN);
-  const found = useMemo(() => arranged(rows, columns, part, search ?? [], order), [rows, columns, part, order]);
+  const of = `${order} ${part}`;
+  const [grown, setGrown] = useState({ of, drawn: aWindow() });
+  const drawn = grown.of === of ? grown.drawn : aWindow();
+  const arranged = useMemo(() => sorted(rows, columns, order), [rows, columns, order]);
+  const found = useMemo(() => having(arranged, part, search ?? []), [arranged, part]);
   const end = useRef(/** @type {HTMLElement | null} */ (null));
-  useEffect(() => setDrawn(DRAWN), [part, order]);
   useEffect(() => {
     if (!end.current) return undefined;
-    const seen = new IntersectionObserver((entries) => entries.some((each) => each.isIntersecting) && setDrawn((old) => old + DRAWN));
+    const seen = new IntersectionObserver((entries) => entries.some((each) => each.isIntersecting) && setGrown({ of, drawn: drawn + aWindow() }), { rootMargin: BEFORE });
     seen.observe(end.current);
     return () => seen.disconnect();
-  }, [found.length > drawn, drawn]);
-  const sorted = order.replace(/^-/, "");
+  }, [found.length > drawn, drawn, of]);
+  const by = order.replace(/^-/, "");
   return html`
     ${(search || tools) && html`<div class="tools">
       ${search && html`<label class="search"><span class="hidden">Search</span>
@@ -91,7 +97,7 @@ export function Table({ noun, columns, rows, keyOf = (row) => String(valueOf(col
           <caption class="hidden">${noun}s</caption>
           <thead role="rowgroup"><tr role="row">
             ${columns.map((each) => {
-              const isSorted = each.id === sorted;
+              const isSorted = each.id === by;
               const isDown = order.startsWith("-");
               return html`<th role="columnheader" scope="col" class=${each.isNumber ? "number" : ""}
                 aria-sort=${isSorted ? (isDown ? "descending" : "ascending") : undefined}>
@@ -103,7 +109,7 @@ export function Table({ noun, columns, rows, keyOf = (row) => String(valueOf(col
           </tr></thead>
           <tbody role="rowgroup">${found.slice(0, drawn).map((row) => html`<${Row} key=${keyOf(row)} row=${row} columns=${columns} />`)}</tbody>
         </table>
-        ${found.length > drawn && html`<p ref=${end}>${button(`Show all ${found.length}`, () => setDrawn(Infinity))}</p>`}`}
+        ${found.length > drawn && html`<p ref=${end}>${button(`Show all ${found.length}`, () => setGrown({ of, drawn: Infinity }))}</p>`}`}
   `;
 }
 
