@@ -37,8 +37,9 @@ TAIL_S = 600.0
 QUICK_S = 60.0
 RATE_PER_S = 200
 TAILS = 5
-#: Records of one turn of the producer whose cost is measured, and their size.
-PRODUCED = 100_000
+#: Records of one turn of the producer whose cost is measured, and their size. A turn is longer than the first second of
+#: a tail, in which it shows what it saved up.
+PRODUCED = 300_000
 VALUE = b"v" * 500
 _COMMENT = re.compile(r"/\*\*.*?\*/\s*|^\s*// .*?\n", re.DOTALL | re.MULTILINE)
 _WAIT_MS = 30_000

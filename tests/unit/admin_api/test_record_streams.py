@@ -273,7 +273,7 @@ async def _first_events(log: ScriptedLog, positions: dict[int, int], newest: int
         return [await anext(stream) for _ in range(count)]
 
 
-@pytest.mark.parametrize(("count", "pause_s"), [(EVENTS_PER_S // 2, 0.05), (10 * EVENTS_PER_S, 1.0)])
+@pytest.mark.parametrize(("count", "pause_s"), [(EVENTS_PER_S // 2, 0.1), (10 * EVENTS_PER_S, 1.0)])
 async def test_a_tail_without_an_event_left_waits_for_more(count: int, pause_s: float) -> None:
     async with client_of(ScriptedLog({0: [records(count)]})) as client:
         tail = Tail(client, "t", {0: 0}, AsyncMock(), None, Filter(), Formats(), read_committed=False)
