@@ -104,6 +104,10 @@ def test_records_go_on_from_an_offset(console: Watched):
     console.page.get_by_text("60 records shown").wait_for()
     offsets = re.findall(r"1 : (\d+)", " ".join(console.row("").all_inner_texts()))
     assert [int(each) for each in offsets] == list(range(20, 80))
+    console.page.get_by_label("Times").select_option("UTC")
+    console.row(" UTC").first.wait_for()
+    times = console.page.locator("main .records .line > span:first-child").all_inner_texts()
+    assert [each[-4:] for each in times] == [" UTC"] * 60
 
 
 def test_odd_contents_are_shown_as_what_they_are(console: Watched):

@@ -8,7 +8,7 @@ const { parse, parseRecords, tree, indented, stringify, Raw } = await import(new
 const { content, hexDump, numbersOf, preview, schemaId, toBytes } = await import(new URL("bytes.js", at));
 const { count, duration, size, time, timeOf } = await import(new URL("format.js", at));
 const router = await import(new URL("router.js", at));
-const { EventReader } = await import(new URL("events.js", at));
+const { EventReader } = await import(new URL("tail.js", at));
 const { quoted } = await import(new URL("api.js", at));
 const { Tail } = await import(new URL("tail.js", at));
 

@@ -7,7 +7,7 @@ import { INTERVALS_S, THEMES, intervalS, isUtc, theme } from "./core/preferences
 import { follow, link, route } from "./core/router.js";
 import { has, hasUsers, session, loadSession, logOut } from "./core/session.js";
 import { close, Copy, Dialog, Field, Messages, open, OpenDialog, useForm } from "./parts/dialog.js";
-import { button, Failure } from "./parts/screen.js";
+import { button, Failure, useAction } from "./parts/screen.js";
 
 /** First part of a path -> the module of its screen. @type {Record<string, () => Promise<{Screen: any}>>} */
 const MODULES = {
@@ -34,13 +34,10 @@ const showKeys = () =>
 
 function Login() {
   const [{ user, password, token }, set, bind] = useForm({ user: "", password: "", token: "" });
-  const [error, setError] = useState(/** @type {Error | null} */ (null));
-  async function submit(/** @type {Event} */ event) {
-    event.preventDefault();
-    setError(null);
+  const [error, , submit] = useAction(() => {
     set({ password: "", token: "" });
-    await loadSession(user ? { user, password } : { token }).catch(setError);
-  }
+    return loadSession(user ? { user, password } : { token });
+  });
   return html`<main id="main" class="login">
     <h1>Log in</h1>
     <p>${hasUsers.value ? "This server wants a user of the cluster, or a token." : "This server wants a token. Its administrator has one for you."}</p>

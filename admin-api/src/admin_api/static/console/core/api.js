@@ -96,15 +96,11 @@ async function errorOf(answer) {
   return new ApiError(answer.status, found.error_code, found.message, id);
 }
 
-/** Return the body of an answer to GET. @param {string} path @param {Query} [query] @param {AbortSignal} [signal] */
-export async function get(path, query, signal) {
-  return parse(await (await send("GET", urlOf(path, query), { signal })).text());
-}
-
 /** Return the text of an answer to GET. @param {string} path @param {Query} [query] @param {AbortSignal} [signal] */
-export async function getText(path, query, signal) {
-  return (await send("GET", urlOf(path, query), { signal })).text();
-}
+export const getText = async (path, query, signal) => (await send("GET", urlOf(path, query), { signal })).text();
+
+/** The same, read. @param {string} path @param {Query} [query] @param {AbortSignal} [signal] */
+export const get = async (path, query, signal) => parse(await getText(path, query, signal));
 
 /** Change something; return the body of the answer, null without one. @param {string} method @param {string} path @param {unknown} [body] */
 export async function alter(method, path, body) {
@@ -116,13 +112,14 @@ export async function alter(method, path, body) {
 export async function list(path, query, signal) {
   /** @type {any[]} */
   const rows = [];
-  let next = urlOf(path, query);
+  let next = path;
   while (next) {
-    const answer = parse(await (await send("GET", next, { signal })).text());
+    const answer = await get(next, query, signal);
     rows.push(...answer.data);
     const following = answer.metadata?.next ?? answer.next;
     // The server names its own address, which a proxy may not have: the query is what counts.
-    next = following ? `${next.split("?")[0]}${new URL(following, BASE).search}` : "";
+    next = following && path + new URL(following, BASE).search;
+    query = {};
   }
   return rows;
 }

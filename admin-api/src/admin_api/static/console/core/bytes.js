@@ -1,6 +1,7 @@
-/** Contents of records: bytes, text and numbers. */
+/** Contents of records: bytes, text and numbers; records that are copied, and produced again. */
 
-import { Raw } from "./exact_json.js";
+import { quoted } from "./api.js";
+import { Raw, stringify } from "./exact_json.js";
 
 /** @param {string} text base64 @returns {Uint8Array} */
 export function fromBase64(text) {
@@ -83,4 +84,28 @@ export function preview(content, most = 200) {
     return content.size > bytes.length ? `${hex} …` : hex;
   }
   return content.text.length > most ? `${content.text.slice(0, most)}…` : content.text;
+}
+
+/** Return a record as one JSON object. Bytes are in base64, JSON is as it was. @param {any} record */
+export function asJson(record) {
+  const shown = (/** @type {Content} */ each) =>
+    each.format === "json" ? each.text : each.format === null ? "null" : JSON.stringify(each.text);
+  const headers = record.headers.map((/** @type {any} */ each) => ({ name: each.name, value: each.value }));
+  const rest = { partition: record.partition, offset: record.offset, timestamp: record.timestamp, key_format: record.key.format, value_format: record.value.format };
+  return `${stringify(rest).slice(0, -1)},"key":${shown(record.key)},"value":${shown(record.value)},"headers":${stringify(headers)}}`;
+}
+
+/** Return kcat's command for a record. @param {string} topic @param {any} record @param {string} address host:port */
+export function kcat(topic, record, address) {
+  return `kcat -b ${quoted(address)} -C -t ${quoted(topic)} -p ${record.partition} -o ${record.offset} -c 1 -e -q`;
+}
+
+/**
+ * Return the value in the form that a request to produce has it. @param {Content} content
+ * @returns {[string, string]} type and text
+ */
+export function producible(content) {
+  if (content.format === null) return ["null", ""];
+  if (content.format === "json") return ["JSON", content.text];
+  return content.format === "base64" ? ["BINARY", content.text] : ["STRING", content.text];
 }

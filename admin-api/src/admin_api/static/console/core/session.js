@@ -1,7 +1,7 @@
 /** Who uses this page, and what the server lets them do. */
 
 import { signal } from "../vendor/preact.js";
-import { ApiError, alter, get, needsLogin } from "./api.js";
+import { alter, get, needsLogin } from "./api.js";
 
 const PATH = "/api/v1/session";
 const ROLES = ["public", "read", "write", "admin"];
@@ -13,14 +13,7 @@ export const hasUsers = signal(false);
 
 /** Ask who uses this page. With a login, log in first. Raises ApiError. @param {{token: string} | {user: string, password: string}} [login] */
 export async function loadSession(login) {
-  /** @type {any} */
-  let found;
-  try {
-    found = login === undefined ? await get(PATH) : await alter("POST", PATH, login);
-  } catch (error) {
-    if (!(error instanceof ApiError) || error.status !== 404) throw error;
-    found = { login: "none", role: "admin" }; // a server of one version before
-  }
+  const found = login === undefined ? await get(PATH) : await alter("POST", PATH, login);
   hasUsers.value = found.login === "users";
   needsLogin.value = found.login !== "none" && !found.is_logged_in;
   session.value = null;

@@ -1,8 +1,7 @@
 /** Charts of the last 15 minutes, drawn as SVG. A sentence says the same to those who do not see it. */
 
 import { html } from "../vendor/preact.js";
-import { time } from "../core/format.js";
-import { isUtc } from "../core/preferences.js";
+import { moment } from "../core/preferences.js";
 
 const WIDTH = 600;
 const HEIGHT = 100;
@@ -47,7 +46,7 @@ export function Chart({ label, points, shown }) {
     ? `${label}: ${shown(last)} now, between ${shown(Math.min(...values))} and ${shown(Math.max(...values))} in 15 minutes`
     : `${label}: no figures yet`;
   const top = topOf(Math.max(0, ...values));
-  const clock = (/** @type {number} */ at) => time(at, isUtc.value).slice(11, 16);
+  const clock = (/** @type {number} */ at) => moment(at).slice(11, 16);
   return html`<figure class="chart" role="img" aria-label=${summary}>
     <figcaption>${label} <b>${last === null ? "" : shown(last)}</b></figcaption>
     ${values.length < 2

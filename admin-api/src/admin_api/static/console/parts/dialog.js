@@ -3,7 +3,7 @@
 import { html, signal, useEffect, useRef, useState } from "../vendor/preact.js";
 import { alter } from "../core/api.js";
 import { change, go, parameter } from "../core/router.js";
-import { button, Failure, reload } from "./screen.js";
+import { button, Failure, reload, useAction } from "./screen.js";
 
 /** How long a message stays, in ms. */
 const SHOWN_MS = 6000;
@@ -67,23 +67,11 @@ export function Dialog({ title, children, isWide = false }) {
  * @param {FormDialogProps} props
  */
 export function FormDialog({ title, action, act, children, isDangerous = false, isReady = true, isWide = false }) {
-  const [error, setError] = useState(/** @type {Error | null} */ (null));
-  const [isBusy, setBusy] = useState(false);
-  /** @param {Event} event */
-  async function submit(event) {
-    event.preventDefault();
-    if (isBusy || !isReady) return;
-    setBusy(true);
-    setError(null);
-    try {
-      await act();
-      close();
-      reload();
-    } catch (caught) {
-      setError(/** @type {Error} */ (caught));
-    }
-    setBusy(false);
-  }
+  const [error, isBusy, submit] = useAction(async () => {
+    await act();
+    close();
+    reload();
+  });
   return html`<${Dialog} title=${title} isWide=${isWide}>
     <form onSubmit=${submit}>
       ${children}

@@ -1,6 +1,6 @@
 /** What screens are made of: buttons, badges and tabs; what is loaded of the API, again at an interval. */
 
-import { html, signal, useEffect, useState } from "../vendor/preact.js";
+import { Component, html, signal, useEffect, useState } from "../vendor/preact.js";
 import { list } from "../core/api.js";
 import { intervalS } from "../core/preferences.js";
 import { link } from "../core/router.js";
@@ -72,8 +72,37 @@ export function Failure({ error, retry }) {
   </div>`;
 }
 
-/** The parts of a screen that depend on an answer. @param {{of: Loaded<any>, children: (data: any) => unknown}} props */
-export function Shown({ of, children }) {
-  return html`<${Failure} error=${of.error} retry=${reload} />
-    ${of.data !== null ? children(of.data) : of.isLoading && html`<p class="loading" role="status">Loading …</p>`}`;
+/** Draw what depends on an answer, or why there is none. @param {Loaded<any>} of @param {(data: any) => unknown} draw */
+export const shown = (of, draw) => html`<${Failure} error=${of.error} retry=${reload} />
+  ${of.data !== null ? draw(of.data) : of.isLoading && html`<p class="loading" role="status">Loading …</p>`}`;
+
+/** The head of a screen within another one. @param {{of: string, path: string[], name: string, children?: unknown}} props `of` names the other, `children` are buttons */
+export const Head = ({ of, path, name, children }) => html`<p class="back"><a href=${link(path)} data-back>← ${of}</a></p>
+  <div class="title"><h1 class="name">${name}</h1>${children && html`<div class="actions">${children}</div>`}</div>`;
+
+/**
+ * Return the error of the last try, whether one is under way, and what tries `act` when a form is sent.
+ * @param {() => Promise<unknown>} act @returns {[any, boolean, (event: Event) => Promise<void>]}
+ */
+export function useAction(act) {
+  const [state, setState] = useState(/** @type {{error: unknown, isBusy: boolean}} */ ({ error: null, isBusy: false }));
+  return [state.error, state.isBusy, async (event) => {
+    event.preventDefault();
+    if (state.isBusy) return;
+    setState({ error: null, isBusy: true });
+    setState({ error: await act().then(() => null, (error) => error), isBusy: false });
+  }];
 }
+
+/** Return a component that is drawn again only when a prop or a signal is another. @param {(props: any) => unknown} draw */
+export const kept = (draw) =>
+  class extends Component {
+    /** @param {any} next @param {any} state another one if a signal has changed */
+    shouldComponentUpdate(next, state) {
+      return state !== /** @type {any} */ (this).state || Object.keys(next).some((each) => next[each] !== this.props[each]);
+    }
+    /** @param {any} props */
+    render(props) {
+      return draw(props);
+    }
+  };

@@ -1,9 +1,9 @@
 /** Tables that are sorted and searched in the browser. The order and the search are in the URL. */
 
-import { Component, html, useEffect, useMemo, useRef, useState } from "../vendor/preact.js";
+import { html, useEffect, useMemo, useRef, useState } from "../vendor/preact.js";
 import { plural } from "../core/format.js";
 import { change, parameter } from "../core/router.js";
-import { button, Shown } from "./screen.js";
+import { button, kept, shown } from "./screen.js";
 
 /** Return a column. @param {string} id @param {string} label @param {Cell} [shown] @param {(row: any) => any} [value] @returns {Column} */
 export const text = (id, label, shown, value) => ({ id, label, shown, value });
@@ -14,30 +14,20 @@ export const number = (id, label, shown, value) => ({ ...text(id, label, shown, 
 /** @param {Column} column @param {any} row */
 const valueOf = (column, row) => (column.value ? column.value(row) : row[column.id]);
 
-/** Rows that fill the window: drawn at first and after a key, and added before the end of the table comes into view. */
+/**
+ * Rows that fill the window: drawn at first and after a key. As many are added at a time, in ms, up to SOON, and before
+ * the end of the table comes into view.
+ */
 const aWindow = () => Math.ceil(innerHeight / ROW_PX);
 const ROW_PX = 32;
+const SOON = 150;
+const SOON_MS = 100;
 const BEFORE = "200px";
 
-class Row extends Component {
-  /** @param {any} next */
-  shouldComponentUpdate(next) {
-    return next.row !== this.props.row || next.columns !== this.props.columns;
-  }
-
-  /** @param {any} props */
-  render({ row, columns }) {
-    return html`<tr role="row" data-row>
-      ${columns.map(
-        (/** @type {Column} */ each, /** @type {number} */ number) => html`<td
-          role=${number === 0 ? "rowheader" : "cell"}
-          data-label=${each.label}
-          class=${each.isNumber ? "number" : undefined}
-        >${each.shown ? each.shown(valueOf(each, row), row) : valueOf(each, row)}</td>`,
-      )}
-    </tr>`;
-  }
-}
+const Row = kept(({ row, columns }) => html`<tr role="row" data-row>
+  ${columns.map((/** @type {Column} */ each, /** @type {number} */ number) => html`<td
+    role=${number === 0 ? "rowheader" : "cell"} data-label=${each.label} class=${each.isNumber ? "number" : undefined}
+  >${each.shown ? each.shown(valueOf(each, row), row) : valueOf(each, row)}</td>`)}</tr>`);
 
 const { compare } = new Intl.Collator("en", { numeric: true });
 
@@ -75,10 +65,16 @@ export function Table({ noun, columns, rows, keyOf = (row) => String(valueOf(col
   const drawn = grown.of === of ? grown.drawn : aWindow();
   const arranged = useMemo(() => sorted(rows, columns, order), [rows, columns, order]);
   const found = useMemo(() => having(arranged, part, search ?? []), [arranged, part]);
+  const grow = () => setGrown({ of, drawn: drawn + aWindow() });
+  useEffect(() => {
+    if (drawn >= Math.min(found.length, SOON)) return undefined;
+    const timer = setTimeout(grow, SOON_MS);
+    return () => clearTimeout(timer);
+  }, [of, drawn, found.length]);
   const end = useRef(/** @type {HTMLElement | null} */ (null));
   useEffect(() => {
     if (!end.current) return undefined;
-    const seen = new IntersectionObserver((entries) => entries.some((each) => each.isIntersecting) && setGrown({ of, drawn: drawn + aWindow() }), { rootMargin: BEFORE });
+    const seen = new IntersectionObserver((entries) => entries.some((each) => each.isIntersecting) && grow(), { rootMargin: BEFORE });
     seen.observe(end.current);
     return () => seen.disconnect();
   }, [found.length > drawn, drawn, of]);
@@ -114,4 +110,4 @@ export function Table({ noun, columns, rows, keyOf = (row) => String(valueOf(col
 }
 
 /** A table of what is loaded. @param {Look & {of: Loaded<any[]>}} props */
-export const List = ({ of, ...look }) => html`<${Shown} of=${of}>${(/** @type {any[]} */ rows) => html`<${Table} rows=${rows} ...${look} />`}</${Shown}>`;
+export const List = ({ of, ...look }) => shown(of, (rows) => html`<${Table} rows=${rows} ...${look} />`);

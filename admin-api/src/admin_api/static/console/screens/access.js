@@ -6,7 +6,7 @@ import { count, plural } from "../core/format.js";
 import { change, parameter, parameterText, route } from "../core/router.js";
 import { has, may } from "../core/session.js";
 import { Field, FormDialog, open, openDelete, say, useForm } from "../parts/dialog.js";
-import { badge, button, Shown, Tabs, useList, useLoaded } from "../parts/screen.js";
+import { badge, button, shown, Tabs, useList, useLoaded } from "../parts/screen.js";
 import { List, number, Table, text } from "../parts/table.js";
 
 /** Ids, names, and the right to the cluster that each needs. */
@@ -47,21 +47,21 @@ function Users() {
 
 const ACLS = "/v3/clusters/-/acls";
 const OPERATIONS = ["READ", "WRITE", "ALL", "CREATE", "DELETE", "ALTER", "DESCRIBE", "CLUSTER_ACTION", "DESCRIBE_CONFIGS", "ALTER_CONFIGS", "IDEMPOTENT_WRITE", "TWO_PHASE_COMMIT"];
-/** The fields of an ACL: names of the API, labels, choices. @type {[string, string, string[]?][]} */
+/** The fields of an ACL: names of the API, labels, choices, and what is there at first. @type {[string, string, string[]?, string?][]} */
 const FIELDS = [
-  ["principal", "Principal"],
+  ["principal", "Principal", , "User:"],
   ["permission", "Permission", ["ALLOW", "DENY"]],
   ["operation", "Operation", OPERATIONS],
   ["resource_type", "Resource", ["TOPIC", "GROUP", "CLUSTER", "TRANSACTIONAL_ID"]],
   ["resource_name", "Its name"],
   ["pattern_type", "Pattern", ["LITERAL", "PREFIXED"]],
-  ["host", "Host"],
+  ["host", "Host", , "*"],
 ];
 /** @param {(name: string) => any} valueOf @returns {Record<string, any>} */
 const fieldsOf = (valueOf) => Object.fromEntries(FIELDS.map(([name]) => [name, valueOf(name)]));
 
 function CreateAcl() {
-  const [form, , bind] = useForm(fieldsOf((name) => FIELDS.find(([each]) => each === name)?.[2]?.[0] ?? { principal: "User:", host: "*" }[name] ?? ""));
+  const [form, , bind] = useForm(() => Object.fromEntries(FIELDS.map(([name, , options, first = options?.[0] ?? ""]) => [name, first])));
   const act = async () => {
     await alter("POST", ACLS, form);
     say("The ACL is in force.");
@@ -100,10 +100,10 @@ function Acls() {
     }}><div class="row">${FIELDS.map(([name, label, options]) => html`<${Field} key=${name} label=${label} isShort ...${bind(name)}
       options=${options && [["", "any"], ...options, ...(name === "pattern_type" ? [["MATCH", "covers the name"]] : [])]} />`)}</div>
       <p class="buttons"><button type="submit" class="main">Show</button></p></form>
-    <${Shown} of=${loaded}>${(/** @type {any[]} */ rows) => html`<${Table} noun="ACL" rows=${rows} columns=${columns} keyOf=${keyOfAcl}
+    ${shown(loaded, (rows) => html`<${Table} noun="ACL" rows=${rows} columns=${columns} keyOf=${keyOfAcl}
       empty=${Object.values(filter).some(Boolean) ? "No ACL is like this." : "There is no ACL yet."}
       tools=${canChange && [button("Create an ACL", () => open(html`<${CreateAcl} />`), "main"),
-        rows.length > 0 && button("Delete these", () => deleteAcls(rows, filter), "danger")]} />`}</${Shown}>`;
+        rows.length > 0 && button("Delete these", () => deleteAcls(rows, filter), "danger")]} />`)}`;
 }
 
 const QUOTAS = "/api/v1/quotas";
@@ -152,8 +152,8 @@ function Quotas() {
     tools=${may("admin", "ALTER_CONFIGS") && button("Set a quota", () => open(html`<${SetQuota} />`), "main")} />`;
 }
 
-/** @param {{own: any}} props */
-function Parts({ own }) {
+/** @param {any} own */
+function parts(own) {
   const tabs = TABS.filter(([id, , right]) => has(right, own.cluster_operations) && (id !== "acls" || own.has_authorizer));
   const tab = (tabs.find(([id]) => id === route.value.path[1]) ?? tabs[0])?.[0];
   return html`
@@ -166,7 +166,4 @@ function Parts({ own }) {
     ${tab === "quotas" && html`<${Quotas} />`}`;
 }
 
-export function Screen() {
-  const loaded = useLoaded((signal) => get("/api/v1/me", {}, signal), []);
-  return html`<h1>Access</h1><${Shown} of=${loaded}>${(/** @type {any} */ own) => html`<${Parts} own=${own} />`}</${Shown}>`;
-}
+export const Screen = () => html`<h1>Access</h1>${shown(useLoaded((signal) => get("/api/v1/me", {}, signal), []), parts)}`;

@@ -1,11 +1,11 @@
 /** Configs of topics, groups and brokers: what is set and where, changed as a difference that is seen first. */
 
-import { html, useState } from "../vendor/preact.js";
+import { html } from "../vendor/preact.js";
 import { alter, at, get } from "../core/api.js";
 import { parameter } from "../core/router.js";
 import { may } from "../core/session.js";
-import { Check, Field, FormDialog, open, say, Toggle } from "../parts/dialog.js";
-import { badge, button, Shown, useList, useLoaded } from "../parts/screen.js";
+import { Check, Field, FormDialog, open, say, Toggle, useForm } from "../parts/dialog.js";
+import { badge, button, shown, useList, useLoaded } from "../parts/screen.js";
 import { Table, text } from "../parts/table.js";
 
 /** @type {Record<string, string>} */
@@ -23,15 +23,13 @@ const content = (value) => (value === null ? html`<i class="quiet">none</i>` : v
 
 /** @param {{path: string, name: string, config: any}} props */
 function Edit({ path, name, config }) {
-  const [value, setValue] = useState(config.value ?? "");
-  const [isChecked, setChecked] = useState(false);
-  const [isReset, setReset] = useState(false);
+  const [{ value, isChecked, isReset }, set] = useForm({ value: config.value ?? "", isChecked: false, isReset: false });
   const after = isReset ? config.default : value;
   async function act() {
     const data = [isReset ? { name: config.name, operation: "DELETE" } : { name: config.name, value, operation: "SET" }];
     await alter("POST", path, { data, validate_only: !isChecked });
     if (!isChecked) {
-      setChecked(true);
+      set({ isChecked: true });
       throw null; // stays open: the difference is seen before it is applied
     }
     say(`${config.name} of ${name} is ${isReset ? "the default again" : "changed"}.`);
@@ -39,15 +37,8 @@ function Edit({ path, name, config }) {
   return html`<${FormDialog} title=${config.name} action=${isChecked ? "Apply" : "Check"} act=${act}
     isReady=${isReset ? !config.is_default : value !== (config.value ?? "")}>
     ${config.documentation && html`<p class="small">${config.documentation}</p>`}
-    <${Field} label="Value" value=${isReset ? config.default ?? "" : value} onInput=${(/** @type {string} */ given) => {
-      setValue(given);
-      setReset(false);
-      setChecked(false);
-    }} />
-    ${!config.is_default && html`<${Check} label="the default again" isOn=${isReset} onInput=${(/** @type {boolean} */ isOn) => {
-      setReset(isOn);
-      setChecked(false);
-    }} />`}
+    <${Field} label="Value" value=${isReset ? config.default ?? "" : value} onInput=${(/** @type {string} */ given) => set({ value: given, isChecked: false, isReset: false })} />
+    ${!config.is_default && html`<${Check} label="the default again" isOn=${isReset} onInput=${(/** @type {boolean} */ isOn) => set({ isReset: isOn, isChecked: false })} />`}
     ${isChecked && html`<p class="notice" role="status">The server accepts it. <code>${config.name}</code>: ${content(config.value)} → ${content(after)}</p>`}
   </${FormDialog}>`;
 }
@@ -65,19 +56,19 @@ export function Configs({ path, name, id = "", rights }) {
     text("source", "Set by", (source, row) => html`${badge(source, row.is_default ? "" : "good")}${row.is_read_only && html` ${badge("read-only")}`}`,
       (row) => SOURCES[row.source] ?? row.source),
   ];
-  return html`<${Shown} of=${loaded}>${(/** @type {any[]} */ rows) => {
+  return shown(loaded, (/** @type {any[]} */ rows) => {
     const set = rows.filter((each) => !each.is_default);
     return html`<${Table} id=${id} noun="config" rows=${isAll ? rows : set} columns=${columns}
       search=${["name", "value"]} empty="None is set: all are defaults."
       tools=${html`<${Toggle} label=${`only what is set (${set.length})`} name="set" />`} />`;
-  }}</${Shown}>`;
+  });
 }
 
 /** The screen of brokers' configs. */
 export function Screen() {
   const loaded = useList("/v3/clusters/-/brokers");
   return html`<h1>Broker configs</h1>
-    <${Shown} of=${loaded}>${(/** @type {any[]} */ brokers) => brokers.map((each) => html`<section key=${each.broker_id}>
+    ${shown(loaded, (/** @type {any[]} */ brokers) => brokers.map((each) => html`<section key=${each.broker_id}>
       <p class="facts">Broker ${each.broker_id} at <code>${each.host}:${each.port}</code></p>
-      <${Configs} path=${at`/api/v1/configs/broker/${each.broker_id}`} name=${`broker ${each.broker_id}`} /></section>`)}</${Shown}>`;
+      <${Configs} path=${at`/api/v1/configs/broker/${each.broker_id}`} name=${`broker ${each.broker_id}`} /></section>`))}`;
 }

@@ -7,7 +7,7 @@ import { link, route } from "../core/router.js";
 import { has, may } from "../core/session.js";
 import { Chart } from "../parts/chart.js";
 import { open, openDelete } from "../parts/dialog.js";
-import { button, Shown, useLoaded } from "../parts/screen.js";
+import { button, Head, shown, useLoaded } from "../parts/screen.js";
 import { number, Table, text } from "../parts/table.js";
 import { Configs } from "./configs.js";
 import { named, trend } from "./groups.js";
@@ -83,15 +83,13 @@ export function Screen() {
   const loaded = useLoaded((signal) => load(group, signal), [group], true);
   const { found: { authorized_operations: rights, state } = /** @type {any} */ ({}), rows } = loaded.data ?? /** @type {any} */ ({});
   const canMove = may("write", "READ", rights);
-  return html`<p class="back"><a href=${link(["groups"])} data-back>← Consumer groups</a></p>
-    <div class="title"><h1 class="name">${group}</h1>
-      ${rows && html`<div class="actions">
-        ${canMove && button("Reset offsets", () => open(html`<${Reset} group=${group} rows=${rows} state=${state} />`))}
-        ${button("Save offsets", () => save(group, rows))}
-        ${canMove && button("Put back", () => open(html`<${Restore} group=${group} />`))}
-        ${may("admin", "DELETE", rights) && button("Delete", () => remove(group), "danger")}
-      </div>`}</div>
-    <${Shown} of=${loaded}>${(/** @type {any} */ { found, members, records, seconds, behind, lag }) => html`
+  return html`<${Head} of="Consumer groups" path=${["groups"]} name=${group}>${rows && [
+      canMove && button("Reset offsets", () => open(html`<${Reset} group=${group} rows=${rows} state=${state} />`)),
+      button("Save offsets", () => save(group, rows)),
+      canMove && button("Put back", () => open(html`<${Restore} group=${group} />`)),
+      may("admin", "DELETE", rights) && button("Delete", () => remove(group), "danger"),
+    ]}</${Head}>
+    ${shown(loaded, ({ found, members, records, seconds, behind, lag }) => html`
       <p class="facts">${named(state)} ${""}
         ${plural(members.length, "member")} · lag ${count(lag)}${behind > 0 && `, behind by ${duration(behind)}`} ${trend(Number(lag), records.find((/** @type {any} */ each) => each.value !== null)?.value)}${found.partition_assignor && ` · ${found.partition_assignor}`}</p>
       <div class="charts"><${Chart} label="Lag in records" points=${records} shown=${count} /><${Chart} label="Lag in time" points=${seconds} shown=${duration} /></div>
@@ -100,5 +98,5 @@ export function Screen() {
       <h2 class="below">Members</h2>
       <${Table} id="m" noun="member" rows=${members} columns=${MEMBER_COLUMNS} empty="The group has no members now." />
       ${has("DESCRIBE_CONFIGS", rights) && html`<details class="below"><summary>Configs</summary>
-        <${Configs} path=${at`/api/v1/configs/group/${group}`} name=${group} id="c" rights=${rights} /></details>`}`}</${Shown}>`;
+        <${Configs} path=${at`/api/v1/configs/group/${group}`} name=${group} id="c" rights=${rights} /></details>`}`)}`;
 }

@@ -6,14 +6,17 @@ import { count, duration, plural, rate, size } from "../core/format.js";
 import { link } from "../core/router.js";
 import { has } from "../core/session.js";
 import { Chart } from "../parts/chart.js";
-import { Shown, useLoaded } from "../parts/screen.js";
+import { shown, useLoaded } from "../parts/screen.js";
 import { trend } from "./groups.js";
 
 /** Groups that are named. */
 const GROUPS_SHOWN = 5;
 
-/** Return bytes a second as text. @param {number | null | undefined} bytes */
-const speed = (bytes) => (bytes === null || bytes === undefined ? "–" : `${size(bytes)} / s`);
+/** Return the last bytes a second of a series as text. @param {any} series */
+const speed = ({ points }) => (points.at(-1)?.value == null ? "–" : `${size(points.at(-1).value)} / s`);
+
+/** @param {string} name @param {unknown} text */
+const figure = (name, text) => html`<div><dt>${name}</dt><dd>${text}</dd></div>`;
 
 /** Load what the user may see: health and the sums of all topics are rights to the cluster. @param {AbortSignal} signal */
 async function load(signal) {
@@ -29,9 +32,8 @@ async function load(signal) {
   return { seesCluster, health, brokers, topics, groups, records, bytesIn, bytesOut, lag };
 }
 
-/** @param {{data: any}} props */
-function Figures({ data }) {
-  const { seesCluster, health, brokers, topics, groups, records, bytesIn, bytesOut, lag } = data;
+/** @param {any} data */
+function figures({ seesCluster, health, brokers, topics, groups, records, bytesIn, bytesOut, lag }) {
   const fullIn = health.disk?.full_in_s ?? null;
   const free = Number(health.disk?.usable_bytes ?? 0);
   const used = health.disk ? 1 - free / Number(health.disk.total_bytes) : 0;
@@ -44,12 +46,11 @@ function Figures({ data }) {
       <ul class="services">${health.services.map((/** @type {any} */ each) => html`<li key=${each.name}>${each.is_up ? "✓" : "✕"} ${each.name}: ${each.detail}</li>`)}</ul>
     </section>`}
     <dl class="figures">
-      <div><dt>Topics</dt><dd><a href=${link(["topics"])}>${count(topics.length)}</a></dd></div>
-      <div><dt>Records</dt><dd>${count(total("records"))}</dd></div>
-      <div><dt>Records in</dt><dd>${rate(total("records_in_per_s"))} / s</dd></div>
-      ${seesCluster && html`<div><dt>Bytes in</dt><dd>${speed(bytesIn.points.at(-1)?.value)}</dd></div>
-      <div><dt>Bytes out</dt><dd>${speed(bytesOut.points.at(-1)?.value)}</dd></div>`}
-      <div><dt>Consumer groups</dt><dd><a href=${link(["groups"])}>${count(groups.length)}</a></dd></div>
+      ${figure("Topics", html`<a href=${link(["topics"])}>${count(topics.length)}</a>`)}
+      ${figure("Records", count(total("records")))}
+      ${figure("Records in", `${rate(total("records_in_per_s"))} / s`)}
+      ${seesCluster && [figure("Bytes in", speed(bytesIn)), figure("Bytes out", speed(bytesOut))]}
+      ${figure("Consumer groups", html`<a href=${link(["groups"])}>${count(groups.length)}</a>`)}
       ${health.disk && html`<div class="wide"><dt>Disk</dt><dd>${size(free)} free</dd>
         <dd class="small"><meter min="0" max="1" high="0.85" value=${used} aria-label="Used share of the disk"></meter> ${Math.round(used * 100)} % used,
           ${fullIn === null ? " not growing" : ` full in ${duration(fullIn)} at this rate`}</dd></div>`}
@@ -75,7 +76,4 @@ function Figures({ data }) {
     </div>`;
 }
 
-export function Screen() {
-  const loaded = useLoaded(load, [], true);
-  return html`<h1>Overview</h1><${Shown} of=${loaded}>${(/** @type {any} */ data) => html`<${Figures} data=${data} />`}</${Shown}>`;
-}
+export const Screen = () => html`<h1>Overview</h1>${shown(useLoaded(load, [], true), figures)}`;

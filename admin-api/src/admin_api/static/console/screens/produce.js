@@ -2,13 +2,12 @@
 
 import { html, signal, useState } from "../vendor/preact.js";
 import { at, send, urlOf } from "../core/api.js";
-import { toBase64, toBytes } from "../core/bytes.js";
-import { producible } from "../core/contents.js";
+import { producible, toBase64, toBytes } from "../core/bytes.js";
 import { parse, Raw, stringify, tree } from "../core/exact_json.js";
 import { plural } from "../core/format.js";
 import { link } from "../core/router.js";
 import { Field, useForm } from "../parts/dialog.js";
-import { button, Failure } from "../parts/screen.js";
+import { button, Failure, useAction } from "../parts/screen.js";
 
 /** A record that fills the form the next time it is shown. @type {Signal<any>} */
 export const draft = signal(null);
@@ -44,33 +43,22 @@ export function Produce({ topic, partitions }) {
     const headers = record.headers.map((/** @type {any} */ each) => [each.name, each.value ?? "", each.value_format === "base64"]);
     return { keyType, key, valueType, value, partition: String(record.partition), headers, count: "1" };
   });
-  const [error, setError] = useState(/** @type {Error | null} */ (null));
   const [written, setWritten] = useState(/** @type {any[]} */ ([]));
-  const [isBusy, setBusy] = useState(false);
-  async function submit(/** @type {Event} */ event) {
-    event.preventDefault();
-    setError(null);
+  const [error, isBusy, submit] = useAction(async () => {
     setWritten([]);
-    setBusy(true);
-    try {
-      const record = stringify({
-        partition_id: form.partition === "" ? undefined : Number(form.partition),
-        key: data(form.key === "" && form.keyType === "STRING" ? "null" : form.keyType, form.key, "key"),
-        value: data(form.valueType, form.value, "value"),
-        headers: form.headers.filter(([name]) => name).map(([name, value, isBase64]) => ({ name, value: isBase64 ? value : toBase64(toBytes(value)) })),
-      });
-      const number = Math.min(Math.max(1, Number(form.count) || 1), COUNT_MAX);
-      const body = Array.from({ length: number }, () => record).join("\n");
-      const answer = await send("POST", urlOf(at`/v3/clusters/-/topics/${topic}/records`), { body, isText: true });
-      const reports = (await answer.text()).split(/(?<=\})\s*(?=\{)/).filter((each) => each.trim()).map(parse);
-      const failed = reports.find((each) => each.error_code !== 200);
-      if (failed) throw new Error(failed.message);
-      setWritten(reports);
-    } catch (caught) {
-      setError(/** @type {Error} */ (caught));
-    }
-    setBusy(false);
-  }
+    const record = stringify({
+      partition_id: form.partition === "" ? undefined : Number(form.partition),
+      key: data(form.key === "" && form.keyType === "STRING" ? "null" : form.keyType, form.key, "key"),
+      value: data(form.valueType, form.value, "value"),
+      headers: form.headers.filter(([name]) => name).map(([name, value, isBase64]) => ({ name, value: isBase64 ? value : toBase64(toBytes(value)) })),
+    });
+    const body = Array.from({ length: Math.min(Number(form.count) || 1, COUNT_MAX) }, () => record).join("\n");
+    const answer = await send("POST", urlOf(at`/v3/clusters/-/topics/${topic}/records`), { body, isText: true });
+    const reports = (await answer.text()).split(/(?<=\})\s*(?=\{)/).filter((each) => each.trim()).map(parse);
+    const failed = reports.find((each) => each.error_code !== 200);
+    if (failed) throw new Error(failed.message);
+    setWritten(reports);
+  });
   const last = written.at(-1);
   return html`<form class="form" onSubmit=${submit}>
     <div class="row">

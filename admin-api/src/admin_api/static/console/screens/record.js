@@ -2,8 +2,7 @@
 
 import { html, useEffect, useMemo, useState } from "../vendor/preact.js";
 import { at, curl, getText, list, urlOf } from "../core/api.js";
-import { bytesOf, content as contentOf, hexDump, isBinary, numbersOf, preview, schemaId } from "../core/bytes.js";
-import { asJson, kcat } from "../core/contents.js";
+import { asJson, bytesOf, content as contentOf, hexDump, isBinary, kcat, numbersOf, preview, schemaId } from "../core/bytes.js";
 import { indented, parseRecords, tree } from "../core/exact_json.js";
 import { count, plural, size } from "../core/format.js";
 import { go } from "../core/router.js";

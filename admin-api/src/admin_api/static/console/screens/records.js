@@ -1,15 +1,15 @@
 /** Records of a topic: pages from a place on, searched; or as they come. What is searched is in the URL. */
 
-import { Component, html, useEffect, useRef, useState } from "../vendor/preact.js";
+import { html, useEffect, useRef, useState } from "../vendor/preact.js";
 import { at, getText, urlOf } from "../core/api.js";
 import { preview } from "../core/bytes.js";
 import { parseRecords } from "../core/exact_json.js";
 import { count, plural, rate, size, time, timeOf } from "../core/format.js";
-import { filters, isUtc } from "../core/preferences.js";
+import { filters, isUtc, moment } from "../core/preferences.js";
 import { change, go, parameter, route } from "../core/router.js";
 import { recordOf, ROWS_MAX, Tail } from "../core/tail.js";
 import { Check, Field, say, useForm } from "../parts/dialog.js";
-import { badge, button, Failure } from "../parts/screen.js";
+import { badge, button, Failure, kept } from "../parts/screen.js";
 import { choices } from "./produce.js";
 import { RecordView } from "./record.js";
 
@@ -34,28 +34,20 @@ export function filterOf(query) {
   return Object.fromEntries(FILTERS.filter((each) => query[each]?.length).map((each) => [each, query[each]]));
 }
 
-class Line extends Component {
-  /** @param {any} next */
-  shouldComponentUpdate(next) {
-    return next.record !== this.props.record || next.isOpen !== this.props.isOpen || next.utc !== this.props.utc;
-  }
-
-  /** @param {any} props */
-  render({ topic, canProduce, record, isOpen, toggle, utc }) {
-    const look = (/** @type {any} */ part) => `mono ${part.format === null ? "null" : ""}`;
-    // mutant: console-values-are-text
-    const key = html`<span class=${look(record.key)}>${preview(record.key, 100)}</span>`;
-    return html`<li>
-      <button type="button" class="line" data-row aria-expanded=${isOpen} onClick=${() => toggle(record.id)}>
-        <span class="mono">${time(record.timestamp, utc)}</span>
-        <span class="mono">${record.partition} : ${String(record.offset)}</span>
-        ${key}
-        <span class=${`${look(record.value)} value`}>${record.value.format === null ? "null (tombstone)" : preview(record.value, 300)}</span>
-      </button>
-      ${isOpen && html`<${RecordView} topic=${topic} record=${record} canProduce=${canProduce} />`}
-    </li>`;
-  }
-}
+const Line = kept(({ topic, canProduce, record, isOpen, setOpen }) => {
+  const look = (/** @type {any} */ part) => `mono ${part.format === null ? "null" : ""}`;
+  // mutant: console-values-are-text
+  const key = html`<span class=${look(record.key)}>${preview(record.key, 100)}</span>`;
+  return html`<li>
+    <button type="button" class="line" data-row aria-expanded=${isOpen} onClick=${() => setOpen(isOpen ? "" : record.id)}>
+      <span class="mono">${moment(record.timestamp)}</span>
+      <span class="mono">${record.partition} : ${String(record.offset)}</span>
+      ${key}
+      <span class=${`${look(record.value)} value`}>${record.value.format === null ? "null (tombstone)" : preview(record.value, 300)}</span>
+    </button>
+    ${isOpen && html`<${RecordView} topic=${topic} record=${record} canProduce=${canProduce} />`}
+  </li>`;
+});
 
 /** @param {{topic: string, canProduce: boolean, rows: any[], empty: unknown, isFirstOpen?: boolean}} props */
 function Rows({ topic, canProduce, rows, empty, isFirstOpen = false }) {
@@ -64,11 +56,10 @@ function Rows({ topic, canProduce, rows, empty, isFirstOpen = false }) {
     if (isFirstOpen && rows.length) setOpen(rows[0].id);
   }, [isFirstOpen, rows.length > 0]);
   if (!rows.length) return html`<p class="empty">${empty}</p>`;
-  return html`<div class="head-row"><ul class="records" aria-label="Records">
+  return html`<ul class="records" aria-label="Records">
     <li class="head" aria-hidden="true"><span>Time</span><span>Partition : offset</span><span>Key</span><span>Value</span></li>
-    ${rows.map((each) => html`<${Line} key=${each.id} topic=${topic} canProduce=${canProduce} record=${each} isOpen=${open === each.id} utc=${isUtc.value}
-      toggle=${(/** @type {string} */ id) => setOpen((old) => (old === id ? "" : id))} />`)}
-  </ul></div>`;
+    ${rows.map((each) => html`<${Line} key=${each.id} topic=${topic} canProduce=${canProduce} record=${each} isOpen=${open === each.id} setOpen=${setOpen} />`)}
+  </ul>`;
 }
 
 /** @typedef {{topic: string, query: Record<string, string[]>, canProduce: boolean}} Shown */
@@ -158,39 +149,36 @@ function Live({ topic, query, canProduce }) {
 /** @param {{topic: string, partitions: number}} props */
 function Form({ topic, partitions }) {
   const { query } = route.value;
-  const one = (/** @type {string} */ name) => query[name]?.[0] ?? "";
   const [form, set, bind] = useForm(() => ({
-    mode: one("mode") || "newest",
-    place: one("mode").endsWith("_timestamp") ? time(Number(one("timestamp")), isUtc.peek()).replace(" UTC", "") : one("offset"),
-    partition: one("partition"),
-    key: one("key"),
-    q: one("q"),
+    mode: parameter("mode") || "newest",
+    place: parameter("mode").endsWith("_timestamp") ? moment(Number(parameter("timestamp"))).replace(" UTC", "") : parameter("offset"),
+    partition: parameter("partition"),
+    key: parameter("key"),
+    q: parameter("q"),
     where: query.where ?? [],
-    committed: one("isolation") === "read_committed",
+    committed: parameter("isolation") !== "",
   }));
   const [problem, setProblem] = useState("");
   const [name, setName] = useState("");
-  const run = Number(one("run")) + 1;
-  const isTime = form.mode.endsWith("_timestamp");
-  const isOffset = form.mode.endsWith("_offset");
+  const run = Number(parameter("run")) + 1;
+  const isTime = (mode = form.mode) => mode.endsWith("_timestamp");
+  const isOffset = (mode = form.mode) => mode.endsWith("_offset");
   /** @param {Event} [event] @param {string} [mode] */
   function apply(event, mode = form.mode) {
     event?.preventDefault();
-    const isTime = mode.endsWith("_timestamp");
-    const isOffset = mode.endsWith("_offset");
-    const timestamp = isTime ? timeOf(form.place, isUtc.peek()) : null;
-    if (isTime && timestamp === null) return setProblem("Write the time as 2026-01-31 12:00:00, or as milliseconds since 1970.");
-    if (isOffset && !/^\d+$/.test(form.place)) return setProblem("Write the offset as a whole number.");
+    const timestamp = isTime(mode) ? timeOf(form.place, isUtc.peek()) : null;
+    if (isTime(mode) && timestamp === null) return setProblem("Write the time as 2026-01-31 12:00:00, or as milliseconds since 1970.");
+    if (isOffset(mode) && !/^\d+$/.test(form.place)) return setProblem("Write the offset as a whole number.");
     setProblem("");
     change({
-      mode: mode === "newest" ? null : mode,
-      offset: isOffset ? form.place : null,
+      mode: mode !== "newest" && mode,
+      offset: isOffset(mode) && form.place,
       timestamp,
       partition: form.partition,
       key: form.key,
       q: form.q,
       where: form.where.filter((each) => each.trim()),
-      isolation: form.committed ? "read_committed" : null,
+      isolation: form.committed && "read_committed",
       open: null,
       run,
     });
@@ -202,12 +190,11 @@ function Form({ topic, partitions }) {
     say(`The filter ${name} is kept in this browser.`);
     setName("");
   }
-  const { mode: _, offset: __, timestamp: ___, ...downloaded } = { ...filterOf(query), mode: 0, offset: 0, timestamp: 0 };
   return html`<form onSubmit=${apply} class="card" aria-label="Which records">
     <div class="row">
       <${Field} label="Show" value=${form.mode} options=${MODES} onInput=${(/** @type {string} */ mode) => set({ mode, place: "" })} isShort />
-      ${isOffset && html`<${Field} label="Offset" isShort ...${bind("place")} />`}
-      ${isTime && html`<${Field} label=${isUtc.value ? "Time (UTC)" : "Time (local)"} placeholder="2026-01-31 12:00:00" ...${bind("place")} />`}
+      ${isOffset() && html`<${Field} label="Offset" isShort ...${bind("place")} />`}
+      ${isTime() && html`<${Field} label=${isUtc.value ? "Time (UTC)" : "Time (local)"} placeholder="2026-01-31 12:00:00" ...${bind("place")} />`}
       <${Field} label="Partition" isShort ...${bind("partition")}
         options=${choices("all", partitions)} />
       <${Field} label="Key has" ...${bind("key")} />
@@ -217,13 +204,13 @@ function Form({ topic, partitions }) {
       onInput=${(/** @type {string} */ text) => set({ where: form.where.with(at, text) })} />
       ${button("Remove", () => set({ where: form.where.toSpliced(at, 1) }))}</div>`)}
     ${form.where.length > 0 && html`<p class="small">A path, an operator and a literal: <code>value.order.total >= 100</code>, <code>headers.source ~ web</code>, <code>key = null</code>. Operators: = != < <= > >= ~ !~</p>`}
-    ${problem && html`<div class="failure" role="alert">${problem}</div>`}
+    <${Failure} error=${problem && { message: problem }} />
     <p class="buttons">
       <button type="submit" class="main">Show</button>
       ${form.mode !== "live" && button("Follow live", () => apply(undefined, "live"))}
       ${form.where.length < CONDITIONS_MAX && button("Add a condition", () => set({ where: [...form.where, ""] }))}
       <${Check} label="committed only" isOn=${form.committed} onInput=${(/** @type {boolean} */ committed) => set({ committed })} />
-      <a class="button" href=${urlOf(at`/api/v1/topics/${topic}/records:download`, downloaded)} download>Download NDJSON</a>
+      <a class="button" href=${urlOf(at`/api/v1/topics/${topic}/records:download`, filterOf(query))} download>Download NDJSON</a>
     </p>
     <details class="small"><summary>Filters by name</summary>
       <div class="row"><${Field} label="Name" value=${name} onInput=${setName} isShort /><button type="button" disabled=${!name} onClick=${save}>Keep this filter</button></div>

@@ -5,7 +5,8 @@ import { alter, at } from "../core/api.js";
 import { parse, stringify } from "../core/exact_json.js";
 import { count, plural, timeOf } from "../core/format.js";
 import { isUtc } from "../core/preferences.js";
-import { Check, Field, FormDialog, say } from "../parts/dialog.js";
+import { Check, Field, FormDialog, say, useForm } from "../parts/dialog.js";
+import { Failure } from "../parts/screen.js";
 import { number, Table, text as column } from "../parts/table.js";
 
 /** @type {[string, string][]} */
@@ -18,12 +19,12 @@ const TARGETS = [
   ["shift-by", "back or forward by records"],
 ];
 
-/** @type {Record<string, [string, string]>} target -> label and hint of its value */
+/** @type {Record<string, string[]>} target -> label and hint of its value, and what it is at first */
 const VALUES = {
   offset: ["Offset", "The same for each partition, within its records"],
   timestamp: ["Time", "As 2026-01-31 12:00:00"],
-  duration: ["How long ago", "As 90m, 12h or 7d"],
-  "shift-by": ["Records", "Negative: back, to read them again"],
+  duration: ["How long ago", "As 90m, 12h or 7d", "1h"],
+  "shift-by": ["Records", "Negative: back, to read them again", "-100"],
 };
 const UNITS = { s: 1, m: 60, h: 3600, d: 86_400 };
 
@@ -88,10 +89,7 @@ function Previewed({ title, ask, inputs, children, isReady = true }) {
 /** @param {{group: string, rows: any[], state: string}} props */
 export function Reset({ group, rows, state }) {
   const topics = [...new Set(rows.map((each) => each.topic_name))];
-  const [chosen, setChosen] = useState(() => topics);
-  const [search, setSearch] = useState("");
-  const [target, setTarget] = useState("earliest");
-  const [text, setText] = useState("");
+  const [{ chosen, search, target, text }, set, bind] = useForm({ chosen: topics, search: "", target: "earliest", text: "" });
   const shown = topics.filter((each) => each.toLowerCase().includes(search.toLowerCase()));
   async function ask(/** @type {boolean} */ isDry) {
     const value = valueOf(target, text, isUtc.peek());
@@ -105,16 +103,13 @@ export function Reset({ group, rows, state }) {
   return html`<${Previewed} title=${`Reset the offsets of ${group}`} ask=${ask} inputs=${[chosen, target, text]} isReady=${chosen.length > 0}>
     ${state !== "EMPTY" && html`<p class="notice">The group is ${state.toLowerCase().replaceAll("_", " ")}: its members would overwrite the offsets. Stop them first; the server refuses the reset until then.</p>`}
     <fieldset><legend>Topics</legend>
-      ${topics.length > 8 && html`<${Field} label="Search topics" type="search" value=${search} onInput=${setSearch} />`}
+      ${topics.length > 8 && html`<${Field} label="Search topics" type="search" ...${bind("search")} />`}
       <div class="many">${shown.map((each) => html`<${Check} key=${each} label=${each} isOn=${chosen.includes(each)}
-        onInput=${(/** @type {boolean} */ isOn) => setChosen(isOn ? [...chosen, each] : chosen.filter((other) => other !== each))} />`)}</div>
+        onInput=${(/** @type {boolean} */ isOn) => set({ chosen: isOn ? [...chosen, each] : chosen.filter((other) => other !== each) })} />`)}</div>
       ${topics.length === 0 && html`<p class="empty">The group has committed no offset.</p>`}
     </fieldset>
-    <div class="row"><${Field} label="Go to" value=${target} options=${TARGETS} onInput=${(/** @type {string} */ to) => {
-      setTarget(to);
-      setText(to === "shift-by" ? "-100" : to === "duration" ? "1h" : "");
-    }} />
-      ${VALUES[target] && html`<${Field} label=${VALUES[target][0]} hint=${VALUES[target][1]} value=${text} onInput=${setText} />`}</div>
+    <div class="row"><${Field} label="Go to" value=${target} options=${TARGETS} onInput=${(/** @type {string} */ to) => set({ target: to, text: VALUES[to]?.[2] ?? "" })} />
+      ${VALUES[target] && html`<${Field} label=${VALUES[target][0]} hint=${VALUES[target][1]} ...${bind("text")} />`}</div>
   </${Previewed}>`;
 }
 
@@ -160,7 +155,7 @@ export function Restore({ group }) {
   }
   return html`<${Previewed} title=${`Put back offsets of ${group}`} ask=${ask} inputs=${[offsets]} isReady=${offsets.length > 0}>
     <label class="field"><span>File of saved offsets</span><input type="file" accept="application/json" onChange=${given} /></label>
-    ${problem && html`<div class="failure" role="alert">${problem}</div>`}
+    <${Failure} error=${problem && { message: problem }} />
     ${offsets.length > 0 && html`<p>${plural(offsets.length, "offset")} in the file.</p>`}
   </${Previewed}>`;
 }

@@ -2,16 +2,14 @@
 
 import { html } from "../vendor/preact.js";
 import { get, list } from "../core/api.js";
-import { count, plural, size, time } from "../core/format.js";
-import { isUtc } from "../core/preferences.js";
+import { count, plural, size } from "../core/format.js";
+import { moment } from "../core/preferences.js";
 import { link } from "../core/router.js";
-import { badge, Shown, useLoaded } from "../parts/screen.js";
+import { badge, shown, useLoaded } from "../parts/screen.js";
 import { number, Table, text } from "../parts/table.js";
 
 /** @type {Record<string, string>} */
 const LOOKS = { ok: "good", missing: "warn", damaged: "bad" };
-
-const moment = (/** @type {number} */ ms) => time(ms, isUtc.value);
 
 const COLUMNS = [
   text("topic_name", "Topic", (name) => html`<a href=${link(["topics", name, "partitions"])}>${name}</a>`),
@@ -32,12 +30,12 @@ const FILE_COLUMNS = [
 
 /** @param {{scrub: any}} props */
 function Scrub({ scrub }) {
-  const { last_at: last, next_at: next, damaged_segments: damaged, unreadable_batches: unreadable, quarantine, is_truncated: isTruncated } = scrub;
-  return html`<p class="facts">Last scrub: ${last === null ? "none so far" : time(last, isUtc.value)}${next !== null && ` · next: ${time(next, isUtc.value)}`} · ${""}
+  const { last_at: last, next_at: next, damaged_segments: damaged, unreadable_batches: unreadable, quarantine } = scrub;
+  return html`<p class="facts">Last scrub: ${last === null ? "none so far" : moment(last)}${next !== null && ` · next: ${moment(next)}`} · ${""}
       ${damaged > 0 ? html`<b>${plural(damaged, "damaged segment")} since the start</b>` : "no damage since the start"}
       ${unreadable > 0 && html` · <b>${plural(unreadable, "batch", "batches")} that clients cannot read</b>`}</p>
     ${quarantine.length > 0 && html`<h2>Quarantine</h2>
-      <p class="small">Damaged bytes that were cut out of logs. <code>millrace storage dump-log FILE</code> shows what is in them.${isTruncated && ` The first ${quarantine.length} files are listed.`}</p>
+      <p class="small">Damaged bytes that were cut out of logs. <code>millrace storage dump-log FILE</code> shows what is in them.${scrub.is_truncated && ` The first ${quarantine.length} files are listed.`}</p>
       <${Table} id="f" noun="file" rows=${quarantine} columns=${FILE_COLUMNS} keyOf=${(/** @type {any} */ row) => row.path} />
       <h2 class="below">Segments</h2>`}`;
 }
@@ -56,11 +54,11 @@ export function Screen() {
     true,
   );
   return html`<h1>Storage</h1>
-    <${Shown} of=${loaded}>${(/** @type {any} */ { health, scrub, segments }) => html`
+    ${shown(loaded, ({ health, scrub, segments }) => html`
       ${health.disk && html`<p class="facts">Data folder <code>${health.disk.path}</code>: ${size(segments.reduce((/** @type {number} */ sum, /** @type {any} */ each) => sum + Number(each.bytes), 0))} in ${count(segments.length)} segments, ${""}
         ${size(health.disk.usable_bytes)} of ${size(health.disk.total_bytes)} free</p>`}
       ${health.offline_partitions_count > 0 && html`<p class="failure">${health.offline_partitions.map((/** @type {any} */ each) => `${each.topic_name}-${each.partition_id}`).join(", ")} offline</p>`}
       <${Scrub} scrub=${scrub} />
       <${Table} noun="segment" first="-bytes" rows=${segments} columns=${COLUMNS} search=${["folder"]}
-        keyOf=${(/** @type {any} */ row) => `${row.topic_name}/${row.partition_id}/${row.base_offset}`} />`}</${Shown}>`;
+        keyOf=${(/** @type {any} */ row) => `${row.topic_name}/${row.partition_id}/${row.base_offset}`} />`)}`;
 }

@@ -3,11 +3,11 @@
 import { html, useState } from "../vendor/preact.js";
 import { alter, at, get, list } from "../core/api.js";
 import { count, plural, rate, size } from "../core/format.js";
-import { link, route } from "../core/router.js";
+import { route } from "../core/router.js";
 import { has, may } from "../core/session.js";
 import { Chart } from "../parts/chart.js";
 import { Field, FormDialog, NameDialog, open, openDelete, say } from "../parts/dialog.js";
-import { badge, button, Shown, Tabs, useList, useLoaded } from "../parts/screen.js";
+import { badge, button, Head, shown, Tabs, useList, useLoaded } from "../parts/screen.js";
 import { List, number, text } from "../parts/table.js";
 import { Configs } from "./configs.js";
 import { Groups } from "./groups.js";
@@ -82,15 +82,11 @@ export function Screen() {
   const rights = info?.authorized_operations ?? [];
   const tabs = TABS.filter(([id, , right]) => has(right, rights) && (id !== "produce" || may("write")));
   const tab = (tabs.find(([id]) => id === given) ?? tabs[0])?.[0];
-  return html`
-    <p class="back"><a href=${link(["topics"])} data-back>← Topics</a></p>
-    <div class="title"><h1 class="name">${topic}</h1>
-      ${info && html`<div class="actions">
-        ${may("write", "ALTER", rights) && button("Add partitions", () => open(html`<${AddPartitions} topic=${topic} now=${info.partitions_count} />`))}
-        ${may("admin", "DELETE", rights) && [button("Empty", () => empty(topic)), button("Delete", () => remove(topic), "danger")]}
-      </div>`}
-    </div>
-    <${Shown} of=${loaded}>${(/** @type {any} */ found) => html`
+  return html`<${Head} of="Topics" path=${["topics"]} name=${topic}>${info && [
+      may("write", "ALTER", rights) && button("Add partitions", () => open(html`<${AddPartitions} topic=${topic} now=${info.partitions_count} />`)),
+      may("admin", "DELETE", rights) && [button("Empty", () => empty(topic)), button("Delete", () => remove(topic), "danger")],
+    ]}</${Head}>
+    ${shown(loaded, (found) => html`
       <p class="facts">${plural(found.partitions_count, "partition")} · ${count(found.records)} records · ${size(found.bytes)} · ${rate(found.records_in_per_s)} in / s</p>
       <${Tabs} of="Of this topic" base=${["topics", topic]} tabs=${tabs} now=${tab} />
       ${tab === "records" && html`<${Records} topic=${topic} partitions=${found.partitions_count} canProduce=${may("write", "WRITE", rights)} />`}
@@ -98,5 +94,5 @@ export function Screen() {
       ${tab === "partitions" && html`<${Chart} label="Records in per second" points=${found.points} shown=${rate} /><${Partitions} topic=${topic} />`}
       ${tab === "groups" && html`<${Groups} topic=${topic} />`}
       ${tab === "transactions" && html`<${OpenTransactions} topic=${topic} />`}
-      ${tab === "configs" && html`<${Configs} path=${at`/api/v1/configs/topic/${topic}`} name=${topic} rights=${rights} />`}`}</${Shown}>`;
+      ${tab === "configs" && html`<${Configs} path=${at`/api/v1/configs/topic/${topic}`} name=${topic} rights=${rights} />`}`)}`;
 }

@@ -2,8 +2,8 @@
 
 import { html } from "../vendor/preact.js";
 import { alter, at, get } from "../core/api.js";
-import { count, duration, time } from "../core/format.js";
-import { isUtc } from "../core/preferences.js";
+import { count, duration } from "../core/format.js";
+import { moment } from "../core/preferences.js";
 import { link, parameter } from "../core/router.js";
 import { has, may } from "../core/session.js";
 import { FormDialog, open, say, Toggle } from "../parts/dialog.js";
@@ -29,8 +29,6 @@ const abortIn = (topic, row) => open(html`<${FormDialog} title="Abort in this pa
   <p>No coordinator knows this transaction of producer ${row.producer_id}: nothing else will end it. Consumers that read committed records stop at offset
     ${count(row.start_offset)} of partition ${row.partition_id} until then. The records of the transaction are never shown to them.</p></${FormDialog}>`);
 
-/** @param {number | null} ms */
-const moment = (ms) => (ms === null ? "–" : time(ms, isUtc.value));
 const PRODUCER = number("producer_id", "Producer and epoch", (id, row) => `${id} : ${row.producer_epoch}`);
 
 /** Transactions that are open in the logs of a topic. @param {{topic: string}} props */
