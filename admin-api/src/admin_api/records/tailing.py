@@ -237,7 +237,7 @@ class Tail:
 
 
 class _Allowance:
-    """An amount a second, of which up to a second's is saved. `refill` adds what the time since the last one brought."""
+    """An amount a second, of which up to a second's is saved. `refill` adds what came since the last one."""
 
     __slots__ = ("_left", "_per_s", "_then")
 
