@@ -99,7 +99,7 @@ class SchemaServer:
     def posted(self, path: str, body: dict[str, Any]) -> tuple[int, Any]:
         kind, references = body.get("schemaType", "AVRO"), body.get("references")
         entry = {"schema": body["schema"], "schemaType": kind, "references": references or []}
-        match [unquote(part) for part in path.strip("/").split("/")]:
+        match [unquote(part) for part in path.partition("?")[0].strip("/").split("/")]:
             case ["subjects", subject]:
                 for at, number in enumerate(self._subjects.get(subject, ()), 1):
                     if self._schemas[number - 1]["body"] == entry:

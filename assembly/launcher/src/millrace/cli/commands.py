@@ -32,6 +32,7 @@ COMMANDS = {
     "user": ("millrace.cli.user", "user", True),
     "acl": ("millrace.cli.acl", "acl", True),
     "quota": ("millrace.cli.quota", "quota", True),
+    "schema": ("millrace.cli.schema", "schema", True),
     "cluster": ("millrace.cli.cluster", "cluster", True),
     "storage": ("millrace.cli.storage", "storage", True),
     "profile": ("millrace.cli.profile", "profile", True),

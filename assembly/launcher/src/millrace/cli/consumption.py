@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from protocol_lib.client import Admin, ClientSettings, ConsumerRecord
 
@@ -16,6 +17,9 @@ from millrace.cli.output_pipe import OutputPipe
 from millrace.cli.record_format import ShownRecord
 from millrace.cli.topic_readers import Consumption, GroupReader, PartitionReader, Reader
 
+if TYPE_CHECKING:
+    from millrace.cli.registry import Decoder
+
 _POLL_RECORDS = 500
 _CHUNK_BYTES = 1 << 20
 #: Interval at which a member takes part in its group while standard output stands, in seconds.
@@ -25,9 +29,30 @@ _LAST_WRITE_S = 0.5
 
 
 async def consume_records(
-    settings: ClientSettings, given: Consumption, shown: Callable[[ShownRecord], bytes], descriptor: int | None = None
+    settings: ClientSettings,
+    given: Consumption,
+    shown: Callable[[ShownRecord], bytes],
+    descriptor: int | None = None,
+    *,
+    by_schema: bool = False,
 ) -> None:
     """Write the records until the end that was chosen, or for ever. Raises CliError, KafkaError, OSError."""
+    if not by_schema:
+        await _consume(settings, given, shown, descriptor, None)
+        return
+    from millrace.cli.registry import Decoder, opened
+
+    async with opened() as schemas:
+        await _consume(settings, given, shown, descriptor, Decoder(schemas))
+
+
+async def _consume(
+    settings: ClientSettings,
+    given: Consumption,
+    shown: Callable[[ShownRecord], bytes],
+    descriptor: int | None,
+    decoder: Decoder | None,
+) -> None:
     admin = Admin(settings)
     await started(admin.start(), settings)
     reader: Reader | None = None
@@ -36,7 +61,7 @@ async def consume_records(
         kind = PartitionReader if given.group is None else GroupReader
         reader = kind(settings, given, admin, topics)
         await reader.start()
-        await _Copy(reader, given, shown, descriptor).run()
+        await _Copy(reader, given, shown, descriptor, decoder).run()
     finally:
         try:
             if reader is not None:
@@ -64,11 +89,17 @@ class _Copy:
     """The way of records from a reader to standard output."""
 
     def __init__(
-        self, reader: Reader, given: Consumption, shown: Callable[[ShownRecord], bytes], descriptor: int | None
+        self,
+        reader: Reader,
+        given: Consumption,
+        shown: Callable[[ShownRecord], bytes],
+        descriptor: int | None,
+        decoder: Decoder | None,
     ) -> None:
         self._reader = reader
         self._given = given
         self._shown = shown
+        self._decoder = decoder
         self._output = OutputPipe(sys.stdout.fileno() if descriptor is None else descriptor)
         self._left = given.count
 
@@ -94,10 +125,11 @@ class _Copy:
     async def _write(self, records: Sequence[ConsumerRecord]) -> None:
         """Write records in chunks. Their partitions may be given up between two of them."""
         chunk, held = bytearray(), list[ConsumerRecord]()
-        for record in records:
+        texts: Sequence[ShownRecord] = records if self._decoder is None else await self._decoder.decoded(records)
+        for record, text in zip(records, texts, strict=True):
             if not self._reader.wants(record):
                 continue
-            chunk += self._shown(record)
+            chunk += self._shown(text)
             held.append(record)
             if len(chunk) >= _CHUNK_BYTES:
                 await self._put(bytes(chunk), held)

@@ -10,7 +10,7 @@ import sys
 from collections import deque
 from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from protocol_lib.client import ClientSettings, Producer, RecordMetadata
 
@@ -19,6 +19,9 @@ from millrace.cli.kafka import started
 from millrace.cli.output import note
 from millrace.cli.output_pipe import OutputPipe
 from millrace.cli.record_format import NewRecord, from_json, from_line
+
+if TYPE_CHECKING:
+    from millrace.cli.registry import Encoder
 
 _READ_BYTES = 1 << 16
 #: Longest line of standard input, above the largest record that a broker takes by default.
@@ -47,10 +50,12 @@ class Production:
     positions: Positions
     #: arguments of the producer
     arguments: Mapping[str, Any] = field(default_factory=dict)
+    #: schemas by which `key` and `value` are encoded, as SUBJECT[:VERSION]
+    by_schema: Mapping[str, str] = field(default_factory=dict)
 
     def record(self, line: bytes, number: int) -> NewRecord:
         if self.as_json:
-            return from_json(line, number)
+            return from_json(line, number, self.by_schema)
         return from_line(line, self.key_delimiter, null_if_empty=self.null_if_empty)
 
 
@@ -61,13 +66,25 @@ async def produce_lines(settings: ClientSettings, given: Production) -> None:
     """
     if sys.stdin is None:
         raise CliError("standard input is closed")
+    if not given.by_schema:
+        await _produce(settings, given, None)
+        return
+    from millrace.cli.registry import Encoder, opened
+
+    async with opened() as schemas:
+        encoder = Encoder(schemas, given.by_schema)
+        await encoder.start()
+        await _produce(settings, given, encoder)
+
+
+async def _produce(settings: ClientSettings, given: Production, encoder: Encoder | None) -> None:
     producer = Producer(settings, compression=given.codec, **{"block_ms": 10_000, **given.arguments})
     await started(producer.start(), settings)
     outcome = _Outcome(given.positions)
     end: BaseException | None = None
     try:
         try:
-            await _send_lines(producer, given, outcome)
+            await _send_lines(producer, given, outcome, encoder)
         finally:
             await producer.close()
         await outcome.print_rest(None)
@@ -84,23 +101,46 @@ async def produce_lines(settings: ClientSettings, given: Production) -> None:
         raise end
 
 
-async def _send_lines(producer: Producer, given: Production, outcome: _Outcome) -> None:
+async def _send_lines(producer: Producer, given: Production, outcome: _Outcome, encoder: Encoder | None) -> None:
     """Send lines until their end, or until a record is refused."""
-    number = 0
-    async for line in _lines():
-        number += 1
-        record = given.record(line, number)
-        sent = await producer.send(
-            given.topic,
-            record.value,
-            key=record.key,
-            partition=given.partition,
-            headers=(*record.headers, *given.headers),
-        )
-        sent.add_done_callback(outcome.note)
-        await outcome.room()
-        if outcome.failures:
-            return
+    number = 1
+    async for lines in _lines():
+        async for record in _records(lines, number, given, encoder):
+            sent = await producer.send(
+                given.topic,
+                record.value,
+                key=record.key,
+                partition=given.partition,
+                headers=(*record.headers, *given.headers),
+            )
+            sent.add_done_callback(outcome.note)
+            await outcome.room()
+            if outcome.failures:
+                return
+        number += len(lines)
+
+
+async def _records(
+    lines: list[bytes], number: int, given: Production, encoder: Encoder | None
+) -> AsyncIterator[NewRecord]:
+    """Yield the records of lines, of which the first has this number. Raises CliError after those before a bad one."""
+    if encoder is None:
+        for at, line in enumerate(lines, number):
+            yield given.record(line, at)
+        return
+    plain: list[NewRecord] = []
+    fault: CliError | None = None
+    for at, line in enumerate(lines, number):
+        try:
+            plain.append(given.record(line, at))
+        except CliError as error:
+            fault = error
+            break
+    encoded, failure = await encoder.encoded(plain, number)
+    for record in encoded:
+        yield record
+    if failure is not None or fault is not None:
+        raise failure or fault  # type: ignore[misc]  # one of them
 
 
 class _Outcome:
@@ -175,17 +215,17 @@ class _Outcome:
             yield f"{name}: {records}, offsets {first} to {last}\n".encode()
 
 
-async def _lines() -> AsyncIterator[bytes]:
+async def _lines() -> AsyncIterator[list[bytes]]:
     """Yield the lines of standard input without their ends, as they arrive."""
     rest = b""
     while part := await _part():
         *lines, rest = (rest + part).split(b"\n")
-        for line in lines:
-            yield line
+        if lines:
+            yield lines
         if len(rest) > LINE_BYTES_MAX:
             raise CliError(f"a line of standard input is longer than {LINE_BYTES_MAX} bytes")
     if rest:
-        yield rest
+        yield [rest]
 
 
 async def _part() -> bytes:

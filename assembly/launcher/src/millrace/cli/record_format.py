@@ -14,7 +14,7 @@ from __future__ import annotations
 import base64
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -33,6 +33,34 @@ class ShownRecord(Protocol):
     key: bytes | None
     value: bytes | None
     headers: Any
+
+
+@dataclass
+class DecodedRecord:
+    """A record whose key, value or both are texts of JSON: those in `by_schema`."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: Any
+    by_schema: frozenset[str]
+
+    @classmethod
+    def of(cls, record: ShownRecord, texts: Mapping[str, bytes]) -> DecodedRecord:
+        """Return a record with these texts in place of its key and value."""
+        return cls(
+            record.topic,
+            record.partition,
+            record.offset,
+            record.timestamp,
+            texts.get("key", record.key),
+            texts.get("value", record.value),
+            record.headers,
+            frozenset(texts),
+        )
 
 
 @dataclass(frozen=True)
@@ -109,25 +137,31 @@ def _escaped(escape: str) -> bytes:
     return _ESCAPES[escape]
 
 
-def to_json(record: ShownRecord) -> bytes:
+def to_json(record: ShownRecord | DecodedRecord) -> bytes:
     """Return a record as one line of JSON."""
+    by_schema = record.by_schema if isinstance(record, DecodedRecord) else frozenset[str]()
     row: dict[str, Any] = {
         "topic": record.topic,
         "partition": record.partition,
         "offset": record.offset,
         "timestamp": record.timestamp,
     }
-    row |= _text("key", record.key) | _text("value", record.value)
-    row["headers"] = [
-        _text("name", name.encode(errors=KEY_ERRORS)) | _text("value", value) for name, value in record.headers
-    ]
-    return json.dumps(row, ensure_ascii=False).encode() + b"\n"
+    texts = [json.dumps(row, ensure_ascii=False)[1:-1]]
+    for name, content in (("key", record.key), ("value", record.value)):
+        if name in by_schema and content is not None:
+            texts.append(f'"{name}": {content.decode()}')
+        else:
+            texts.append(json.dumps(_text(name, content), ensure_ascii=False)[1:-1])
+    headers = [_text("name", name.encode(errors=KEY_ERRORS)) | _text("value", value) for name, value in record.headers]
+    texts.append(f'"headers": {json.dumps(headers, ensure_ascii=False)}')
+    return f"{{{', '.join(texts)}}}\n".encode()
 
 
-def from_json(line: bytes, number: int) -> NewRecord:
+def from_json(line: bytes, number: int, by_schema: Collection[str] = ()) -> NewRecord:
     """Return the record of a line. Raises CliError that names the line's number when it is none.
 
-    A key or value that is another thing than text keeps the letters that it has in the line: 1.10 stays 1.10.
+    A key or value that is another thing than text keeps the letters that it has in the line: 1.10 stays 1.10. Those in
+    `by_schema` do in any case: "a" keeps its quotes.
     """
     try:
         text = line.decode()
@@ -136,8 +170,9 @@ def from_json(line: bytes, number: int) -> NewRecord:
         for each in (given := row.get("headers", ())):
             _check_fields(each, (), ("name", "value"))
         headers = tuple((_name(each), _bytes("value", each)) for each in given)
-        written = _members(text) if any(_is_json(row.get(name)) for name in ("key", "value")) else {}
-        return NewRecord(_bytes("value", row, written), _bytes("key", row, written), headers)
+        written = _members(text) if by_schema or any(_is_json(row.get(name)) for name in ("key", "value")) else {}
+        value, key = (_bytes(name, row, written, as_text=name not in by_schema) for name in ("value", "key"))
+        return NewRecord(value, key, headers)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise CliError(f"line {number} is not a record in JSON: {type(error).__name__}: {error}") from error
 
@@ -210,12 +245,14 @@ def _name(header: dict[str, Any]) -> str:
     return name.decode(errors=KEY_ERRORS)
 
 
-def _bytes(name: str, row: dict[str, Any], written: Mapping[str, str] | None = None) -> bytes | None:
+def _bytes(
+    name: str, row: dict[str, Any], written: Mapping[str, str] | None = None, *, as_text: bool = True
+) -> bytes | None:
     if f"{name}_base64" in row:
         return base64.b64decode(row[f"{name}_base64"], validate=True)
     content = row.get(name)
     if content is None:
         return None
-    if isinstance(content, str):
+    if isinstance(content, str) and as_text:
         return content.encode()
     return (written[name] if written else json.dumps(content)).encode()

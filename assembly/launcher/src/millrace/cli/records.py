@@ -47,6 +47,17 @@ def produce(
         bool, typer.Option("--null", "-Z", help="An empty key or value of a line stands for null.")
     ] = False,
     partition: Annotated[int | None, typer.Option("--partition", "-p", min=0, help="The partition.")] = None,
+    schema: Annotated[
+        str | None,
+        typer.Option(
+            "--schema",
+            metavar="SUBJECT[:VERSION]",
+            help="Schema of the values, which are JSON, at $MILLRACE_SCHEMA_REGISTRY [default version: the latest].",
+        ),
+    ] = None,
+    key_schema: Annotated[
+        str | None, typer.Option("--key-schema", metavar="SUBJECT[:VERSION]", help="Schema of the keys, likewise.")
+    ] = None,
     codec: Annotated[Codec, typer.Option("--compression", "-z", help="Compression of the batches.")] = "none",
     lines: Annotated[Lines, typer.Option("--input", help="Form of the lines.")] = "text",
     positions: Annotated[
@@ -76,8 +87,9 @@ def produce(
     if positions is None:
         typed = sys.stdin is not None and sys.stdin.isatty()
         positions = ("text" if typed else "summary") if sys.stdout.isatty() else "none"
+    by_schema = {part: text for part, text in (("key", key_schema), ("value", schema)) if text is not None}
     given = Production(
-        topic, delimiter, headers, partition, codec, lines != "text", null, positions, arguments=chosen.more
+        topic, delimiter, headers, partition, codec, lines != "text", null, positions, chosen.more, by_schema
     )
     run(produce_lines(settings(kafka, chosen), given))
 
@@ -99,6 +111,9 @@ def consume(
         typer.Option("--group", "-G", metavar="GROUP", help="Read as a member of this group, and commit."),
     ] = None,
     lines: Annotated[Lines, typer.Option("--output", help="Form of the lines.")] = "text",
+    decode: Annotated[
+        bool, typer.Option("--decode", help="Keys and values as JSON by their schemas at $MILLRACE_SCHEMA_REGISTRY.")
+    ] = False,
     quiet: Annotated[
         bool, typer.Option("--quiet", "-q", help="Do not say on standard error where it begins, and that it waits.")
     ] = False,
@@ -131,7 +146,7 @@ def consume(
     given = Consumption(
         tuple(dict.fromkeys(topics)), regex, span, tuple(partition or ()), group, end, count, quiet, chosen.more
     )
-    run(consume_records(settings(kafka, chosen, metadata_max_age_ms=_LOOK_MS), given, shown))
+    run(consume_records(settings(kafka, chosen, metadata_max_age_ms=_LOOK_MS), given, shown, by_schema=decode))
 
 
 def _unescaped(text: str) -> bytes:

@@ -85,6 +85,22 @@ class RegistryClient:
         """Return a version of a subject without the texts of its references; without a number the latest one."""
         return await catalog.version(self.connection, subject, number)
 
+    async def register(self, subject: str, schema: catalog.Text) -> tuple[int, int | None]:
+        """Return the id and version of a schema in a subject, of which it becomes the next version if it is new.
+
+        The version is None if another instance of the registry answers, which does not know it yet.
+        """
+        found = await catalog.place(self.connection, subject, schema)
+        if found is not None:
+            return found.id, found.number
+        number = await catalog.register(self.connection, subject, schema)
+        found = await catalog.place(self.connection, subject, schema)
+        return number, None if found is None else found.number
+
+    async def objections(self, subject: str, schema: catalog.Text) -> list[str] | None:
+        """Return why a schema does not fit the latest version of a subject; None if it fits, or the subject is new."""
+        return await catalog.objections(self.connection, subject, schema)
+
     async def close(self) -> None:
         """Close the connections."""
         await self.connection.close()
@@ -149,14 +165,8 @@ class RegistryClient:
         return schema
 
     async def _registered(self, draft: Schema, subject: str) -> Schema:
-        text = catalog.Text(draft.type, draft.text)
-        place = await catalog.place(self.connection, subject, text)
-        if place is None:
-            number = await catalog.register(self.connection, subject, text)
-            place = await catalog.place(self.connection, subject, text)
-            if place is None or place.id != number:
-                return replace(draft, id=number, subject=subject)
-        return replace(draft, id=place.id, subject=subject, version=place.number)
+        number, version = await self.register(subject, catalog.Text(draft.type, draft.text))
+        return replace(draft, id=number, subject=subject, version=version)
 
     async def _place(self, path: str, wanted: str) -> tuple[str | None, int | None]:
         """Return the subject and version of an id: of the topic's own subject if it is there, else of the first."""

@@ -11,6 +11,7 @@ import json
 import ssl
 import time
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 import httpx
 
@@ -54,8 +55,10 @@ class Connection:
     async def _ask(self, method: str, path: str, body: bytes | None = None) -> Any:
         self.check()
         try:
+            if self._http is None:
+                self._http = await asyncio.to_thread(self._opened)
             async with asyncio.timeout(self.timeout_s):
-                status, content = await self._answer(method, path, body)
+                status, content = await self._answer(self._http, method, path, body)
         except (TimeoutError, httpx.TimeoutException):
             raise self._gone(f"The schema registry did not answer within {self.timeout_s:g} s") from None
         except (httpx.HTTPError, httpx.InvalidURL):
@@ -72,9 +75,7 @@ class Connection:
             raise odd()
         return answer
 
-    async def _answer(self, method: str, path: str, body: bytes | None) -> tuple[int, bytes]:
-        if self._http is None:
-            self._http = await asyncio.to_thread(self._opened)
+    async def _answer(self, client: httpx.AsyncClient, method: str, path: str, body: bytes | None) -> tuple[int, bytes]:
         url = self._settings.schema_registry.rstrip("/") + path
         headers = {"accept": f"{_MEDIA_TYPE}, application/json"}
         if body is not None:
@@ -86,7 +87,7 @@ class Connection:
             password = _secret(self._settings.schema_registry_password_file)
             auth = httpx.BasicAuth(self._settings.schema_registry_user, password)
         found = bytearray()
-        async with self._http.stream(method, url, headers=headers, auth=auth, content=body) as response:
+        async with client.stream(method, url, headers=headers, auth=auth, content=body) as response:
             async for part in response.aiter_raw():
                 found += part
                 if len(found) > _ANSWER_BYTES_MAX:
@@ -94,9 +95,10 @@ class Connection:
         return response.status_code, bytes(found)
 
     def _opened(self) -> httpx.AsyncClient:
-        context = ssl.create_default_context(cafile=self._settings.schema_registry_ca_file or None)
+        has_tls = urlsplit(self._settings.schema_registry).scheme != "http"
+        ca_file = self._settings.schema_registry_ca_file or None
         return httpx.AsyncClient(
-            verify=context,
+            verify=ssl.create_default_context(cafile=ca_file) if has_tls else False,
             timeout=self.timeout_s,
             trust_env=False,
             headers={"accept-encoding": "identity"},
