@@ -82,8 +82,18 @@ def test_users_by_kafka_s_tool(broker: Broker, login) -> None:  # type: ignore[n
     assert "Authentication failed during authentication due to invalid credentials" in output
 
 
-def test_delegation_tokens_are_not_enabled(broker: Broker, login) -> None:  # type: ignore[no-untyped-def]
+@pytest.mark.parametrize(
+    "action",
+    [
+        ("--create", "--max-life-time-period", "-1"),
+        ("--renew", "--renew-time-period", "-1", "--hmac", "c29tZSB0b2tlbg=="),
+        ("--expire", "--expiry-time-period", "-1", "--hmac", "c29tZSB0b2tlbg=="),
+        ("--describe",),
+    ],
+    ids=lambda action: action[0],
+)
+def test_delegation_tokens_are_not_enabled(broker: Broker, login, action: tuple[str, ...]) -> None:  # type: ignore[no-untyped-def]
     given = ("--bootstrap-server", broker.bootstrap_servers, "--command-config", login("SCRAM-SHA-512"))
-    output, status = run_tool(TOKENS, *given, "--create", "--max-life-time-period", "-1")
+    output, status = run_tool(TOKENS, *given, *action)
     assert status == 1
     assert "DelegationTokenDisabledException" in output

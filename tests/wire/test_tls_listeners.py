@@ -284,10 +284,10 @@ async def test_the_metric_is_the_end_of_the_certificate(
 async def test_handshakes_that_never_end_leave_room_for_others(
     start_broker: StartBroker, authority: Authority, server: Pair
 ) -> None:
-    broker = await start_broker(**authority.settings(server))
+    broker = await start_broker(**authority.settings(server), max_connections_per_ip=1001)
     starts = [b"\x16", b"\x16\x03\x01\x02\x00", b"\x16\x03\x01\x40\x00\x01\x00\x3f\xfc" + bytes(9000)]
     held = []
-    for number in range(300):
+    for number in range(1000):
         held.append(await broker.connect())
         held[-1].writer.write(starts[number % 3])
     wire = await connect(broker, authority.trust())
