@@ -125,6 +125,7 @@ bench-parts: setup
 	$(BIN)/python bench/records.py
 	$(BIN)/python bench/codec.py
 	$(BIN)/python bench/tls.py
+	$(BIN)/python bench/logins.py
 
 generate: setup
 	@mkdir -p build

@@ -5,6 +5,7 @@ One connection, Produce v7 and Fetch v4. Every answer's error code is checked.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import socket
@@ -15,6 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import crc32c
+from protocol_lib.client.sasl import SaslMechanism
 from protocol_lib.records.compression import Codec, compress
 
 TIMEOUT_S = 30
@@ -104,6 +106,41 @@ def records_position(topic: str) -> int:
     return 4 + 4 + 4 + 2 + len(topic.encode()) + 4 + 4 + 2 + 8 + 8 + 4 + 4
 
 
+def handshake_frame(mechanism: str) -> bytes:
+    """SaslHandshake v1."""
+    return frame(17, 1, _string(mechanism))
+
+
+def token_frame(token: bytes) -> bytes:
+    """SaslAuthenticate v1."""
+    return frame(36, 1, struct.pack(">i", len(token)) + token)
+
+
+def token_of(answer: bytes) -> bytes:
+    """Return the token of an answer to SaslAuthenticate, which begins with its correlation id."""
+    error, length = struct.unpack_from(">hh", answer, 4)
+    if error:
+        raise RuntimeError(f"SaslAuthenticate was answered with error {error}")
+    at = 8 + max(length, 0)
+    (size,) = struct.unpack_from(">i", answer, at)
+    return answer[at + 4 : at + 4 + size]
+
+
+def log_in(connection: socket.socket, sasl: SaslMechanism) -> None:
+    """Log in, on a new connection."""
+
+    def call(request: bytes) -> bytes:
+        connection.sendall(request)
+        return receive(connection, struct.unpack(">i", receive(connection, 4))[0])
+
+    call(handshake_frame(sasl.name))
+    exchange = sasl.exchange()
+    token = next(exchange)
+    with contextlib.suppress(StopIteration):
+        while True:
+            token = exchange.send(token_of(call(token_frame(token))))
+
+
 def receive(connection: socket.socket, length: int) -> bytes:
     out = bytearray()
     while len(out) < length:
@@ -127,10 +164,20 @@ def connect(address: str) -> socket.socket:
 class Connection:
     """A blocking connection to HOST:PORT that speaks to one partition."""
 
-    def __init__(self, address: str, topic: str, partition: int = 0, *, tls: ssl.SSLContext | None = None) -> None:
+    def __init__(
+        self,
+        address: str,
+        topic: str,
+        partition: int = 0,
+        *,
+        tls: ssl.SSLContext | None = None,
+        sasl: SaslMechanism | None = None,
+    ) -> None:
         self._socket = connect(address)
         if tls is not None:
             self._socket = tls.wrap_socket(self._socket, server_hostname="localhost")
+        if sasl is not None:
+            log_in(self._socket, sasl)
         self._scratch = bytearray(1 << 20)
         self._name = topic
         self._topic = _string(topic)

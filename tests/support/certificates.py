@@ -14,7 +14,7 @@ from pathlib import Path
 
 from gateway_svc.clients.tls_wire import TlsEnd, TlsWire
 from gateway_svc.clients.wire import ANONYMOUS, MakeWire
-from service_chassis.shared_turns import shared_turns
+from service_chassis.shared_turns import stranger_turns
 from service_chassis.tls import PeerCertificate, TlsFiles, server_context
 
 _EC = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes")
@@ -102,5 +102,5 @@ def tls_wire(files: TlsFiles) -> MakeWire:
     """Return the function that makes wires with TLS."""
     context = server_context(files, PeerCertificate.NONE)
     return lambda user, room: TlsWire(
-        TlsEnd(lambda: context, lambda _: ANONYMOUS, shared_turns(asyncio.get_running_loop())), user, room
+        TlsEnd(lambda: context, lambda _: ANONYMOUS, stranger_turns(asyncio.get_running_loop())), user, room
     )

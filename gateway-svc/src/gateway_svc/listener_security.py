@@ -16,7 +16,7 @@ from functools import partial
 from broker_contract.user_revisions import UserRevisions
 from service_chassis import logs
 from service_chassis.address import parse_listeners
-from service_chassis.shared_turns import shared_turns
+from service_chassis.shared_turns import stranger_turns
 from service_chassis.tls import Certificates, PeerCertificate, TlsError, TlsFiles, server_context
 from service_chassis.x509 import read_certificate
 
@@ -82,7 +82,7 @@ class ListenerSecurity:
             make = partial(server_context, peers=client_auth)
             certificates = Certificates("listeners", self._files(client_auth), make)
             self._certificates[client_auth] = certificates
-        end = TlsEnd(lambda: certificates.context, self._principal, shared_turns(asyncio.get_running_loop()))
+        end = TlsEnd(lambda: certificates.context, self._principal, stranger_turns(asyncio.get_running_loop()))
         return partial(TlsWire, end)
 
     def _files(self, client_auth: PeerCertificate) -> TlsFiles:

@@ -5,7 +5,8 @@ asyncio's own server begins all queued connections before it accepts more. When 
 that takes so long that the kernel's queue overflows, and connected clients wait as long.
 
 `Entrance` counts a connection from the moment it is accepted, and limits how many begin in a second. Addresses take
-turns, so that a client does not wait for the hundreds of another.
+turns, so that a client does not wait for the hundreds of another. None begins while many others wait for the next step
+of their handshakes and logins (`shared_turns`): those that have begun end in time.
 """
 
 from __future__ import annotations
@@ -17,13 +18,16 @@ from collections import OrderedDict, deque
 from collections.abc import Callable
 
 from service_chassis import logs
+from service_chassis.shared_turns import stranger_turns
 
 from gateway_svc.clients.entrance import Entrance, Entry
 
 #: Connections the kernel holds until they are accepted (Kafka's is 50): as many as Linux allows by default.
 BACKLOG = 4096
-#: Connections that are accepted, and that are begun, in one turn of the event loop: a few milliseconds each.
-ACCEPT_TURN, BEGIN_TURN = 512, 32
+#: Connections that are accepted, and that are begun, in one turn of the event loop: half a millisecond each.
+ACCEPT_TURN, BEGIN_TURN = 16, 1
+#: Steps of handshakes and logins that may wait while further connections begin.
+STEPS_MAX = 32
 #: Seconds without accepting when descriptors or memory have run out, or the network fails.
 PAUSE_S = 1.0
 
@@ -39,6 +43,7 @@ class Acceptor:
     def __init__(self, listener: str, listening: socket.socket, entrance: Entrance, protocol: MakeProtocol) -> None:
         """Listen. `listener`: its name, for log lines."""
         self._loop = asyncio.get_running_loop()
+        self._turns = stranger_turns(self._loop)
         self._listener = listener
         self._socket = listening
         self._entrance = entrance
@@ -90,6 +95,9 @@ class Acceptor:
         entry.leave()
 
     def _begin(self) -> None:
+        if len(self._turns) > STEPS_MAX:  # mutant: begun-logins-first
+            self._next = self._loop.call_soon(self._begin)
+            return
         self._next = None
         waiting = min(BEGIN_TURN, sum(map(len, self._accepted.values())))
         turns, wait_s = self._entrance.take_turns(waiting)

@@ -6,7 +6,8 @@ A complete frame starts when none of these holds it back:
     ANSWERS    the client does not read its answers (`answer_writer`)
     ORDER      requests before it are in service, and it may not overlap with them (`pipeline`)
     WINDOW     too many appends are on their way to storage (`append_window`)
-    LONG       it is long, and other long requests have their turn (`shared_turns`)
+    LONG       it is long, or of a client that has not logged in, and others of its kind have their turn
+               (`shared_turns`)
 
 The connection is not read while a frame is held (`read_control`).
 """
@@ -17,7 +18,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
-from service_chassis.shared_turns import shared_turns
+from service_chassis.shared_turns import SharedTurns, shared_turns, stranger_turns
 
 from gateway_svc.clients.answer_writer import AnswerWriter
 from gateway_svc.clients.pipeline import APPEND, Pipeline
@@ -34,6 +35,7 @@ class FrameGate:
     """The gate before one connection's requests. The connection owns it."""
 
     __slots__ = (
+        "_long_bytes",
         "_loop",
         "_pipeline",
         "_reading",
@@ -61,12 +63,21 @@ class FrameGate:
         self._window = window
         self._loop = loop
         self._start_held = start_held
+        #: Bytes above which a frame, of an append excepted, waits for its turn.
+        self._long_bytes = LONG_BYTES
         #: Whether the client is throttled. Its connection pauses reading, too.
         self.is_muted = False
         #: The reason why the first held frame may not start, for which reading is paused; None without held frames.
         self.held_for: Pause | None = None
         #: The event loop's time at which it began to wait.
         self.held_since = 0.0
+
+    def serve(self, *, is_login: bool) -> None:
+        """Hold frames back as those of a client from now on, or of a stranger (`is_login`): each waits for its turn."""
+        self._long_bytes = -1 if is_login else LONG_BYTES  # mutant: strangers-wait
+
+    def _turns(self) -> SharedTurns:
+        return stranger_turns(self._loop) if self._long_bytes < 0 else shared_turns(self._loop)
 
     @property
     def bytes_in_service(self) -> int:
@@ -75,7 +86,7 @@ class FrameGate:
 
     def may_start(self, requests: Requests, store: bytes | bytearray, begin: int, size: int) -> bool:
         """Return whether the frame of `size` bytes at `begin` may start; if not, pause the reading until it may."""
-        if size <= LONG_BYTES and not self._pipeline.order and not (self.is_muted or self._writer.busy):
+        if size <= self._long_bytes and not self._pipeline.order and not (self.is_muted or self._writer.busy):
             window = self._window  # most requests need no more
             if window is None or not window.full:
                 return True
@@ -89,7 +100,7 @@ class FrameGate:
             self.held_for = reason
             self.held_since = self._loop.time()
             if reason is Pause.LONG:
-                shared_turns(self._loop).start_soon(self._start_held)
+                self._turns().start_soon(self._start_held)
         return False
 
     def _reason_to_hold(self, requests: Requests, store: bytes | bytearray, begin: int, size: int) -> Pause | None:
@@ -105,7 +116,7 @@ class FrameGate:
             return Pause.ORDER
         if kind is not APPEND:
             # mutant: long-requests-wait
-            return None if size <= LONG_BYTES or shared_turns(self._loop).admits() else Pause.LONG
+            return None if size <= self._long_bytes or self._turns().admits() else Pause.LONG
         if window is None or not is_window_full or window.admits(size):
             return None
         window.wait(self, self._start_held)

@@ -120,6 +120,7 @@ class FrameReader:
         """Start the frames by `requests`, from the next one on. `limit`: bytes of one frame at most."""
         self._requests = requests
         self._is_login = requests.is_login
+        self._gate.serve(is_login=requests.is_login)
         self._limit = limit
         self._least = 0 if requests.is_login else _FRAME_BYTES_MIN
 

@@ -8,8 +8,9 @@ too: neither keeps the memory of a large read or answer. A record is decrypted o
 without data cost an SSLWantReadError, which is slow. While reading is paused, bytes are kept encrypted. All wires of a
 listener keep BACKLOG_BYTES, and SCARCE_READ_BYTES each above that.
 
-A client that has not finished its handshake in time, or within HANDSHAKE_BYTES, is refused. Handshakes take turns with
-long requests (`shared_turns`), as each takes half a millisecond or more. Answers of TLS itself (to KeyUpdate) that the
+A client that has not finished its handshake in time, or within HANDSHAKE_BYTES, is refused, and so is one whose
+ClientHello would take much memory (`client_hello`). Handshakes take turns
+(`shared_turns.stranger_turns`), as each takes half a millisecond or more. Answers of TLS itself (to KeyUpdate) that the
 client does not read end the connection.
 """
 
@@ -25,6 +26,7 @@ from service_chassis.shared_turns import SharedTurns
 from service_chassis.tls import explained
 
 from gateway_svc.clients.answer_writer import WRITE_BYTES
+from gateway_svc.clients.client_hello import HelloCheck, asks_again
 from gateway_svc.clients.departure import has_left
 from gateway_svc.clients.plain_wire import set_options
 from gateway_svc.clients.wire import WireUser
@@ -83,6 +85,7 @@ class TlsWire(asyncio.BufferedProtocol):
         "_deliver",
         "_end",
         "_has_ended",
+        "_hello",
         "_incoming",
         "_is_paused",
         "_is_ready",
@@ -124,6 +127,8 @@ class TlsWire(asyncio.BufferedProtocol):
         self._is_ready = self._is_paused = self._awaits_turn = False
         #: Whether the client sends no more, and is owed answers.
         self._has_ended = False
+        #: None once the client may send no ClientHello any more.
+        self._hello: HelloCheck | None = HelloCheck()
         #: Bytes received before the end of the handshake.
         self._received_bytes = 0
         #: Bytes of the record in `incoming` that are still to come; then nothing else is in `incoming`.
@@ -162,6 +167,12 @@ class TlsWire(asyncio.BufferedProtocol):
         if self._received_bytes > HANDSHAKE_BYTES:  # mutant: handshake-bounded
             self._refuse("tls_handshake", f"more than {HANDSHAKE_BYTES} bytes")
             return
+        if self._hello is not None:
+            try:
+                self._hello.check(data)
+            except ValueError as error:
+                self._refuse("tls_handshake", str(error))
+                return
         self._incoming.write(data)
         if self._end.turns.admits():
             self._advance()
@@ -182,7 +193,11 @@ class TlsWire(asyncio.BufferedProtocol):
         try:
             self._tls.do_handshake()
         except ssl.SSLWantReadError:
-            self._send()
+            if self._outgoing.pending:
+                answer = self._outgoing.read()
+                if not asks_again(answer):
+                    self._hello = None
+                self._transport.write(answer)
             return
         except OSError as error:  # ssl.SSLError is one
             self._refuse("tls_handshake", explained(error))

@@ -6,6 +6,9 @@ request has one step in the queue at a time, and adds the next one at its end: n
 
     turn 1: [A1] [B1]    turn 2: [C1] [A2]    turn 3: [B2] [C2]    between turns the loop serves all short requests
 
+Strangers, clients whose user is not known yet, have a queue of their own with one step in each turn: however many begin
+handshakes and logins, others wait for one of them at a time.
+
 First steps have a second queue. While STEPS_MAX others wait, only one of STARTS_EVERY steps is a first one:
 requests in progress end before others take memory.
 """
@@ -27,16 +30,25 @@ STEPS_MAX: Final = 4
 #: Steps of a long queue among which one is the first of a request: short requests may become long ones without end.
 STARTS_EVERY: Final = 16
 
-_of_loops: Final[weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, SharedTurns]] = weakref.WeakKeyDictionary()
+_Turns = weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, "SharedTurns"]
+_of_loops: Final[_Turns] = weakref.WeakKeyDictionary()
+_of_strangers: Final[_Turns] = weakref.WeakKeyDictionary()
 
 
 class SharedTurns:
     """The queue of one event loop, which alone uses it. `shared_turns` finds it."""
 
-    __slots__ = ("_begun", "_is_due", "_is_open", "_loop", "_since_start", "_starts", "_steps", "_watch")
+    __slots__ = ("_begun", "_is_due", "_is_open", "_loop", "_since_start", "_starts", "_steps", "_turn_s", "_watch")
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, watch: Callable[[], float] = time.perf_counter) -> None:
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        watch: Callable[[], float] = time.perf_counter,
+        turn_s: float | None = None,
+    ) -> None:
+        """Wait for steps. `turn_s`: seconds of a turn after which no further step begins; TURN_S if None."""
         self._loop = weakref.ref(loop)
+        self._turn_s = turn_s
         self._watch = watch
         self._steps: deque[Callable[[], None] | asyncio.Future[None]] = deque()
         self._starts: deque[Callable[[], None] | asyncio.Future[None]] = deque()
@@ -107,7 +119,7 @@ class SharedTurns:
             return
         self._begun = True
         self._await_turn()
-        end = self._watch() + TURN_S
+        end = self._watch() + (TURN_S if self._turn_s is None else self._turn_s)
         while self._steps or self._starts:
             step = self._next_step()
             if isinstance(step, asyncio.Future):
@@ -140,8 +152,16 @@ class SharedTurns:
 
 
 def shared_turns(loop: asyncio.AbstractEventLoop) -> SharedTurns:
-    """Return the turns of an event loop."""
+    """Return the turns of an event loop's long requests."""
     found = _of_loops.get(loop)
     if found is None:
         found = _of_loops[loop] = SharedTurns(loop)
+    return found
+
+
+def stranger_turns(loop: asyncio.AbstractEventLoop) -> SharedTurns:
+    """Return the turns of an event loop's clients whose users are not known: one step in each."""
+    found = _of_strangers.get(loop)
+    if found is None:
+        found = _of_strangers[loop] = SharedTurns(loop, turn_s=0.0)
     return found

@@ -16,6 +16,7 @@ from gateway_svc.clients.entrance import Entrance, Entry
 from gateway_svc.metrics import GatewayMetrics
 from gateway_svc.refusals import Refusals
 from service_chassis import logs
+from service_chassis.shared_turns import stranger_turns
 
 pytestmark = pytest.mark.event_loops("asyncio", "uvloop")
 
@@ -142,6 +143,22 @@ class Waiting(asyncio.Protocol):
 
     def __init__(self, entry: Entry, begun: list[str]) -> None:
         begun.append(entry.key)
+
+
+async def test_no_connection_begins_while_many_strangers_wait_for_their_turn() -> None:
+    bound = listening()
+    begun: list[str] = []
+    turns = stranger_turns(asyncio.get_running_loop())
+    waiting: list[int] = []
+    acceptor = Acceptor("EXTERNAL", bound, made_entrance(), lambda entry: Waiting(entry, begun))
+    for _ in range(accepting.STEPS_MAX + 10):
+        turns.start_soon(lambda: waiting.append(len(begun)))
+    with socket.create_connection(bound.getsockname()):
+        async with asyncio.timeout(60):
+            while not begun:  # noqa: ASYNC110
+                await asyncio.sleep(0)
+        assert waiting[:9] == [0] * 9
+    acceptor.close()
 
 
 async def test_connections_begin_at_a_rate_and_the_addresses_in_turn() -> None:

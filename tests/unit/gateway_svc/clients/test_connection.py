@@ -248,6 +248,26 @@ async def test_a_long_request_waits_for_its_turn(gateway: Gateway, monkeypatch: 
     assert (gateway.requests.started[3:], gateway.reasons) == ([alone], set())
 
 
+async def test_a_stranger_waits_for_its_turn_with_every_request(
+    gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turns = Turns()
+    monkeypatch.setattr("gateway_svc.clients.frame_gate.stranger_turns", lambda _: turns)
+    gateway.requests.is_login = True
+    gateway.connection.serve(gateway.requests)
+    await gateway.send(b"alone  1", b"alone  2")
+    await until(lambda: bool(turns.waiting))
+    assert (gateway.requests.started, gateway.reasons) == ([], {Pause.LONG})
+    turns.come()
+    assert gateway.requests.started == [b"alone  1"]
+    gateway.requests.answer(b"alone  1")
+    assert (gateway.requests.started, len(turns.waiting)) == ([b"alone  1"], 1)
+    gateway.requests.is_login = False
+    gateway.connection.serve(gateway.requests)
+    turns.come()
+    assert gateway.requests.started == [b"alone  1", b"alone  2"]
+
+
 async def test_an_answer_does_not_end_a_wait_for_memory(gateway: Gateway) -> None:
     memory = gateway.resources.requests
     others = memory.enter("10.0.0.2")

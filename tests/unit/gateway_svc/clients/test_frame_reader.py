@@ -52,6 +52,9 @@ class Receiver:
         self.checked: list[tuple[bytes, int]] = []
         self.admitted = -1
 
+    def serve(self, *, is_login: bool) -> None:
+        assert not is_login
+
     def may_start(self, requests: object, store: bytes | bytearray, begin: int, size: int) -> bool:
         assert requests is self
         if self.admitted:

@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 from gateway_svc.clients import tls_wire
+from gateway_svc.clients.client_hello import HelloCheck, asks_again
 from gateway_svc.clients.tls_wire import HANDSHAKE_BYTES, PIECE_BYTES, TlsEnd, TlsWire
-from service_chassis.shared_turns import shared_turns
+from service_chassis.shared_turns import stranger_turns
 from service_chassis.tls import PeerCertificate, server_context
 from support.certificates import Authority
 
@@ -105,7 +106,7 @@ class Pair:
 
     def __init__(self, context: ssl.SSLContext, trust: ssl.SSLContext, user: User) -> None:
         self.user, self.transport = user, Transport()
-        self.end = TlsEnd(lambda: context, lambda _: "User:test", shared_turns(asyncio.get_running_loop()))
+        self.end = TlsEnd(lambda: context, lambda _: "User:test", stranger_turns(asyncio.get_running_loop()))
         self.wire = TlsWire(self.end, user, None)  # type: ignore[arg-type]
         self.wire.connection_made(self.transport)  # type: ignore[arg-type]
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
@@ -121,6 +122,12 @@ class Pair:
                 self._take()
             else:
                 return self._outgoing.read()
+
+    def begin(self) -> bytes:
+        """Return the first message of the client."""
+        with pytest.raises(ssl.SSLWantReadError):
+            self.client.do_handshake()
+        return self._outgoing.read()
 
     def _take(self) -> None:
         self._incoming.write(b"".join(self.transport.written))
@@ -290,15 +297,76 @@ async def test_garbage_closes_with_a_reason(authority: Authority, context: ssl.S
     assert pair.transport.closed == "closed", "after an alert"
 
 
-async def test_a_handshake_has_a_bound(authority: Authority, context: ssl.SSLContext) -> None:
+async def test_a_handshake_has_a_bound(authority: Authority) -> None:
+    asking = server_context(authority.files(authority.issue("server")), PeerCertificate.REQUESTED)
+    user = User(random.Random(0))
+    pair = Pair(asking, trust_of(authority, ssl.TLSVersion.TLSv1_2), user)
+    await pair.send(pair.begin())
+    # A certificate that OpenSSL would receive whole, in records of 16 KiB.
+    chain = b"\x0b" + (90_000).to_bytes(3, "big") + bytes(16_380)
+    for _ in range(6):
+        await pair.send(b"\x16\x03\x03\x40\x00" + chain)
+        chain = bytes(16_384)
+    assert set(user.failures) == {("tls_handshake", f"more than {HANDSHAKE_BYTES} bytes")}
+    assert pair.transport.closed == "closed"
+
+
+def record(kind: int, data: bytes) -> bytes:
+    return bytes((kind, 3, 1)) + len(data).to_bytes(2, "big") + data
+
+
+def hello(length: int, sent: int) -> bytes:
+    return b"\x01" + length.to_bytes(3, "big") + bytes(sent)
+
+
+#: Begins of handshakes for which OpenSSL would take 128 KiB, or that no client has.
+HELLOS = {
+    "a long one of which little comes": record(22, hello(0x1FFFF, 12)),
+    "a long one of which a record comes": record(22, hello(0x1FFFF, 16_380)),
+    "one that goes on in the next record": record(22, hello(4000, 2000)) + record(22, bytes(2000)),
+    "a record without data": record(22, b""),
+    "a record with half of a head": record(22, b"\x01\x01") + record(22, b"\xff\xff"),
+    "another message with it": record(22, hello(100, 100) + hello(0x1FFFF, 12)),
+    "another message": record(22, b"\x0b" + hello(0x1FFFF, 12)[1:]),
+}
+
+
+@pytest.mark.parametrize("cut", [1, 7, 1 << 20])
+@pytest.mark.parametrize("name", HELLOS)
+async def test_a_hello_that_would_take_memory_is_refused(
+    authority: Authority, context: ssl.SSLContext, name: str, cut: int
+) -> None:
     user = User(random.Random(0))
     pair = Pair(context, authority.trust(), user)
-    # A ClientHello that OpenSSL would receive whole, in records of 16 KiB.
-    hello = b"\x01" + (120_000).to_bytes(3, "big") + bytes(16_380)
-    for _ in range(6):
-        await pair.send(b"\x16\x03\x01\x40\x00" + hello)
-        hello = bytes(16_384)
-    assert set(user.failures) == {("tls_handshake", f"more than {HANDSHAKE_BYTES} bytes")}
+    await pair.send(HELLOS[name], lambda: cut)
+    assert user.failures == [("tls_handshake", "no ClientHello in one record")]
+    assert pair.transport.closed == "closed"
+
+
+def test_a_hello_after_others_has_the_same_bound() -> None:
+    before = record(22, hello(100, 100)) + record(21, b"\x01\x00") + record(20, b"") + record(22, hello(5, 5))
+    for cut in (1, 7, 1000):
+        check = HelloCheck()
+        for at in range(0, len(before), cut):
+            check.check(memoryview(before)[at : at + cut])
+        with pytest.raises(ValueError, match="no ClientHello in one record"):
+            check.check(memoryview(HELLOS["a long one of which little comes"]))
+
+
+async def test_a_second_hello_is_served_if_it_was_asked_for_and_has_the_same_bound(authority: Authority) -> None:
+    asking = server_context(authority.files(authority.issue("server")), PeerCertificate.NONE)
+    asking.set_ecdh_curve("secp384r1")  # clients guess another one
+    user = User(random.Random(0))
+    pair = Pair(asking, authority.trust(), user)
+    await pair.send(await pair.shake_hands())
+    await pair.send(pair.encrypt(b"served"))
+    assert (user.received_bytes, user.failures) == (b"served", [])
+    other = User(random.Random(0))
+    pair = Pair(asking, authority.trust(), other)
+    await pair.send(pair.begin())
+    assert asks_again(b"".join(pair.transport.written))
+    await pair.send(record(20, b"\x01") + HELLOS["a long one of which little comes"])
+    assert other.failures == [("tls_handshake", "no ClientHello in one record")]
     assert pair.transport.closed == "closed"
 
 
