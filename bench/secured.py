@@ -19,7 +19,6 @@ from processes import cpu_seconds
 from service_chassis.probe import check
 from table import Row
 
-
 TOPICS = ("large", "small")
 
 

@@ -113,6 +113,7 @@ def _to_kafka(ours: Broker, theirs: Broker, rounds: int) -> list[Row]:
 
 
 def _handshake(broker: Broker) -> ssl.SSLSocket:
+    assert broker.trust is not None
     host, _, port = broker.addresses["SSL"].rpartition(":")
     connected = socket.create_connection((host, int(port)))
     return broker.trust.wrap_socket(connected, server_hostname="localhost")
