@@ -27,15 +27,17 @@ from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Literal, Self, TypeVar
+from typing import Final, Literal, Self, TypeVar
 
 import uvloop
 from service_chassis import address as addresses
 from service_chassis import logs
+from service_chassis.authorizer_settings import AuthorizerSettings
+from service_chassis.bearer_tokens import BearerSettings
 from service_chassis.settings import variable
 
 from millrace.direct import DirectBroker, DirectSettings
-from millrace.first_users import AdminLogin, check_users, listener_with_users
+from millrace.first_users import AdminLogin, check_users, listener_with_users, super_users_of
 from millrace.folders import DATA_DIR, STORAGE_SOCKET, private_folder
 from millrace.layout import GATEWAY_NAME, LISTENER, admin_process, certificate_of, reachable
 from millrace.ports import Reservation
@@ -43,6 +45,9 @@ from millrace.supervisor import Supervisor
 
 #: A start that takes longer is given up: recovery of a large data folder included.
 _START_TIMEOUT_S = 120.0
+
+#: The settings that admin-api has as the broker has them.
+_ALIKE: Final = ("log_level", "log_format", *AuthorizerSettings.fields, *BearerSettings.fields)
 
 _Value = TypeVar("_Value")
 
@@ -77,7 +82,8 @@ class Broker:
         """Prepare a broker; `topics` are created at the start: `"orders:3,users:1"`. `tls`: PEM files of a key and its
         certificate, for a listener with TLS.
 
-        `users` are passwords by name: with them, clients log in by SASL (SCRAM-SHA-256, SCRAM-SHA-512 or PLAIN).
+        `users` are passwords by name: with them, clients log in by SASL (SCRAM-SHA-256, SCRAM-SHA-512 or PLAIN). With
+        `authorizer="acl"` ACLs decide, and the first of them may do everything, unless `super_users` names others.
 
         `settings` are fields of either service's settings, such as `message_max_bytes=2_000_000`; `millrace settings`
         lists them. The log is in text and has errors only, unless arguments or variables say otherwise.
@@ -155,14 +161,17 @@ class Broker:
         listener = f"EXTERNAL://{addresses.Address(self._host, self._kafka_port)}"
         admin_login: dict[str, str] = {}
         secured: dict[str, str] = {}
+        own = dict(self._settings)
         if self._users is not None:
             login = AdminLogin.of(self._data_dir) if self._http_port is not None else None
+            given = self._settings.get("super_users", os.environ.get(variable("super_users"), ""))
             secured = listener_with_users(folder, self._users, login)
+            own["super_users"] = super_users_of(self._users, login, str(given))
             admin_login = {} if login is None else login.settings
         settings = _ThreadSettings(
             data_dir=str(self._data_dir),
             gateway_data_dir=str(self._data_dir),
-            **{"listeners": listener, "advertised_listeners": listener, **secured, **self._settings},
+            **{"listeners": listener, "advertised_listeners": listener, **secured, **own},
         )
         held.enter_context(logs.configured("broker", settings.log_level, settings.log_format))
         kafka = held.enter_context(_running_in_thread(settings, storage_bind))
@@ -176,8 +185,9 @@ class Broker:
             admin = admin_process(
                 storage_bind, reachable(kafka), reservation.address, health.address, encrypted=certificate
             )
-            level = {"MILLRACE_LOG_LEVEL": settings.log_level, "MILLRACE_LOG_FORMAT": settings.log_format}
-            admin = replace(admin, settings={**level, **admin.settings, **admin_login})
+            # mutant: rest-obeys-acls
+            alike = {name: chosen[name] for name in map(variable, _ALIKE)}
+            admin = replace(admin, settings={**alike, **admin.settings, **admin_login})
             supervisor = Supervisor([admin], settings.stop_deadline_s, () if lock is None else (lock,))
             self._supervisor = supervisor
             held.enter_context(_running(supervisor))

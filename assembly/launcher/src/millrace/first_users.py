@@ -59,9 +59,12 @@ class AdminLogin:
         text = Path(users).read_text(encoding="utf-8") if users else ""
         added = {_USERS: str(_written(folder / "users", f"{text.rstrip()}\n{self.name} {self.password}\n"))}
         if variables.get("MILLRACE_AUTHORIZER") == "acl":
-            given = variables.get(_SUPER_USERS, "").rstrip("; ")
-            added[_SUPER_USERS] = f"{given};User:{self.name}".lstrip(";")
+            added[_SUPER_USERS] = self.among(variables.get(_SUPER_USERS, ""))
         return added
+
+    def among(self, super_users: str) -> str:
+        """Return a list of super users with this one added."""
+        return f"{super_users.rstrip('; ')};User:{self.name}".lstrip(";")
 
 
 def admin_mechanism(variables: Mapping[str, str], listener: str) -> str | None:
@@ -99,6 +102,12 @@ def listener_with_users(folder: Path, users: Mapping[str, str], admin: AdminLogi
         "sasl_enabled_mechanisms": _MECHANISMS,
         "users_file": str(_written(folder / "users", lines)),
     }
+
+
+def super_users_of(users: Mapping[str, str], admin: AdminLogin | None, given: str) -> str:
+    """Return the super users of a broker: those given, or else the first user, and that of admin-api."""
+    chosen = given or "".join(f"User:{name}" for name in [*users][:1])
+    return chosen if admin is None else admin.among(chosen)
 
 
 def _written(path: Path, text: str) -> Path:
