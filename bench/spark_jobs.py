@@ -10,6 +10,7 @@ workers used.
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import shutil
@@ -36,6 +37,7 @@ from spark_etl.kafka.cluster import Cluster
 from spark_etl.metrics import Metrics
 from spark_etl.run.pipeline_run import Run
 from spark_etl.settings import EtlSettings
+from support.schema_server import SchemaServer
 
 TOP = Path(__file__).parents[1]
 JARS = TOP / "build" / "demo" / "jars"
@@ -135,14 +137,30 @@ def plain(address: str, topic: str, begin: list[int], end: list[int]) -> Timed:
     return done
 
 
-def pipeline(address: str, topic: str, name: str = "") -> Timed:
+def framed(address: str, topic: str, name: str) -> Timed:
+    """Run the flights pipeline on Avro in the frame of a registry, which this process has."""
+    _registry()
+    decode = {"format": "avro", "registry": {"subject": "flights-value"}}
+    return pipeline(address, topic, name, {"decode": decode})
+
+
+@functools.cache
+def _registry() -> SchemaServer:
+    """Start a registry whose first schema is that of the flights."""
+    server = SchemaServer().__enter__()
+    server.add("flights-value", flights_topic.avro())
+    os.environ["MILLRACE_SCHEMA_REGISTRY"] = server.url
+    return server
+
+
+def pipeline(address: str, topic: str, name: str = "", changes: Mapping[str, Any] | None = None) -> Timed:
     """Run the flights pipeline, without its summary, up to the end of a topic.
 
     Runs of one `name` have one checkpoint and table; without a name it reads the whole topic, into a new table.
     """
     jvm = _Jvm.of_process()
     folder = jvm.folder / name if name else jvm.new_folder()
-    chosen = _flights(folder, topic)
+    chosen = _flights(folder, topic, changes)
     cluster = Cluster(address, chosen.config.kafka.properties)
     log = logs.configure("error")
 

@@ -130,6 +130,51 @@ class AgainstPlain(_OfSpark):
         side.delete_topics()
 
 
+class Framed(_OfSpark):
+    """The pipeline on Avro of a schema registry and the one on JSON, in turns: each round has records of its own."""
+
+    name, title = (
+        "spark_flights_avro",
+        "Spark, 3,000,000 flights as Avro of a schema registry: checked, into Delta Lake",
+    )
+    layouts = (Layout.COMBINED,)
+    measures = (
+        Measure("share of the rate with JSON", "×", musts={Layout.COMBINED: Must(0.8, "value")}),
+        Measure("rate", "records/s"),
+    )
+    rounds_max = 3
+    _FORMS = ("avro", "json")
+
+    def prepare(self, side: Side) -> None:
+        _driver()
+        for form in self._FORMS:
+            _create(side, f"{self.name}.{form}")
+        self._part(side, flights_topic.RECORDS)
+
+    def run(self, side: Side, amount: int) -> Sample:
+        with side.watch() as usage:
+            avro, plain = self._part(side, _RECORDS)
+        usage.cpu_seconds["driver"] = avro.cpu_seconds
+        rates = [each.records / each.seconds for each in (avro, plain)]
+        values = {"share of the rate with JSON": rates[0] / rates[1], "rate": rates[0]}
+        return Sample(values, avro.seconds + plain.seconds, 0, usage)
+
+    def _part(self, side: Side, records: int) -> tuple[Timed, Timed]:
+        """Write more records, and run both pipelines on them."""
+        found = []
+        for form in self._FORMS:
+            topic, job = f"{self.name}.{form}", _jobs().framed if form == "avro" else _jobs().pipeline
+            size = flights_topic.BATCH_RECORDS
+            written = Driver.shared().call(flights_topic.write, side.address, topic, records, size, form).result
+            found.append(_driver().call(job, side.address, topic, topic).result)
+            if found[-1].records != sum(written):
+                raise RuntimeError(f"{found[-1].records} of {sum(written)} records went through the pipeline")
+        return found[0], found[1]
+
+    def finish(self, side: Side) -> None:
+        side.delete_topics()
+
+
 class SmallBatches(_OfSpark):
     """Batches of a pipeline without end, each from its records to the commit of table and group; a session a round."""
 
@@ -169,5 +214,6 @@ WORKLOADS: list[Workload] = [
     Read("spark_count", "Spark, count of 1,000,000 flights", "count"),
     Read("spark_flights", "Spark, 1,000,000 flights: checked, into Delta Lake", "pipeline"),
     AgainstPlain(),
+    Framed(),
     SmallBatches(),
 ]

@@ -25,6 +25,8 @@ class SchemaServer:
         self.delay_s = 0.0
         #: The status of every answer, if not 0.
         self.status = 0
+        #: Number of requests to come that fail, by the beginning of their path.
+        self.failing: dict[str, int] = {}
         #: Registrations of these texts are refused as incompatible.
         self.incompatible: set[str] = set()
         self._schemas: list[dict[str, Any]] = []
@@ -76,7 +78,11 @@ class SchemaServer:
         return uuid.UUID(self._schemas[number - 1]["guid"])
 
     def got(self, path: str) -> tuple[int, Any]:
-        match [unquote(part) for part in path.strip("/").split("/")]:
+        for beginning, left in self.failing.items():
+            if left and path.startswith(beginning):
+                self.failing[beginning] = left - 1
+                return 503, {"message": "away"}
+        match [unquote(part) for part in path.partition("?")[0].strip("/").split("/")]:
             case ["subjects"]:
                 return 200, list(self._subjects)
             case ["subjects", subject, "versions"] if subject in self._subjects:
@@ -87,8 +93,8 @@ class SchemaServer:
                     return 200, [self._place(subject, found) for subject, ids in self._subjects.items() if found in ids]
                 return 200, self._shown(found)
             case ["schemas", "guids", text] if text in [each["guid"] for each in self._schemas]:
-                number = next(at for at, each in enumerate(self._schemas, 1) if each["guid"] == text)
-                return 200, {**self._shown(number), "guid": text}
+                found = next(at for at, each in enumerate(self._schemas, 1) if each["guid"] == text)
+                return 200, {**self._shown(found), "guid": text}
             case ["subjects", subject, "versions", version] if subject in self._subjects:
                 ids = self._subjects[subject]
                 at = len(ids) if version == "latest" else int(version)

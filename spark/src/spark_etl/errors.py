@@ -10,6 +10,7 @@ EtlError
 └── RunError         Spark or Kafka failed; the text is the root cause, in one line
     ├── DataLossError    records expired before they were read, and the source may not skip them
     ├── TableError       the files of a joined table are not those that the query was planned with; a new plan helps
+    ├── SchemasError     records name schemas that are known now; a new plan helps
     ├── PartitionsError  the source has other partitions than the batch that Spark repeats; another trigger helps
     └── StatementError   an expression of the pipeline file fails on a record, at each try
 """
@@ -52,6 +53,10 @@ class DataLossError(RunError):
 
 
 class TableError(RunError):
+    transient = True
+
+
+class SchemasError(RunError):
     transient = True
 
 

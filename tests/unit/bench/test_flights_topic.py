@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import json
 
+import fastavro
 import flights_topic
 import millrace
 import pytest
@@ -29,3 +31,13 @@ def test_flights_are_repeated_in_whole_batches(monkeypatch: pytest.MonkeyPatch) 
     assert {record.key(): json.loads(record.value() or b"") for record in records} == {
         key: json.loads(value) for key, value in expected.items()
     }
+
+
+def test_flights_of_avro_are_those_of_json() -> None:
+    schema = fastavro.parse_schema(json.loads(flights_topic.avro()))
+    framed = flights_topic.framed_values()
+    for _, text in flights.records(flights.table(250)):
+        value = framed(text)
+        assert value[:5] == b"\0\0\0\0\1"
+        row = fastavro.schemaless_reader(io.BytesIO(value[5:]), schema, None)
+        assert {**row, "time_hour": row["time_hour"].strftime("%Y-%m-%dT%H:%M:%SZ")} == json.loads(text)

@@ -77,7 +77,8 @@ def normal(requirement: str) -> str:
 
 #: Parts of the chassis that an image does without. Its service imports none, as contracts of import-linter see to.
 HTTP_RING, BEARER_TOKENS = "service_chassis/http", "service_chassis/bearer_tokens.py"
-WITHOUT = {"storage": (HTTP_RING, BEARER_TOKENS), "gateway": (HTTP_RING,)}
+REGISTRY = "service_chassis/schema_registry"
+WITHOUT = {"storage": (HTTP_RING, BEARER_TOKENS, REGISTRY), "gateway": (HTTP_RING, REGISTRY)}
 
 
 @cache
@@ -189,7 +190,7 @@ def test_an_image_carries_what_its_packages_import_and_no_tools(image: str, root
     here = set(pins(root / "requirements" / f"{image}.txt"))
     without = WITHOUT.get(image, ())
     assert set().union(*(imported(root / folder, without) for folder in CONTENTS[image])) <= here
-    protoc = {"grpcio-tools"} if image == "admin" else set()  # it compiles schemas of records
+    protoc = {"grpcio-tools"} if image in ("admin", "spark") else set()  # it compiles schemas of records
     assert not here & (TOOLS - protoc)
 
 
@@ -223,7 +224,8 @@ def test_the_distribution_declares_what_it_imports_and_no_name_of_ours(root: Pat
     assert project["name"] == "millrace-broker"
     assert not {name for name in base.union(*extras.values()) if "millrace" in name}
     for folder in ("protocol-lib", "services/contract", "services/chassis", "storage-svc", "gateway-svc"):
-        assert imported(root / folder) <= base
+        assert imported(root / folder, (REGISTRY,)) <= base
+    assert imported(root / "services/chassis") <= base | extras["schemas"]
     assert imported(root / "admin-api") <= base | extras["schemas"]
     assert imported(root / "assembly/launcher") - {"pytest"} <= base  # the plugin is imported by pytest alone
     assert imported(root / "spark") <= base | extras["spark"]

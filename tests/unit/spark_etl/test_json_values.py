@@ -244,7 +244,9 @@ def test_batches_are_judged_in_parts_and_by_code_that_travels(tmp_path, monkeypa
     keys = [None, b'{"k": 1}', b"\xff", b'{"l": 1}', b"x" * 60]
     batch = pa.RecordBatch.from_arrays([pa.array(values), pa.array(keys)], names=["_raw_value", "_raw_key"])
     work = tmp_path / "work.pickle"
-    work.write_bytes(cloudpickle.dumps((json_rows.rows(value, key, "rescue", COLUMNS), batch)))
+    work.write_bytes(
+        cloudpickle.dumps((json_rows.rows(value, key, "rescue", COLUMNS, ("_raw_value", "_raw_key")), batch))
+    )
     program = (
         "import pickle, sys; rows, batch = pickle.load(open(sys.argv[1], 'rb')); found = list(rows([batch]));"
         " assert not [name for name in sys.modules if name.startswith(('spark_etl', 'pydantic'))];"

@@ -77,10 +77,16 @@ VARIABLES = frozenset(
 '''
 
 
+_REGISTRY = """
+A pipeline with a registry also reads `MILLRACE_SCHEMA_REGISTRY` and the variables whose names begin so, as admin-api
+does ([schemas](schemas.md#what-a-pipeline-reads)).
+"""
+
+
 def settings_page() -> str:
     """Return docs/settings.md: the settings of every service and of the Spark job."""
     spark = table(row for row in _settings_of_spark() if row[0] not in map(variable, ServiceSettings.fields))
-    return f"{settings_reference()}\n## spark-etl: pipelines on Spark\n\n{spark}"
+    return f"{settings_reference()}\n## spark-etl: pipelines on Spark\n\n{spark}{_REGISTRY}"
 
 
 def _settings_of_spark() -> Iterator[tuple[str, str, str]]:

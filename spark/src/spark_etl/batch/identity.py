@@ -23,6 +23,7 @@ from spark_etl.config import Source, StartOffsets, StartTimestamp
 from spark_etl.errors import IdentityError, OutputError
 from spark_etl.kafka.admin import KafkaAdmin, UnknownTopicError
 from spark_etl.kafka.sources import EARLIEST, LATEST
+from spark_etl.registry import pins
 from spark_etl.sinks import windows
 
 UNKNOWN = "unknown"  # the id of a topic that was gone before it could be asked for
@@ -160,6 +161,9 @@ class SourceIdentity:
         replacement.notes.write(_IDENTITY, document_of(now.cluster, ids, again - set(left), left))
         before = self._checkpoint.query_id()
         queries = [*self.queries_before(), *([before] if before is not None else [])]
+        versions = self._checkpoint.notes.read(pins.NOTE)
+        if versions is not None:
+            replacement.notes.write(pins.NOTE, versions)
         replacement.notes.write(_START, {"offsets": offsets, "after": queries})
         # wall clock: a version that is higher than those of an earlier query
         replacement.notes.write(windows.NOTE, {"first": int(datetime.now(UTC).timestamp() * 1000)})

@@ -59,6 +59,11 @@ def window_location(checkpoint: Checkpoint, topic: str) -> str:
     return f"{checkpoint.location}/_etl/windows/{topic}"
 
 
+def window_locations(pipeline: Pipeline, checkpoint: Checkpoint) -> list[str]:
+    """Return the checkpoints of all windows of the file."""
+    return [window_location(checkpoint, topic) for topic, _ in _windows(pipeline).values()]
+
+
 def _windows(pipeline: Pipeline) -> dict[int, tuple[str, dict[str, Any]]]:
     """Return topic and aggregate of each sink of windows, by the sink's number."""
     event_time = pipeline.config.decode.timestamp

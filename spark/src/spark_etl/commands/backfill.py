@@ -35,6 +35,7 @@ from spark_etl.lake import LakeTable, maintenance
 from spark_etl.lake.locks import checkpoint_lock
 from spark_etl.letters.replays import Replays
 from spark_etl.logs import Log
+from spark_etl.registry.pins import pinned
 from spark_etl.settings import EtlSettings
 from spark_etl.sinks.dead_letters import DeadLetters
 from spark_etl.sinks.topics import LookBack
@@ -56,6 +57,7 @@ def run(pipeline: Pipeline, settings: EtlSettings, options: argparse.Namespace, 
     first, end = point("--from", options.from_), point("--to", options.to_)
     check_order(first, end)
     with opened(settings, f"{pipeline.config.name} backfill") as session:
+        pipeline = pinned(pipeline, session)
         document = backfill(session, settings.bootstrap_servers, pipeline, first, end)
     log.info("range replaced", **document)
     print(json.dumps(document), flush=True)

@@ -31,6 +31,8 @@ from spark_etl.jvm.session import opened
 from spark_etl.lake import LakeTable, recovery
 from spark_etl.letters.replays import QUERY, Replays
 from spark_etl.logs import Log
+from spark_etl.registry import pins
+from spark_etl.registry.pins import pinned
 from spark_etl.settings import EtlSettings
 from spark_etl.sinks import windows
 from spark_etl.sinks.postgres.sink import last_batch
@@ -42,7 +44,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(pipeline: Pipeline, settings: EtlSettings, options: argparse.Namespace, log: Log) -> int:  # noqa: ARG001
     with opened(settings, f"{pipeline.config.name} recover") as session:
-        document = recover(session, pipeline)
+        document = recover(session, pinned(pipeline, session))
     log.info("checkpoint recovered", **document)
     print(json.dumps(document), flush=True)
     return 0
@@ -131,6 +133,7 @@ def _recovered(session: SparkSession, pipeline: Pipeline, last: Mapping[str, Any
         place = BatchPlace.of(config.name, str(last["query"]), int(last["batch"]))
         committed = datetime.fromtimestamp(int(last["committed_ms"]) / 1000, UTC)
         Batches(documents).restore(place, committed)
+    pins.keep(pipeline, documents)
     documents.write(windows.NOTE, {"first": int(last["committed_ms"])})
     Replays(documents).restore(following)
     recovery.written(session, config.checkpoint, files)

@@ -39,6 +39,7 @@ from spark_etl.lake import LakeTable
 from spark_etl.lake.locks import checkpoint_lock
 from spark_etl.letters.replays import QUERY, Replay, Replays
 from spark_etl.logs import Log
+from spark_etl.registry.pins import pinned
 from spark_etl.settings import EtlSettings
 from spark_etl.sinks import Outputs
 from spark_etl.sinks import opened as outputs_of
@@ -68,6 +69,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(pipeline: Pipeline, settings: EtlSettings, options: argparse.Namespace, log: Log) -> int:
     """Replay the chosen letters. Raises EtlError."""
     with opened(settings, f"{pipeline.config.name} replay-dlq") as session:
+        pipeline = pinned(pipeline, session)
         cluster = Cluster(settings.bootstrap_servers, pipeline.config.kafka.properties)
         document = Command(session, cluster, pipeline, log).replay(options)
     log.info("letters replayed", **document)

@@ -25,6 +25,7 @@ from spark_etl.jvm.session import opened
 from spark_etl.kafka import sources
 from spark_etl.lake import LakeTable, choice, columns
 from spark_etl.logs import Log
+from spark_etl.registry.pins import pinned
 from spark_etl.settings import EtlSettings
 
 _HEAD = {"column": "column", "table": "table", "pipeline": "pipeline", "outcome": "outcome"}
@@ -36,6 +37,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(pipeline: Pipeline, settings: EtlSettings, options: argparse.Namespace, log: Log) -> int:  # noqa: ARG001
     with opened(settings, f"{pipeline.config.name} schema") as session:
+        pipeline = pinned(pipeline, session)
         lines, status = report(session, pipeline)
     print("\n".join(lines), flush=True)
     return status

@@ -22,6 +22,7 @@ from spark_etl.judgement import Judged, plan
 from spark_etl.jvm.session import opened
 from spark_etl.kafka import sources
 from spark_etl.logs import Log
+from spark_etl.registry.pins import pinned
 from spark_etl.settings import EtlSettings
 from spark_etl.sinks.aggregates import KEEP_NULLS
 from spark_etl.sinks.kafka_rows import row_records
@@ -52,6 +53,7 @@ def run(pipeline: Pipeline, settings: EtlSettings, options: argparse.Namespace, 
     """Run all cases; return 0 if every one passed, else 1."""
     cases = load_cases(options.cases or options.pipeline.with_suffix(".test.yaml"))
     with opened(settings.brief(), f"{pipeline.config.name} test") as session:
+        pipeline = pinned(pipeline, session)
         outcomes = outcomes_of(session, pipeline, cases)
     failed = 0
     for case, outcome in zip(cases, outcomes, strict=True):

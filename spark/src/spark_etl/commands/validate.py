@@ -17,6 +17,7 @@ from spark_etl.judgement import plan
 from spark_etl.jvm.session import opened
 from spark_etl.kafka import sources
 from spark_etl.logs import Log
+from spark_etl.registry.pins import pinned
 from spark_etl.settings import EtlSettings
 from spark_etl.sinks.plans import check_plans
 
@@ -31,6 +32,7 @@ def run(pipeline: Pipeline, settings: EtlSettings, options: argparse.Namespace, 
     """Plan the pipeline over no records. Raises ConfigError with the file and line of the first fault."""
     check_places(pipeline)
     with opened(settings.brief(), f"{pipeline.config.name} validate") as session:
+        pipeline = pinned(pipeline, session)
         columns = validate(session, pipeline)
     print(json.dumps({"pipeline": pipeline.config.name, "columns": columns}), flush=True)
     return 0

@@ -12,6 +12,7 @@ from spark_etl.config.sinks import (
     KafkaSinkConfig,
     PostgresSinkConfig,
     SinkConfig,
+    SinkRegistry,
 )
 from spark_etl.config.source import KafkaOptions, Source, StartOffsets, StartTimestamp
 from spark_etl.config.transform import Dedupe, Explode, Join, Rule, Statement
@@ -37,6 +38,7 @@ __all__ = [
     "RestartConfig",
     "Rule",
     "SinkConfig",
+    "SinkRegistry",
     "Source",
     "StartOffsets",
     "StartTimestamp",

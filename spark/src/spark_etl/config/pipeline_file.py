@@ -20,7 +20,7 @@ folder of the pipeline file (places.py).
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import yaml
 from pydantic import BaseModel, ConfigDict, PrivateAttr, ValidationError
@@ -32,11 +32,14 @@ from spark_etl.config.sinks import KafkaSinkConfig
 from spark_etl.errors import ConfigError
 from spark_etl.schemas.avro_schema import AvroSchema
 from spark_etl.schemas.fields import CSV_KINDS, RecordSchema
+from spark_etl.schemas.protobuf_schema import ProtobufSchema
+from spark_etl.schemas.writers import Writers
 
 PIPELINE_FILE_BYTES_MAX = 1 << 20
 NESTING_MAX = 50
 _VARIABLE = re.compile(r"\$\$\{|\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 Place = tuple[str | int, ...]
+AnySchema = RecordSchema | AvroSchema | ProtobufSchema
 
 
 class _Lines:
@@ -95,16 +98,43 @@ class Pipeline(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     config: PipelineConfig
-    schema_: RecordSchema | AvroSchema | None  # None: raw values
-    key_schema: RecordSchema | None = None
+    schema_: AnySchema | None  # None: raw values, or the registry has it
+    key_schema: AnySchema | None = None
 
     _lines: _Lines | None = PrivateAttr(default=None)
+    _writers: dict[str, Writers] = PrivateAttr(default_factory=dict)
+    _pins: dict[str, Any] = PrivateAttr(default_factory=dict)
 
     def fault(self, place: Place, reason: str) -> ConfigError:
         """Return the error of one place of the file: `FILE:LINE: KEY.KEY: REASON`."""
         if self._lines is None:
             return ConfigError(f"{'.'.join(map(str, place))}: {reason}")
         return self._lines.fault(place, reason)
+
+    @property
+    def writers(self) -> Mapping[str, Writers]:
+        """The schemas that records name: of `key` and `value`, where a registry has them."""
+        return self._writers
+
+    @property
+    def pins(self) -> Mapping[str, Any]:
+        """The versions of the registry that the columns come from (registry/pins.py)."""
+        return self._pins
+
+    def with_schemas(
+        self,
+        value: AnySchema | None,
+        key: AnySchema | None,
+        writers: dict[str, Writers],
+        pins: dict[str, Any],
+    ) -> Self:
+        """Return the pipeline with the schemas of a registry. ConfigError: a column is made twice, or not there."""
+        found = self.model_copy(update={"schema_": value, "key_schema": key})
+        found._writers, found._pins = writers, pins
+        if found._lines is not None:
+            _check_names(found, found._lines)
+            _check_columns(found, found._lines)
+        return found
 
     @property
     def names(self) -> list[str]:
@@ -122,8 +152,9 @@ def load(path: Path, environment: Mapping[str, str]) -> Pipeline:
     config = resolved(config, path, lines.fault)
     pipeline = Pipeline(config=config, schema_=_schema(path, config), key_schema=_key_schema(path, config))
     pipeline._lines = lines
-    _check_names(pipeline, lines)
-    _check_columns(pipeline, lines)
+    if config.decode.registry is None and config.decode.key_registry is None:  # else the registry has the columns
+        _check_names(pipeline, lines)
+        _check_columns(pipeline, lines)
     return pipeline
 
 

@@ -65,12 +65,20 @@ class Aggregate(Section):
         return self
 
 
+class SinkRegistry(Section):
+    """The schema of a topic's values: that of the columns, which is registered, or a version of the subject."""
+
+    subject: str = Field(min_length=1, max_length=1_000)
+    version: Annotated[int, Field(strict=True, ge=1, le=(1 << 31) - 1)] | Literal["latest", "register"] = "register"
+
+
 class KafkaSinkConfig(Section):
     """A topic: of the rows of each batch, or of aggregates."""
 
     type: Literal["kafka"]
     topic: Topic
-    value: Literal["json", "original"] = "json"
+    value: Literal["json", "original", "avro"] = "json"
+    registry: SinkRegistry | None = None
     key: AnyColumn | None = None
     columns: list[AnyColumn] = Field(default=[])
     mode: Literal["update", "append"] = "update"
@@ -79,13 +87,15 @@ class KafkaSinkConfig(Section):
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        given = self.model_fields_set & {"value", "key", "columns"}
+        given = self.model_fields_set & {"value", "key", "columns", "registry"}
         if self.aggregate is not None and given:
             raise ValueError(f"{min(given)} is for rows, not for an aggregate")
         if "mode" in self.model_fields_set and (self.aggregate is None or self.aggregate.window is None):
             raise ValueError("mode is for an aggregate with a window")
         if self.columns and self.value == "original":
-            raise ValueError("columns are for value: json")
+            raise ValueError("columns are for value: json and value: avro")
+        if (self.registry is not None) != (self.value == "avro"):
+            raise ValueError("registry is needed by, and only by, value: avro")
         return self
 
 

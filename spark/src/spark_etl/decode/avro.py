@@ -22,6 +22,8 @@ from spark_etl.decode.faults import Finding
 
 CHECKS = ("framed", "avro", "text")
 NONCE_BYTES = 8
+#: Dates are those of the calendar of now, however old.
+OPTIONS = {"mode": "PERMISSIVE", "datetimeRebaseMode": "CORRECTED"}
 
 
 class Avro:
@@ -39,7 +41,7 @@ class Avro:
     def decoded(self, records: DataFrame) -> DataFrame:
         """Add the typed fields and the working columns to records with `_raw_value`."""
         nonce = F.unhex(F.lit(self._nonce))
-        whole = from_avro(F.concat("_raw_value", nonce), self._schema, {"mode": "PERMISSIVE"})
+        whole = from_avro(F.concat("_raw_value", nonce), self._schema, OPTIONS)
         parsed = records.select("*", whole.alias(f"{self._prefix}avro"))
         record = f"{self._prefix}avro.record"
         kind = parsed.select(record).schema[0].dataType

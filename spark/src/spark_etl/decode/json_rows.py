@@ -38,14 +38,17 @@ def shipped() -> None:
         cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
 
 
-def rows(value: Field | None, key: Field | None, unknown: str, names: tuple[str, str, str, str]) -> Batches:
-    """Return the function that adds columns to batches with the columns `_raw_value` and `_raw_key`.
+def rows(
+    value: Field | None, key: Field | None, unknown: str, names: tuple[str, str, str, str], texts: tuple[str, str]
+) -> Batches:
+    """Return the function that adds columns to batches whose columns `texts` are values and keys.
 
     A value has its fields, the unknown ones (with `rescue`) and a fault; a key has one struct and a fault. Without a
     schema of the value or the key, its columns are left out. `names` are those of the four columns that are no fields:
     unknown fields, fault, key, fault of the key. No value has no fault.
     """
     of_rescued, of_fault, of_key, of_key_fault = names
+    values, keys = texts
 
     def added(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         sys.setrecursionlimit(max(sys.getrecursionlimit(), 3 * DEPTH_MAX + FRAMES))
@@ -54,31 +57,31 @@ def rows(value: Field | None, key: Field | None, unknown: str, names: tuple[str,
             Judge(key, "key", "ignore" if unknown == "ignore" else "reject") if key is not None else None,
         )
         for batch in batches:
-            for part in parts(batch):
+            for part in parts(batch, texts):
                 yield with_columns(part, *judges)
 
     def with_columns(batch: pa.RecordBatch, of_value: "Judge | None", of_keys: "Judge | None") -> pa.RecordBatch:
         columns: list[tuple[str, pa.Array]] = list(zip(batch.schema.names, batch.columns, strict=True))
         if of_value is not None:
-            found, others, faults = of_value.judged(batch.column("_raw_value"))
+            found, others, faults = of_value.judged(batch.column(values))
             columns += zip((field.column for field in of_value.field.fields), found.flatten(), strict=True)
             columns += [(of_rescued, others)] if unknown == "rescue" else []
             columns.append((of_fault, faults))
         if of_keys is not None:
-            found, _, faults = of_keys.judged(batch.column("_raw_key"))
+            found, _, faults = of_keys.judged(batch.column(keys))
             columns += [(of_key, found), (of_key_fault, faults)]
         return pa.RecordBatch.from_arrays([array for _, array in columns], names=[name for name, _ in columns])
 
     return added
 
 
-def parts(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+def parts(batch: pa.RecordBatch, texts: tuple[str, str]) -> Iterator[pa.RecordBatch]:
     """Yield a batch in parts of at most BYTES_MAX of keys and values, or one record."""
     if batch.get_total_buffer_size() <= BYTES_MAX:
         yield batch
         return
     begin = size = 0
-    columns = [batch.column(name) for name in ("_raw_key", "_raw_value")]
+    columns = [batch.column(name) for name in texts]
     for row in range(batch.num_rows):
         own = sum(len(text.as_buffer()) for text in (column[row] for column in columns) if text.is_valid)
         if size + own > BYTES_MAX and row > begin:

@@ -4,6 +4,7 @@ The frame keeps every record. `_error` is the first fault; the data columns of a
 on the executors reads JSON (json_rows.py), Spark's SQL functions read other forms.
 """
 
+import json
 import secrets
 from dataclasses import dataclass
 
@@ -13,12 +14,15 @@ from pyspark.sql.types import StructType, TimestampType
 
 from spark_etl.config import Decode, Pipeline
 from spark_etl.config.model import seconds
-from spark_etl.decode import avro, delimited, json_rows, json_values, replayed
+from spark_etl.decode import avro, delimited, framed_avro, frames, json_rows, json_values, protobuf_rows, replayed
 from spark_etl.decode.avro import Avro
 from spark_etl.decode.delimited import Delimited
 from spark_etl.decode.faults import barrier, first, utf8
+from spark_etl.decode.framed_avro import FramedAvro
+from spark_etl.decode.protobuf_rows import Part
 from spark_etl.schemas.avro_schema import AvroSchema
 from spark_etl.schemas.fields import RecordSchema
+from spark_etl.schemas.protobuf_schema import ProtobufSchema
 
 RAW = ("_raw_key", "_raw_value", "_raw_headers")
 SOURCE_COLUMNS = ("_key", "_topic", "_partition", "_offset", "_timestamp")
@@ -28,6 +32,7 @@ _VALUE_CHECKS = {
     "json": json_values.CHECKS,
     "csv": ("utf8", *delimited.CHECKS),
     "avro": avro.CHECKS,
+    "protobuf": protobuf_rows.CHECKS,
     "raw": (),
 }
 
@@ -43,14 +48,17 @@ class Decoded:
 def decode(records: DataFrame, pipeline: Pipeline, batch_ms: int | None = None) -> Decoded:
     """Return the typed rows of Kafka records."""
     config = pipeline.config.decode
+    if not records.isStreaming:  # of a stream, a batch with a new schema fails, and comes again
+        for part, writers in pipeline.writers.items():
+            writers.learn(frames.heads(records, part))
     nonce = secrets.token_hex(avro.NONCE_BYTES)
     frame = records.select(
         *(F.col(name).alias(f"_raw_{name}") for name in ("key", "value", "headers")),
         *(F.col(name).alias(f"_{name}") for name in ("topic", "partition", "offset", "timestamp")),
     )
-    frame = _with_json(frame, pipeline)
+    frame = _with_protobuf(_with_json(frame, pipeline), pipeline)
     frame, fault = _with_value(frame, pipeline, nonce)
-    frame, key_fault = _with_key(frame, pipeline)
+    frame, key_fault = _with_key(frame, pipeline, nonce)
     frame = frame.select("*", *(_header(name).alias(column) for column, name in config.headers.items()))
     frame = frame.withColumn("_error", barrier(_error(config, key_fault, fault, _ahead(config, frame, batch_ms))))
     columns = tuple(pipeline.names)
@@ -70,9 +78,13 @@ def decode(records: DataFrame, pipeline: Pipeline, batch_ms: int | None = None) 
 
 def _checks(config: Decode) -> tuple[tuple[str, str], ...]:
     of_json = ("utf8", *(f"key_{name}" for name in json_values.CHECKS if name != "utf8"))
-    key: dict[str, tuple[str, ...]] = {"utf8": ("utf8",), "binary": (), "json": of_json}
+    of_json = (*of_json, *(f"key_{name}" for name in frames.CHECKS)) if config.key_registry is not None else of_json
+    of_avro = tuple(f"key_{name}" for name in framed_avro.CHECKS)
+    key: dict[str, tuple[str, ...]] = {"utf8": ("utf8",), "binary": (), "json": of_json, "avro": of_avro}
+    key["protobuf"] = tuple(f"key_{name}" for name in (*frames.CHECKS, *protobuf_rows.CHECKS))
     event_time = ("event_time",) if config.timestamp is not None else ()
-    names = ("null_value", *key[config.key], *_VALUE_CHECKS[config.format], *event_time)
+    framed = frames.CHECKS if config.registry is not None else ()
+    names = ("null_value", *key[config.key], *framed, *_VALUE_CHECKS[config.format], *event_time)
     return tuple(("decode", name) for name in dict.fromkeys(names))
 
 
@@ -81,7 +93,7 @@ def _with_json(frame: DataFrame, pipeline: Pipeline) -> DataFrame:
     config = pipeline.config.decode
     schema = pipeline.schema_ if config.format == "json" else None
     value = schema.root if isinstance(schema, RecordSchema) else None
-    key = pipeline.key_schema.root if pipeline.key_schema is not None else None
+    key = pipeline.key_schema.root if isinstance(pipeline.key_schema, RecordSchema) else None
     fields = [f"`{field.column}` {field.spark_type}" for field in value.fields] if value is not None else []
     if value is not None:
         fields += [f"{RESCUED} STRING"] if config.unknown_fields == "rescue" else []
@@ -90,10 +102,36 @@ def _with_json(frame: DataFrame, pipeline: Pipeline) -> DataFrame:
         fields += [f"{KEY} {key.spark_type}", f"{KEY_FAULT} STRUCT<rule: STRING, message: STRING>"]
     if not fields:
         return frame
+    texts = {"value": "_raw_value", "key": "_raw_key"}
+    for part, root in (("value", value), ("key", key)):
+        if root is not None and part in pipeline.writers:
+            frame = frames.with_payload(frame, part, pipeline.writers[part])
+            texts[part] = frames.payload_of(part)
     json_rows.shipped()
     added = StructType.fromDDL(", ".join(fields))
     columns = StructType([*frame.schema.fields, *added])  # type: ignore[misc]
-    return frame.mapInArrow(json_rows.rows(value, key, config.unknown_fields, JSON_COLUMNS), columns)
+    places = (texts["value"], texts["key"])
+    return frame.mapInArrow(json_rows.rows(value, key, config.unknown_fields, JSON_COLUMNS, places), columns)
+
+
+def _with_protobuf(frame: DataFrame, pipeline: Pipeline) -> DataFrame:
+    """Add the columns of a Protobuf value and of a Protobuf key."""
+    parts = []
+    for part, schema in (("value", pipeline.schema_), ("key", pipeline.key_schema)):
+        if isinstance(schema, ProtobufSchema):
+            writers = pipeline.writers[part]
+            frame = frames.with_payload(frame, part, writers)
+            places = (frames.payload_of(part), frames.head_of(part), FAULT if part == "value" else KEY_FAULT)
+            indexes = {head: json.loads(writer.content) for head, writer in writers.known.items()}
+            known = {head: frozenset(map(tuple, each)) for head, each in indexes.items()}
+            whole = KEY if part == "key" else ""
+            parts.append(Part(schema.message, schema.descriptors, schema.root, *places, known, whole))
+    if not parts:
+        return frame
+    protobuf_rows.shipped()
+    added = StructType.fromDDL(", ".join(f"`{name}` {kind}" for part in parts for name, kind in part.columns))
+    columns = StructType([*frame.schema.fields, *added])  # type: ignore[misc]
+    return frame.mapInArrow(protobuf_rows.rows(parts), columns)
 
 
 def _with_value(frame: DataFrame, pipeline: Pipeline, nonce: str) -> tuple[DataFrame, Column]:
@@ -101,27 +139,44 @@ def _with_value(frame: DataFrame, pipeline: Pipeline, nonce: str) -> tuple[DataF
     config, schema = pipeline.config.decode, pipeline.schema_
     if schema is None:
         return frame.withColumn("value", F.col("_raw_value")), F.lit(None)
+    if isinstance(schema, AvroSchema) and "value" in pipeline.writers:
+        framed = FramedAvro(schema, pipeline.writers["value"], "value", nonce=nonce)
+        return framed.decoded(frame), first("decode", framed.findings())
     if isinstance(schema, AvroSchema):
         reader = Avro(schema.document, schema.names, "_value_", nonce=nonce)
         return reader.decoded(frame), first("decode", reader.findings())
-    if config.format == "json":
-        return frame, _fault(FAULT)
+    if config.format in ("json", "protobuf"):
+        return frame, _of_frame(pipeline, "value", _fault(FAULT))
+    assert isinstance(schema, RecordSchema)  # of CSV
     lines = Delimited(schema, config.delimiter, "_value_", nonce=nonce)
     frame = lines.decoded(frame.withColumn(TEXT, utf8("_raw_value")))
     no_text = (F.col(TEXT).isNull(), "utf8", F.lit("the value is not UTF-8"))
     return frame, first("decode", [no_text, *lines.findings()])
 
 
-def _with_key(frame: DataFrame, pipeline: Pipeline) -> tuple[DataFrame, Column]:
-    """Add `_key` as text or bytes, unless it is there as a struct of the fields of a JSON key; return its fault."""
+def _with_key(frame: DataFrame, pipeline: Pipeline, nonce: str) -> tuple[DataFrame, Column]:
+    """Add `_key`, unless it is there as a struct of the fields of a JSON key; return its fault."""
     form = pipeline.config.decode.key
     if form == "binary":
         return frame.withColumn(KEY, F.col("_raw_key")), F.lit(None)
-    if form == "json":
-        return frame, _fault(KEY_FAULT)
+    if form in ("json", "protobuf"):
+        return frame, _of_frame(pipeline, "key", _fault(KEY_FAULT))
+    if isinstance(pipeline.key_schema, AvroSchema):
+        framed = FramedAvro(pipeline.key_schema, pipeline.writers["key"], "key", nonce=nonce, column=KEY)
+        findings = [(condition, f"key_{rule}", message) for condition, rule, message in framed.findings()]
+        return framed.decoded(frame), first("decode", findings)
     frame = frame.withColumn(KEY, utf8("_raw_key"))
     wrong = F.col("_raw_key").isNotNull() & F.col(KEY).isNull()
     return frame, first("decode", [(wrong, "utf8", F.lit("the key is not UTF-8"))])
+
+
+def _of_frame(pipeline: Pipeline, part: str, fault: Column) -> Column:
+    """Return a fault, or that of the frame before it if a registry frames the part."""
+    if part not in pipeline.writers:
+        return fault
+    named = "key_" if part == "key" else ""
+    found = frames.findings(part, pipeline.writers[part])
+    return F.coalesce(first("decode", [(applies, f"{named}{rule}", text) for applies, rule, text in found]), fault)
 
 
 def _fault(column: str) -> Column:

@@ -33,7 +33,7 @@ from spark_etl.checkpoint.offsets import Checkpoint
 from spark_etl.config import DeltaSinkConfig, Pipeline, ProcessingTime
 from spark_etl.config.model import seconds
 from spark_etl.counts import Counts
-from spark_etl.errors import EtlError, IdentityError, PartitionsError
+from spark_etl.errors import EtlError, IdentityError, PartitionsError, SchemasError
 from spark_etl.judgement import Judged
 from spark_etl.kafka.cluster import Cluster
 from spark_etl.lake import LakeTable
@@ -46,6 +46,7 @@ from spark_etl.metrics import Metrics
 from spark_etl.query import queries
 from spark_etl.query.byte_limit import ByteLimit
 from spark_etl.reasons import reason
+from spark_etl.registry import pins
 from spark_etl.run.accounts import Accounts, Totals
 from spark_etl.run.causes import FINAL, Causes
 from spark_etl.run.stream_plans import StreamPlans
@@ -91,8 +92,6 @@ class Run:
         records = self._config.source.max_offsets_per_trigger
         self._limit = ByteLimit(limit, records, self._checkpoint.notes) if limit is not None else None
         self._plan: Judged | None = None  # of the query
-        self._causes = Causes(session, pipeline, cluster, self._checkpoint)
-        self._plans = StreamPlans(session, pipeline, cluster, self._limit)
         self.totals = Totals()
         self._accounts = Accounts(self._config, self.totals, metrics, log)
         self._unfinished: dict[BatchPlace, Counts] = {}
@@ -102,6 +101,8 @@ class Run:
 
     def run(self, stop: threading.Event) -> Totals:
         """Run until the end of an `available_now`, or `stop`. Raises EtlError: nothing but its text is for a user."""
+        if not self._pinned(stop):
+            return self.totals
         schema = self._plans.check()
         failures = 0
         with checkpoint_lock(self._session, self._config.checkpoint, "run") as self._lock:
@@ -128,11 +129,30 @@ class Run:
             return None
         return None
 
+    def _pinned(self, stop: threading.Event) -> bool:
+        """Give the pipeline the schemas of its registry; return whether the run may go on."""
+        failures = 0
+        while True:
+            try:
+                self._pipeline = pins.pinned(self._pipeline, self._session)
+                break
+            except EtlError as error:
+                if not getattr(error, "transient", False):
+                    raise
+                failures += 1
+                self._pause("run starts again", error, failures, stop)
+                if stop.is_set():
+                    return False
+        self._causes = Causes(self._session, self._pipeline, self._cluster, self._checkpoint)
+        self._plans = StreamPlans(self._session, self._pipeline, self._cluster, self._limit)
+        return True
+
     def _work(self, schema: StructType, stop: threading.Event) -> None:
         """Open the source and the outputs, finish what an earlier run left, and run queries until the end."""
         self._asks = [self._admin.cluster_id]
         self._checkpoint.complete_replacement()
         state_steps.check(self._pipeline, self._checkpoint)
+        pins.keep(self._pipeline, self._checkpoint.notes)
         self._identity = identity.SourceIdentity(self._checkpoint, self._admin, self._config.source)
         changed = self._changed_source()
         self._outputs = sinks.opened(self._session, self._config, self._cluster, schema)
@@ -197,6 +217,9 @@ class Run:
             return
         if isinstance(error, IdentityError):
             self._start_over(error)
+            return
+        if isinstance(error, SchemasError):
+            self._log.info("schemas looked up", reason=str(error))
             return
         if isinstance(error, PartitionsError) and not self._repeats:
             self._repeats = True

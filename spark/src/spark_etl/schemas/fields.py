@@ -113,9 +113,17 @@ def load_document(path: Path) -> Any:
     if len(content) > SCHEMA_FILE_BYTES_MAX:
         raise ConfigError(f"{path}: larger than {SCHEMA_FILE_BYTES_MAX} bytes")
     try:
+        return document(content)
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from error
+
+
+def document(content: str | bytes) -> Any:
+    """Return a JSON document. ConfigError: it is not JSON, or has a name twice."""
+    try:
         return json.loads(content, object_pairs_hook=_object_of, parse_constant=_no_number)
     except (ValueError, RecursionError) as error:
-        raise ConfigError(f"{path}: not JSON: {error}") from error
+        raise ConfigError(f"not JSON: {error}") from error
 
 
 def _object_of(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -103,7 +103,7 @@ def opened(session: SparkSession, config: PipelineConfig, cluster: Cluster, sche
     for sink in config.sinks:
         match sink:
             case KafkaSinkConfig(aggregate=None):
-                rows.append(KafkaRows(session, cluster, sink, config.name, letters))
+                rows.append(KafkaRows(session, cluster, sink, config.name, letters, schema))
             case KafkaSinkConfig() if sink.aggregate is not None and sink.aggregate.window is None:
                 summaries.append(SummaryTopic(session, cluster, sink, config.name, letters))
             case KafkaSinkConfig():
