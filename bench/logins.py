@@ -85,7 +85,7 @@ def _cost(rounds: int) -> Iterator[Row]:
             return made
 
         def lone(broker: Broker, _listener: str) -> float:
-            figures = connection(broker, "small").ping(5_000)
+            figures = connection(broker, "small").ping(3_000)
             return figures.requests / figures.seconds
 
         def deep(broker: Broker, _listener: str) -> float:
@@ -101,8 +101,8 @@ def _cost(rounds: int) -> Iterator[Row]:
         works: dict[str, Callable[[Broker, str], float]] = {
             "lone requests of one record": lone,
             "one record, 50 deep": deep,
-            "fetch of 16 KB": partial(fetch, total=160 * MEGABYTE, max_bytes=16_000),
-            "fetch of 1 MB": partial(fetch, total=2_000 * MEGABYTE, max_bytes=MEGABYTE),
+            "fetch of 16 KB": partial(fetch, total=80 * MEGABYTE, max_bytes=16_000),
+            "fetch of 1 MB": partial(fetch, total=800 * MEGABYTE, max_bytes=MEGABYTE),
         }
         for name, work in works.items():
             yield compared(f"SCRAM and {ACLS:,} ACLs to neither: {name}", ">= 0.97", first, second, rounds, work)

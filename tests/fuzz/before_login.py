@@ -210,8 +210,10 @@ class Strangers:
 
     @staticmethod
     def _is_busy(connection: Connection) -> bool:
-        """Return whether a token is being checked, or an answer that closes the connection is late."""
-        return not connection._reading.closed and connection._requests is not None and bool(connection._pipeline.order)
+        """Return whether a request waits for its turn, a token is being checked, or the answer that closes is late."""
+        if connection._reading.closed or connection._requests is None:
+            return False
+        return bool(connection._pipeline.order) or connection._gate.held_for is not None
 
     def _login(self, connection: Connection, pipeline: Any) -> Any:
         arrival = Arrival(connection, self._context, pipeline, self._others.shared_buffer)
