@@ -23,6 +23,7 @@ interface Session {
   name: string | null;
   isReadOnly: boolean;
   canLogOut: boolean;
+  hasRegistry: boolean;
   /** What ACLs let the user do to the cluster; absent if the server did not say. */
   operations?: string[];
 }
@@ -32,6 +33,15 @@ type JsonNode =
   | { kind: "array"; items: JsonNode[] }
   | { kind: "string"; text: string }
   | { kind: "number" | "word"; text: string };
+/** What is made of JSON that is read; `raw` are members that stay text. */
+interface Made {
+  raw?: string[];
+  object: (entries: [string, any][]) => unknown;
+  array: (items: any[]) => unknown;
+  string: (text: string) => unknown;
+  number: (text: string) => unknown;
+  word: (text: string) => unknown;
+}
 /** A key, a value or a header's value. JSON is also what the API makes of records of Kafka's own topics. */
 interface Content {
   format: "json" | "utf8" | "base64" | null;
@@ -41,6 +51,10 @@ interface Content {
   isCut: boolean;
   /** In base64 where the format is base64. */
   text: string;
+  /** The schema that it was decoded by. */
+  schema?: { type: string; subject: string; version: number };
+  /** Why it could not be decoded. */
+  fault?: string;
 }
 interface TailState {
   rows: any[];
@@ -101,6 +115,8 @@ interface FormDialogProps {
   /** The name of the button. */
   action: string;
   act: () => Promise<unknown>;
+  /** What is said afterwards. */
+  done?: string;
   children?: unknown;
   isDangerous?: boolean;
   isReady?: boolean;

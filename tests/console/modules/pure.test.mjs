@@ -5,10 +5,11 @@ import test from "node:test";
 
 const at = new URL("../../../admin-api/src/admin_api/static/console/core/", import.meta.url);
 const { parse, parseRecords, tree, indented, stringify, Raw } = await import(new URL("exact_json.js", at));
-const { content, hexDump, numbersOf, preview, schemaId, toBytes } = await import(new URL("bytes.js", at));
+const { content, hexDump, numbersOf, preview, producible, schemaId, toBytes } = await import(new URL("bytes.js", at));
 const { count, duration, size, time, timeOf } = await import(new URL("format.js", at));
 const router = await import(new URL("router.js", at));
 const { EventReader } = await import(new URL("tail.js", at));
+const { difference } = await import(new URL("difference.js", at));
 const { quoted } = await import(new URL("api.js", at));
 const { Tail } = await import(new URL("tail.js", at));
 
@@ -121,4 +122,21 @@ test("a chart leaves gaps where there are no figures", async () => {
   const points = [[0, 0], [10, 5], [20, null], [30, 10], [40, 0]].map(([at, value]) => ({ at, value }));
   assert.equal(pathOf(points, 10), "M0.0 100.0L150.0 50.0M450.0 0.0L600.0 100.0");
   assert.deepEqual([0, 1, 2, 19, 4206].map(topOf), [1, 1, 2, 20, 5000]);
+});
+
+test("a difference names the lines that one text alone has", () => {
+  const shown = (before, after) => difference(before, after).map((each) => each.join("")).join("\n");
+  assert.equal(shown("a\nb\nc\nd", "a\nx\nc\nd\ne"), " a\n-b\n+x\n c\n d\n+e");
+  assert.equal(shown("a", "a"), " a");
+  assert.equal(shown("", "a"), "-\n+a");
+  const [one, two] = ["a", "b"].map((each) => Array(3000).fill(each).join("\n"));
+  assert.deepEqual(difference(one, two).map(([sign]) => sign).join(""), "-".repeat(3000) + "+".repeat(3000));
+});
+
+test("a record that a schema decoded is shown as what it became", () => {
+  const [record] = parseRecords('{"data":[{"key":"k","key_format":"utf8","key_schema_fault":"It names no schema.","value":null,"value_format":"avro","value_schema":{"type":"AVRO","subject":"s","version":1}}]}').data;
+  const value = content(record, "value");
+  assert.deepEqual([value.format, value.text, value.schema.subject], ["json", "null", "s"]);
+  assert.deepEqual([content(record, "key").format, content(record, "key").fault], ["utf8", "It names no schema."]);
+  assert.deepEqual(producible({ ...value, format: "utf8", text: "a" }), ["SCHEMA", '"a"']);
 });

@@ -76,6 +76,7 @@ def test_each_kind_of_login(start: Callable[..., httpx.Client]) -> None:
     client = start()
     may = [*("ALTER", "ALTER_CONFIGS", "CLUSTER_ACTION", "CREATE", "DESCRIBE", "DESCRIBE_CONFIGS", "IDEMPOTENT_WRITE")]
     everything = {"has_authorizer": False, "is_super_user": True, "cluster_operations": may, "read_only": False}
+    everything["has_schema_registry"] = False
     for headers, name, role in (
         (basic("alice", SECRET), "alice", "admin"),
         (bearer(oauth()), "olga", "admin"),

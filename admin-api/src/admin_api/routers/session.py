@@ -15,6 +15,7 @@ from starlette.responses import JSONResponse, Response
 from admin_api import errors
 from admin_api.logins import ClusterLogins
 from admin_api.needs import NOTHING, Calls, sender_of
+from admin_api.registry.schemas import Schemas
 from admin_api.rights import CLUSTER, Policy
 from admin_api.roles import Role
 from admin_api.routers.operations import Operations
@@ -46,6 +47,7 @@ async def get_me(request: Request, calls: Calls) -> Me:
     """Return who makes the request, as ACLs name them, and what bounds them."""
     may = await calls.rights.operations(CLUSTER, CLUSTER_NAME, CLUSTER_OPERATIONS)
     sender, policy = caller(request.scope), _policy(request)
+    schemas: Schemas = request.app.state.schemas
     principal = sender_of(request).principal
     return Me(
         principal=principal,
@@ -55,6 +57,7 @@ async def get_me(request: Request, calls: Calls) -> Me:
         is_super_user=policy is None or principal in policy.super_users,
         cluster_operations=[operation.name for operation in may],
         read_only=_access(request).is_read_only,
+        has_schema_registry=schemas.are_set,
     )
 
 

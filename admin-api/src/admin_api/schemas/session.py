@@ -41,6 +41,7 @@ class Me(Answer):
     is_super_user: bool = Field(description="Whether the principal may do everything; true without an authorizer.")
     cluster_operations: list[str] = Field(description="Kafka's operations that the principal may do to the cluster.")
     read_only: bool = Field(description="Whether the server refuses every change.")
+    has_schema_registry: bool = Field(description="Whether a schema registry is set.")
 
 
 class LoginRequest(Request):

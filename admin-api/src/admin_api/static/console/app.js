@@ -1,22 +1,23 @@
 /** The console: the frame around the screens, and which screen an address shows. */
 
-import { effect, html, render, useEffect, useState } from "./vendor/preact.js";
+import { effect, html, render, useEffect } from "./vendor/preact.js";
 import { curl, needsLogin, requests } from "./core/api.js";
 import { listen, SCREENS } from "./core/keyboard.js";
 import { INTERVALS_S, THEMES, intervalS, isUtc, theme } from "./core/preferences.js";
 import { follow, link, route } from "./core/router.js";
 import { has, hasUsers, session, loadSession, logOut } from "./core/session.js";
 import { close, Copy, Dialog, Field, Messages, open, OpenDialog, useForm } from "./parts/dialog.js";
-import { button, Failure, useAction } from "./parts/screen.js";
+import { button, Failure, useAction, useLoaded } from "./parts/screen.js";
 
-/** First part of a path -> the module of its screen. @type {Record<string, () => Promise<{Screen: any}>>} */
+/** First part of a path -> the module of its screen, and of that of one thing. @type {Record<string, () => Promise<{Screen: any, Inner?: any}>>} */
 const MODULES = {
   "": () => import("./screens/overview.js"),
-  topics: () => (route.peek().path.length > 1 ? import("./screens/topic.js") : import("./screens/topics.js")),
-  groups: () => (route.peek().path.length > 1 ? import("./screens/group.js") : import("./screens/groups.js")),
+  topics: () => import("./screens/topics.js"),
+  groups: () => import("./screens/groups.js"),
   transactions: () => import("./screens/transactions.js"),
   brokers: () => import("./screens/configs.js"),
   storage: () => import("./screens/storage.js"),
+  schemas: () => import("./screens/schemas.js"),
   access: () => import("./screens/access.js"),
 };
 
@@ -51,13 +52,10 @@ function Login() {
   </main>`;
 }
 
-/** @param {number} seconds @returns {[string, string]} */
-const interval = (seconds) => [String(seconds), seconds ? `${seconds} s` : "off"];
-
 const Choices = () => html`<div class="choices">
   <${Field} label="Theme" value=${theme.value} options=${THEMES} onInput=${(/** @type {string} */ value) => (theme.value = value)} />
   <${Field} label="Times" value=${isUtc.value ? "UTC" : "local"} options=${["local", "UTC"]} onInput=${(/** @type {string} */ value) => (isUtc.value = value === "UTC")} />
-  <${Field} label="Refresh" value=${String(intervalS.value)} options=${INTERVALS_S.map(interval)} onInput=${(/** @type {string} */ value) => (intervalS.value = Number(value))} />
+  <${Field} label="Refresh" value=${String(intervalS.value)} options=${INTERVALS_S.map((each) => [String(each), each ? `${each} s` : "off"])} onInput=${(/** @type {string} */ value) => (intervalS.value = Number(value))} />
 </div>`;
 
 function Requests() {
@@ -68,23 +66,15 @@ function Requests() {
 }
 
 function Main() {
-  const first = route.value.path[0] ?? "";
-  const isInner = route.value.path.length > 1;
-  const [found, setFound] = useState(/** @type {{Screen: any, of: string} | {error: Error} | null} */ (null));
-  const own = `${first}${isInner ? "/" : ""}`;
-  useEffect(() => {
-    let isWanted = true;
-    requests.value = [];
-    const load = MODULES[first];
-    if (!load) setFound({ error: new Error("There is no such screen.") });
-    else load().then(({ Screen }) => isWanted && setFound({ Screen, of: own }), (error) => isWanted && setFound({ error }));
-    return () => {
-      isWanted = false;
-    };
-  }, [own]);
-  if (found === null) return html`<p class="loading">Loading …</p>`;
-  if ("error" in found) return html`<h1>Not found</h1><${Failure} error=${found.error} />`;
-  return found.of === own ? html`<${found.Screen} key=${route.value.path.slice(0, 2).join("/")} />` : html`<p class="loading">Loading …</p>`;
+  const [first = "", name] = route.value.path;
+  const loaded = useLoaded(async () => {
+    if (!MODULES[first]) throw new Error("There is no such screen.");
+    return { of: first, ...(await MODULES[first]()) };
+  }, [first]);
+  if (loaded.error) return html`<h1>Not found</h1><${Failure} error=${loaded.error} />`;
+  if (loaded.data?.of !== first) return html`<p class="loading">Loading …</p>`;
+  const { Screen, Inner = Screen } = loaded.data;
+  return html`<${name === undefined ? Screen : Inner} key=${name} name=${name} />`;
 }
 
 function Console() {
@@ -99,7 +89,7 @@ function Console() {
     }}>To the content</a>
     <nav aria-label="Screens">
       <a class="brand" href=${link([])}><img src="icon.svg" alt="" width="24" height="24" />Millrace</a>
-      <ul>${Object.values(SCREENS).filter(([, , right]) => !right || has(right)).map(([name, to]) => html`<li key=${name}>
+      <ul>${Object.values(SCREENS).filter(([, , right, flag]) => (!right || has(right)) && (!flag || session.value?.[flag])).map(([name, to]) => html`<li key=${name}>
         <a href=${link(to)} aria-current=${to[0] === path[0] ? "page" : undefined}>${name}</a></li>`)}</ul>
     </nav>
     <main id="main" tabindex="-1"><${Main} /><${Requests} /></main>
@@ -114,9 +104,13 @@ function Console() {
 }
 
 follow();
+let shown = "";
 effect(() => {
   const path = route.value.path;
   document.title = [...path.slice(0, 3).reverse(), "Millrace"].join(" – ");
+  const [first, name] = path;
+  if (shown !== link([first, name])) requests.value = [];
+  shown = link([first, name]);
 });
 await loadSession().catch(() => {});
 render(html`<${Console} />`, /** @type {Element} */ (document.getElementById("console")));

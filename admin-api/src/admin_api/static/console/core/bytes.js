@@ -23,11 +23,15 @@ export const toBytes = (text) => encoder.encode(text);
 /** Return a content of the API's answer, `name` of `record`. @param {any} record @param {string} name @returns {Content} */
 export function content(record, name) {
   const value = record[name];
+  const [schema, format] = [record[`${name}_schema`], record[`${name}_format`]];
+  const isDecoded = schema || format === "decoded";
   return {
-    format: record[`${name}_format`] === "decoded" ? "json" : record[`${name}_format`],
+    schema,
+    fault: record[`${name}_schema_fault`],
+    format: !isDecoded ? format : typeof value === "string" ? "utf8" : "json",
     size: record[`${name}_size`] ?? 0,
     isCut: record[`${name}_truncated`] === true,
-    text: value instanceof Raw ? value.text : (value ?? ""),
+    text: value instanceof Raw ? value.text : (value ?? (isDecoded ? "null" : "")),
   };
 }
 
@@ -36,14 +40,16 @@ export function bytesOf(content) {
   return content.format === "base64" ? fromBase64(content.text) : toBytes(content.text);
 }
 
+/** @param {Iterable<number>} bytes */
+const hexOf = (bytes) => [...bytes].map((each) => each.toString(16).padStart(2, "0")).join(" ");
+
 /** Return lines of 16 bytes: offset, hexadecimal, printable ASCII. @param {Uint8Array} bytes */
 export function hexDump(bytes) {
   const lines = [];
   for (let at = 0; at < bytes.length; at += 16) {
     const row = [...bytes.subarray(at, at + 16)];
-    const hex = row.map((each) => each.toString(16).padStart(2, "0")).join(" ");
     const text = row.map((each) => (each >= 32 && each < 127 ? String.fromCharCode(each) : ".")).join("");
-    lines.push(`${at.toString(16).padStart(8, "0")}  ${hex.padEnd(47)}  ${text}`);
+    lines.push(`${at.toString(16).padStart(8, "0")}  ${hexOf(row).padEnd(47)}  ${text}`);
   }
   return lines.join("\n");
 }
@@ -80,8 +86,7 @@ export function preview(content, most = 200) {
   if (content.format === null) return "null";
   if (isBinary(content)) {
     const bytes = content.format === "base64" ? fromBase64(content.text.slice(0, 64)) : toBytes(content.text.slice(0, 48));
-    const hex = [...bytes].map((each) => each.toString(16).padStart(2, "0")).join(" ");
-    return content.size > bytes.length ? `${hex} …` : hex;
+    return hexOf(bytes) + (content.size > bytes.length ? " …" : "");
   }
   return content.text.length > most ? `${content.text.slice(0, most)}…` : content.text;
 }
@@ -106,6 +111,7 @@ export function kcat(topic, record, address) {
  */
 export function producible(content) {
   if (content.format === null) return ["null", ""];
+  if (content.schema) return ["SCHEMA", content.format === "json" ? content.text : JSON.stringify(content.text)];
   if (content.format === "json") return ["JSON", content.text];
   return content.format === "base64" ? ["BINARY", content.text] : ["STRING", content.text];
 }

@@ -89,58 +89,30 @@ class Reader {
     return name;
   }
 
-  /** @returns {JsonNode} */
-  node(depth = 0) {
+  /** Read a value, and return what `to` makes of it. @param {Made} to @returns {any} */
+  read(to, depth = 0) {
     if (depth > DEPTH_MAX) throw new RangeError("JSON of too many levels");
     this.take(SPACE);
     const first = this.text[this.at];
+    /** @type {any[]} */
+    const members = [];
     if (first === "{") {
-      /** @type {[string, JsonNode][]} */
-      const entries = [];
-      this.members("}", () => entries.push([this.name(), this.node(depth + 1)]));
-      return { kind: "object", entries };
-    }
-    if (first === "[") {
-      /** @type {JsonNode[]} */
-      const items = [];
-      this.members("]", () => items.push(this.node(depth + 1)));
-      return { kind: "array", items };
-    }
-    if (first === '"') return { kind: "string", text: this.string() };
-    const number = this.take(NUMBER);
-    if (number) return { kind: "number", text: number };
-    const word = this.take(WORD);
-    if (word) return { kind: "word", text: word };
-    throw this.fail();
-  }
-
-  /** @param {ReadonlySet<string>} raw names whose objects and arrays stay text @returns {any} */
-  value(raw) {
-    this.take(SPACE);
-    const first = this.text[this.at];
-    if (first === "{") {
-      const found = Object.create(null);
       this.members("}", () => {
         const name = this.name();
-        found[name] = raw.has(name) ? this.raw() : this.value(raw);
+        members.push([name, to.raw?.includes(name) ? this.raw() : this.read(to, depth + 1)]);
       });
-      return found;
+      return to.object(members);
     }
     if (first === "[") {
-      /** @type {any[]} */
-      const found = [];
-      this.members("]", () => found.push(this.value(raw)));
-      return found;
+      this.members("]", () => members.push(this.read(to, depth + 1)));
+      return to.array(members);
     }
-    if (first === '"') return this.string();
+    if (first === '"') return to.string(this.string());
     const number = this.take(NUMBER);
-    if (number) {
-      const rounded = Number(number);
-      return Number.isSafeInteger(rounded) || /[.eE]/.test(number) ? rounded : BigInt(number);
-    }
+    if (number) return to.number(number);
     const word = this.take(WORD);
-    if (word === null) throw this.fail();
-    return word === "null" ? null : word === "true";
+    if (word) return to.word(word);
+    throw this.fail();
   }
 
   /** @returns {Raw | string | null} a string is read, null too; all else stays text */
@@ -175,31 +147,46 @@ class Reader {
   }
 }
 
-/** @template T @param {string} text @param {(reader: Reader) => T} read @returns {T} */
-function whole(text, read) {
+/** @param {string} text @param {Made} to */
+function whole(text, to) {
   const reader = new Reader(text);
-  const found = read(reader);
+  const found = reader.read(to);
   reader.take(SPACE);
   if (reader.at !== text.length) throw reader.fail();
   return found;
 }
 
-const NONE = new Set();
-const CONTENTS = new Set(["key", "value"]);
+/** @type {Made} */
+const VALUES = {
+  object: (entries) => Object.assign(Object.create(null), Object.fromEntries(entries)),
+  array: (items) => items,
+  string: (text) => text,
+  number: (text) => (Number.isSafeInteger(Number(text)) || /[.eE]/.test(text) ? Number(text) : BigInt(text)),
+  word: (text) => (text === "null" ? null : text === "true"),
+};
+const RECORDS = { ...VALUES, raw: ["key", "value"] };
+/** @type {Made} */
+const NODES = {
+  object: (entries) => ({ kind: "object", entries }),
+  array: (items) => ({ kind: "array", items }),
+  string: (text) => ({ kind: "string", text }),
+  number: (text) => ({ kind: "number", text }),
+  word: (text) => ({ kind: "word", text }),
+};
 
 /** Return an answer of the API. Whole numbers beyond 2^53 are BigInt. @param {string} text */
 export function parse(text) {
-  return LONG_NUMBER.test(text) ? whole(text, (reader) => reader.value(NONE)) : JSON.parse(text);
+  return LONG_NUMBER.test(text) ? whole(text, VALUES) : JSON.parse(text);
 }
 
 /** Return records, or a page of them. JSON of keys and values stays Raw. @param {string} text */
 export function parseRecords(text) {
-  return whole(text, (reader) => reader.value(CONTENTS));
+  return whole(text, RECORDS);
 }
 
-/** Return the tree of a JSON text. Throws SyntaxError, or RangeError above 200 levels. @param {string} text */
+/** Return the tree of a JSON text. Throws SyntaxError, or RangeError above 200 levels. @param {string} text @returns {JsonNode} */
 export function tree(text) {
-  return whole(text, (reader) => reader.node());
+  return whole(text, NODES);
 }
 
 /** Return the JSON text of a node with two spaces for each level. @param {JsonNode} node @returns {string} */

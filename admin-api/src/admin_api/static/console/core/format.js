@@ -4,12 +4,12 @@ const grouped = new Intl.NumberFormat("en", { maximumFractionDigits: 20 });
 
 /** @param {number | bigint | null | undefined} number whole */
 export function count(number) {
-  return number === null || number === undefined ? "–" : grouped.format(number);
+  return number == null ? "–" : grouped.format(number);
 }
 
 /** @param {number | null | undefined} number with at most one digit after the point, below 100 */
 export function rate(number) {
-  if (number === null || number === undefined) return "–";
+  if (number == null) return "–";
   return number >= 100 ? grouped.format(Math.round(number)) : String(Math.round(number * 10) / 10);
 }
 
@@ -17,7 +17,7 @@ const UNITS = ["B", "kB", "MB", "GB", "TB", "PB"];
 
 /** @param {number | bigint | null | undefined} bytes in powers of 1,000 */
 export function size(bytes) {
-  if (bytes === null || bytes === undefined) return "–";
+  if (bytes == null) return "–";
   let left = Number(bytes);
   let unit = 0;
   while (left >= 999.5 && unit < UNITS.length - 1) {
@@ -29,13 +29,11 @@ export function size(bytes) {
 
 /** @param {number | null | undefined} seconds */
 export function duration(seconds) {
-  if (seconds === null || seconds === undefined || !Number.isFinite(seconds)) return "–";
+  if (seconds == null || !Number.isFinite(seconds)) return "–";
   if (seconds === 0) return "0 s";
   if (seconds < 1) return `${Math.round(seconds * 1000)} ms`;
-  if (seconds < 120) return `${Math.round(seconds)} s`;
-  if (seconds < 7200) return `${Math.round(seconds / 60)} min`;
-  if (seconds < 172_800) return `${Math.round(seconds / 3600)} h`;
-  return `${Math.round(seconds / 86_400)} days`;
+  const [unit, name] = seconds < 120 ? [1, "s"] : seconds < 7200 ? [60, "min"] : seconds < 172_800 ? [3600, "h"] : [86_400, "days"];
+  return `${Math.round(seconds / unit)} ${name}`;
 }
 
 /** Largest time of a Date, in ms. */
@@ -43,7 +41,7 @@ const TIME_MAX_MS = 8.64e15;
 
 /** @param {number | bigint | null | undefined} ms since 1970 @param {boolean} isUtc */
 export function time(ms, isUtc) {
-  if (ms === null || ms === undefined || ms < 0 || ms > TIME_MAX_MS) return ms === -1 ? "none" : String(ms ?? "–");
+  if (ms == null || ms < 0 || ms > TIME_MAX_MS) return ms === -1 ? "none" : String(ms ?? "–");
   const date = new Date(Number(ms));
   if (isUtc) return `${date.toISOString().replace("T", " ").slice(0, -1)} UTC`;
   const local = new Date(date.getTime() - date.getTimezoneOffset() * 60_000);
@@ -63,4 +61,10 @@ export function timeOf(text, isUtc) {
 /** @param {number} number @param {string} one @param {string} [many] */
 export function plural(number, one, many = `${one}s`) {
   return `${count(number)} ${Number(number) === 1 ? one : many}`;
+}
+
+/** Say in words and by a sign whether lag grows. @param {any} now @param {any} before */
+export function trend(now, before) {
+  if (now === null || before == null) return "";
+  return now > before ? "▲\u00a0growing" : now < before ? "▼\u00a0shrinking" : "=\u00a0steady";
 }

@@ -5,7 +5,7 @@
 
 import { go } from "./router.js";
 
-/** @type {Record<string, [string, string[], string?]>} letter after g -> name and path of a screen, and the right to the cluster that it needs */
+/** Letter after g -> name and path of a screen, the right to the cluster that it needs, and what else. @type {Record<string, [string, string[], string?, "hasRegistry"?]>} */
 export const SCREENS = {
   o: ["Overview", []],
   t: ["Topics", ["topics"]],
@@ -13,6 +13,7 @@ export const SCREENS = {
   x: ["Transactions", ["transactions"]],
   b: ["Broker configs", ["brokers"], "DESCRIBE_CONFIGS"],
   s: ["Storage", ["storage"], "DESCRIBE"],
+  r: ["Schemas", ["schemas"], "DESCRIBE", "hasRegistry"],
   a: ["Access", ["access"]],
 };
 

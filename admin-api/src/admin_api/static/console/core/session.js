@@ -25,6 +25,7 @@ export async function loadSession(login) {
     isReadOnly: found.read_only === true,
     canLogOut: found.login !== "none",
     operations: me.cluster_operations,
+    hasRegistry: me.has_schema_registry === true,
   };
 }
 

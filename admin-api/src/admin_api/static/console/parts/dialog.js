@@ -66,9 +66,10 @@ export function Dialog({ title, children, isWide = false }) {
  * null keeps the dialog open.
  * @param {FormDialogProps} props
  */
-export function FormDialog({ title, action, act, children, isDangerous = false, isReady = true, isWide = false }) {
+export function FormDialog({ title, action, act, children, done, isDangerous = false, isReady = true, isWide = false }) {
   const [error, isBusy, submit] = useAction(async () => {
     await act();
+    if (done) say(done);
     close();
     reload();
   });

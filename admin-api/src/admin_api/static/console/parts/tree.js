@@ -24,12 +24,11 @@ export function Tree({ node, name, level = 0 }) {
   }
   /** @type {[string | number, JsonNode][]} */
   const members = node.kind === "object" ? node.entries : node.items.map((each, at) => [at, each]);
-  const size = node.kind === "object" ? plural(members.length, "member") : plural(members.length, "item");
   return html`<details open=${isOpen} onToggle=${(/** @type {any} */ event) => {
     event.stopPropagation();
     setOpen(event.currentTarget.open);
   }}>
-    <summary>${label}<span class="quiet">${node.kind === "object" ? "{ }" : "[ ]"} ${size}</span></summary>
+    <summary>${label}<span class="quiet">${node.kind === "object" ? `{ } ${plural(members.length, "member")}` : `[ ] ${plural(members.length, "item")}`}</span></summary>
     ${isOpen && html`<div class="members">
       ${members.slice(0, most).map(([each, inner], at) => html`<${Tree} key=${at} node=${inner} name=${each} level=${level + 1} />`)}
       ${members.length > most && button(`${members.length - most} more`, () => setMost(most * 10), "plain")}

@@ -1,13 +1,12 @@
 /** Access: who uses the page; users with their passwords, ACLs and quotas. */
 
 import { html } from "../vendor/preact.js";
-import { alter, at, get, list } from "../core/api.js";
+import { alter, at, list } from "../core/api.js";
 import { count, plural } from "../core/format.js";
 import { change, parameter, parameterText, route } from "../core/router.js";
 import { has, may } from "../core/session.js";
 import { Field, FormDialog, open, openDelete, say, useForm } from "../parts/dialog.js";
-import { badge, button, shown, Tabs, useList, useLoaded } from "../parts/screen.js";
-import { List, number, Table, text } from "../parts/table.js";
+import { badge, button, List, number, shown, Table, Tabs, text, useGet, useList, useLoaded } from "../parts/screen.js";
 
 /** Ids, names, and the right to the cluster that each needs. */
 const TABS = [["users", "Users", "DESCRIBE"], ["acls", "ACLs", "DESCRIBE"], ["quotas", "Quotas", "DESCRIBE_CONFIGS"]];
@@ -18,12 +17,11 @@ const changing = (buttons) => text("change", "Change", (_, row) => html`<span cl
 /** @param {{name?: string}} props without a name that of a new user */
 function Password({ name }) {
   const [form, set, bind] = useForm({ name: name ?? "", password: "", mechanism: "" });
-  async function act() {
+  const act = () => {
     set({ password: "" });
-    await alter("PUT", at`/api/v1/users/${form.name}`, { password: form.password, mechanism: form.mechanism || undefined });
-    say(`The password of ${form.name} is set.`);
-  }
-  return html`<${FormDialog} title=${name ? `Password of ${name}` : "Create a user"} action="Set the password" act=${act} isReady=${form.name && form.password}>
+    return alter("PUT", at`/api/v1/users/${form.name}`, { password: form.password, mechanism: form.mechanism || undefined });
+  };
+  return html`<${FormDialog} title=${name ? `Password of ${name}` : "Create a user"} action="Set the password" act=${act} done=${`The password of ${form.name} is set.`} isReady=${form.name && form.password}>
     ${!name && html`<${Field} label="Name" hint="A user of this name gets the new password." ...${bind("name")} />`}
     <${Field} label="Password" type="password" autocomplete="new-password" ...${bind("password")} />
     <${Field} label="For logins by" options=${[["", "SCRAM-SHA-256 and SCRAM-SHA-512"], "SCRAM-SHA-256", "SCRAM-SHA-512"]} ...${bind("mechanism")} />
@@ -62,11 +60,7 @@ const fieldsOf = (valueOf) => Object.fromEntries(FIELDS.map(([name]) => [name, v
 
 function CreateAcl() {
   const [form, , bind] = useForm(() => Object.fromEntries(FIELDS.map(([name, , options, first = options?.[0] ?? ""]) => [name, first])));
-  const act = async () => {
-    await alter("POST", ACLS, form);
-    say("The ACL is in force.");
-  };
-  return html`<${FormDialog} title="Create an ACL" action="Create" act=${act} isReady=${form.resource_name !== ""}>${FIELDS.map(([name, label, options]) =>
+  return html`<${FormDialog} title="Create an ACL" action="Create" act=${() => alter("POST", ACLS, form)} done="The ACL is in force." isReady=${form.resource_name !== ""}>${FIELDS.map(([name, label, options]) =>
     html`<${Field} key=${name} label=${label} options=${options} hint=${name === "resource_name" && "* is every name; that of the cluster is kafka-cluster."} ...${bind(name)} />`)}</${FormDialog}>`;
 }
 
@@ -121,12 +115,9 @@ function SetQuota({ quota }) {
   }));
   const entity = quota?.entity ?? form.of.split(",").map((type) => ({ type, name: form[type] || null }));
   const keys = VALUES.filter((key) => (key === "connection_creation_rate") === (entity[0].type === "ip"));
-  async function act() {
-    const values = keys.map((key) => [key, form[key] ? Number(form[key]) : quota?.[key] === undefined ? undefined : null]);
-    await alter("PUT", QUOTAS, { entity, values: Object.fromEntries(values) });
-    say(`The quota of ${entityText(entity)} is in force.`);
-  }
-  return html`<${FormDialog} title=${quota ? `Quota of ${entityText(entity)}` : "Set a quota"} action="Set" act=${act} isReady=${keys.some((key) => form[key])}>
+  const values = keys.map((key) => [key, form[key] ? Number(form[key]) : quota?.[key] === undefined ? undefined : null]);
+  return html`<${FormDialog} title=${quota ? `Quota of ${entityText(entity)}` : "Set a quota"} action="Set" isReady=${keys.some((key) => form[key])}
+    act=${() => alter("PUT", QUOTAS, { entity, values: Object.fromEntries(values) })} done=${`The quota of ${entityText(entity)} is in force.`}>
     ${!quota && html`<${Field} label="Of" options=${["user", "client-id", "user,client-id", "ip"]} ...${bind("of")} />
       ${entity.map((/** @type {any} */ { type }) => html`<${Field} key=${type} label=${`Name of the ${type}`} hint="Empty: the default" ...${bind(type)} />`)}`}
     ${keys.map((key) => html`<${Field} key=${key} label=${labelOf(key)} type="number" ...${bind(key)} />`)}
@@ -134,10 +125,9 @@ function SetQuota({ quota }) {
 }
 
 /** @param {any[]} entity */
-const removeQuota = (entity) => open(html`<${FormDialog} title="Remove the quota" action="Remove" isDangerous act=${async () => {
+const removeQuota = (entity) => open(html`<${FormDialog} title="Remove the quota" action="Remove" isDangerous done=${`The quota of ${entityText(entity)} is removed.`} act=${() => {
   const names = entity.map(({ type, name }) => [type.replace("-", "_") + (name === null ? "_default" : ""), name ?? true]);
-  await alter("DELETE", `${QUOTAS}?${parameterText(Object.fromEntries(names))}`);
-  say(`The quota of ${entityText(entity)} is removed.`);
+  return alter("DELETE", `${QUOTAS}?${parameterText(Object.fromEntries(names))}`);
 }}><p>Less specific quotas then bound <code>${entityText(entity)}</code>, if any do.</p></${FormDialog}>`);
 
 const QUOTA_COLUMNS = [
@@ -166,4 +156,4 @@ function parts(own) {
     ${tab === "quotas" && html`<${Quotas} />`}`;
 }
 
-export const Screen = () => html`<h1>Access</h1>${shown(useLoaded((signal) => get("/api/v1/me", {}, signal), []), parts)}`;
+export const Screen = () => html`<h1>Access</h1>${shown(useGet("/api/v1/me"), parts)}`;

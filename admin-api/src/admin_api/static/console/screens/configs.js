@@ -1,12 +1,11 @@
 /** Configs of topics, groups and brokers: what is set and where, changed as a difference that is seen first. */
 
 import { html } from "../vendor/preact.js";
-import { alter, at, get } from "../core/api.js";
+import { alter, at } from "../core/api.js";
 import { parameter } from "../core/router.js";
 import { may } from "../core/session.js";
 import { Check, Field, FormDialog, open, say, Toggle, useForm } from "../parts/dialog.js";
-import { badge, button, shown, useList, useLoaded } from "../parts/screen.js";
-import { Table, text } from "../parts/table.js";
+import { badge, button, shown, Table, text, useList } from "../parts/screen.js";
 
 /** @type {Record<string, string>} */
 const SOURCES = {
@@ -46,7 +45,7 @@ function Edit({ path, name, config }) {
 /** @param {{path: string, name: string, id?: string, rights?: string[]}} props `path` is that of the API, which lists and alters them */
 export function Configs({ path, name, id = "", rights }) {
   const isAll = !parameter("set");
-  const loaded = useLoaded(async (signal) => (await get(path, {}, signal)).data, [path]);
+  const loaded = useList(path);
   const columns = [
     text("name", "Config", (own, row) => html`${may("admin", "ALTER_CONFIGS", rights) && !row.is_read_only
         ? button(own, () => open(html`<${Edit} path=${path} name=${name} config=${row} />`), "plain") : own}${

@@ -2,12 +2,11 @@
 
 import { html } from "../vendor/preact.js";
 import { get, list } from "../core/api.js";
-import { count, duration, plural, rate, size } from "../core/format.js";
+import { count, duration, plural, rate, size, trend } from "../core/format.js";
 import { link } from "../core/router.js";
 import { has } from "../core/session.js";
 import { Chart } from "../parts/chart.js";
 import { shown, useLoaded } from "../parts/screen.js";
-import { trend } from "./groups.js";
 
 /** Groups that are named. */
 const GROUPS_SHOWN = 5;
@@ -55,12 +54,9 @@ function figures({ seesCluster, health, brokers, topics, groups, records, bytesI
         <dd class="small"><meter min="0" max="1" high="0.85" value=${used} aria-label="Used share of the disk"></meter> ${Math.round(used * 100)} % used,
           ${fullIn === null ? " not growing" : ` full in ${duration(fullIn)} at this rate`}</dd></div>`}
     </dl>
-    ${seesCluster && html`<div class="charts">
-      <${Chart} label="Records in per second" points=${records.points} shown=${rate} />
-      <${Chart} label="Bytes in per second" points=${bytesIn.points} shown=${size} />
-      <${Chart} label="Bytes out per second" points=${bytesOut.points} shown=${size} />
-      <${Chart} label="Lag of all groups" points=${lag.points} shown=${count} />
-    </div>`}
+    ${seesCluster && html`<div class="charts">${[
+      ["Records in per second", records, rate], ["Bytes in per second", bytesIn, size], ["Bytes out per second", bytesOut, size], ["Lag of all groups", lag, count],
+    ].map(([label, { points }, shown]) => html`<${Chart} label=${label} points=${points} shown=${shown} />`)}</div>`}
     <div class="columns">
       <section><h2>Groups that are behind</h2>
         ${behind.length === 0 ? html`<p class="empty">No group has lag.</p>` : html`<ul class="plainlist">${behind.slice(0, GROUPS_SHOWN).map(

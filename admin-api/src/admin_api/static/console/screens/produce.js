@@ -6,6 +6,7 @@ import { producible, toBase64, toBytes } from "../core/bytes.js";
 import { parse, Raw, stringify, tree } from "../core/exact_json.js";
 import { plural } from "../core/format.js";
 import { link } from "../core/router.js";
+import { session } from "../core/session.js";
 import { Field, useForm } from "../parts/dialog.js";
 import { button, Failure, useAction } from "../parts/screen.js";
 
@@ -15,7 +16,9 @@ export const draft = signal(null);
 /** Records of one request. */
 const COUNT_MAX = 1000;
 /** @type {[string, string][]} */
-const TYPES = [["STRING", "text"], ["JSON", "JSON"], ["BINARY", "base64"], ["null", "null"]];
+const TYPES = [["STRING", "text"], ["JSON", "JSON"], ["BINARY", "base64"], ["null", "null"], ["SCHEMA", "JSON, by the newest schema"]];
+
+const types = () => TYPES.slice(0, session.value?.hasRegistry ? 5 : 4);
 
 /** The choices of a partition. @param {string} none @param {number} partitions */
 export const choices = (none, partitions) => [["", none], ...Array.from({ length: Math.min(partitions, 1000) }, (_, each) => String(each))];
@@ -23,13 +26,13 @@ export const choices = (none, partitions) => [["", none], ...Array.from({ length
 /** @param {string} type @param {string} text @param {string} name @returns {unknown} */
 function data(type, text, name) {
   if (type === "null") return undefined;
-  if (type !== "JSON") return { type, data: text };
+  if (type !== "JSON" && type !== "SCHEMA") return { type, data: text };
   try {
     tree(text);
   } catch {
     throw new Error(`The ${name} is not JSON.`);
   }
-  return { type, data: new Raw(text) };
+  return { type: type === "JSON" ? type : undefined, data: new Raw(text) };
 }
 
 /** @param {{topic: string, partitions: number}} props */
@@ -66,9 +69,9 @@ export function Produce({ topic, partitions }) {
         options=${choices("by the key", partitions)} />
       <${Field} label="How many" type="number" isShort ...${bind("count")} />
     </div>
-    <div class="row"><${Field} label="Key is" options=${TYPES} isShort ...${bind("keyType")} />
+    <div class="row"><${Field} label="Key is" options=${types()} isShort ...${bind("keyType")} />
       ${form.keyType !== "null" && html`<${Field} label="Key" hint=${form.keyType === "STRING" ? "Empty: no key" : undefined} ...${bind("key")} />`}</div>
-    <div class="row"><${Field} label="Value is" options=${TYPES} isShort ...${bind("valueType")} /></div>
+    <div class="row"><${Field} label="Value is" options=${types()} isShort ...${bind("valueType")} /></div>
     ${form.valueType === "null" ? html`<p class="small">A tombstone: in a compacted topic it deletes its key.</p>`
       : html`<${Field} label="Value" lines=${8} ...${bind("value")} />`}
     ${form.headers.map(([name, value, isBase64], each) => html`<div class="row" key=${each}>

@@ -1,17 +1,114 @@
-/** Records of a topic: pages from a place on, searched; or as they come. What is searched is in the URL. */
+/**
+ * Records of a topic: pages from a place on, searched; or as they come. What is searched is in the URL. One record: its
+ * key, value and headers in several forms, and what to do with it.
+ */
 
-import { html, useEffect, useRef, useState } from "../vendor/preact.js";
-import { at, getText, urlOf } from "../core/api.js";
-import { preview } from "../core/bytes.js";
-import { parseRecords } from "../core/exact_json.js";
+import { html, useEffect, useMemo, useRef, useState } from "../vendor/preact.js";
+import { at, curl, getText, list, urlOf } from "../core/api.js";
+import { asJson, bytesOf, content as contentOf, hexDump, isBinary, kcat, numbersOf, preview, schemaId } from "../core/bytes.js";
+import { indented, parseRecords, tree } from "../core/exact_json.js";
 import { count, plural, rate, size, time, timeOf } from "../core/format.js";
 import { filters, isUtc, moment } from "../core/preferences.js";
-import { change, go, parameter, route } from "../core/router.js";
+import { change, go, link, parameter, route } from "../core/router.js";
+import { session } from "../core/session.js";
 import { recordOf, ROWS_MAX, Tail } from "../core/tail.js";
-import { Check, Field, say, useForm } from "../parts/dialog.js";
-import { badge, button, Failure, kept } from "../parts/screen.js";
-import { choices } from "./produce.js";
-import { RecordView } from "./record.js";
+import { Check, Copy, Field, say, useForm } from "../parts/dialog.js";
+import { badge, button, Failure, kept, useAction } from "../parts/screen.js";
+import { Tree } from "../parts/tree.js";
+import { choices, draft } from "./produce.js";
+
+/** Characters of a text and bytes of a dump that are shown at first. */
+const TEXT_MAX = 20_000;
+const DUMP_MAX = 4096;
+const HEADERS_MAX = 50;
+
+/** Parameters of the API that decode keys and values by their schemas. */
+const formats = () => (session.value?.hasRegistry && !parameter("raw") ? { key_format: "schema", value_format: "schema" } : {});
+
+/** The address of the first broker, for commands. @type {Promise<string> | null} */
+let broker = null;
+/** @returns {Promise<string>} */
+function address() {
+  broker ??= list("/v3/clusters/-/brokers").then(([first]) => (first ? `${first.host}:${first.port}` : "localhost:9092"), () => "localhost:9092");
+  return broker;
+}
+
+/** @param {{label: string, content: Content}} props */
+function ContentView({ label, content }) {
+  const node = useMemo(() => {
+    if (content.format !== "json" && content.format !== "utf8") return null;
+    try {
+      const found = tree(content.text);
+      return content.format === "json" || found.kind === "object" || found.kind === "array" ? found : null;
+    } catch {
+      return null;
+    }
+  }, [content]);
+  const binary = isBinary(content);
+  const forms = content.schema ? ["Tree", "Text"].slice(node ? 0 : 1) : content.format === "base64" ? ["Hex", "Base64"] : binary ? ["Hex", "Text"] : node ? ["Tree", "Text", "Hex"] : ["Text", "Hex"];
+  const [form, setForm] = useState(forms[0]);
+  const [isWhole, setWhole] = useState(false);
+  if (content.format === null) {
+    return html`<h3>${label} ${badge(label === "Value" ? "null: a tombstone" : "null")}</h3>`;
+  }
+  const bytes = form === "Hex" || binary ? bytesOf(content) : null;
+  const schema = binary && bytes ? schemaId(bytes) : null;
+  const text = form === "Hex" ? hexDump(/** @type {Uint8Array} */ (bytes).subarray(0, isWhole ? undefined : DUMP_MAX)) : form === "Text" && node && content.format === "json" ? indented(node) : content.text;
+  const rest = form === "Hex" ? !isWhole && /** @type {Uint8Array} */ (bytes).length > DUMP_MAX : !isWhole && text.length > TEXT_MAX;
+  return html`<h3>${label} ${badge(size(content.size) + (content.isCut ? ", cut off" : ""))}
+      ${schema !== null && badge(`schema id ${schema}`)}
+      ${content.schema && html`<span class="badge">${content.schema.type} <a href=${link(["schemas", content.schema.subject], { version: content.schema.version })}>${content.schema.subject}</a>, version ${content.schema.version}</span>`}
+      ${bytes && binary && numbersOf(bytes).map(([name, digits]) => badge(`${name} ${digits}`))}
+      <span class="choice" role="group" aria-label=${`Form of the ${label.toLowerCase()}`}>${forms.map(
+        (each) => html`<button type="button" key=${each} aria-pressed=${each === form} onClick=${() => setForm(each)}>${each}</button>`,
+      )}</span>
+      <${Copy} label=${`Copy ${label.toLowerCase()}`} text=${() => (form === "Tree" && node ? indented(node) : text)} /></h3>
+    ${form === "Tree" && node ? html`<div class="box"><${Tree} node=${node} /></div>` : html`<pre class=${form === "Hex" ? "hex" : ""} tabindex="0" aria-label=${`${label} as ${form.toLowerCase()}`}>${rest && form !== "Hex" ? text.slice(0, TEXT_MAX) : text}</pre>`}
+    ${content.fault && html`<p class="small">Not decoded. ${content.fault}</p>`}
+    ${rest && html`<p>${button(`Show all of ${size(content.size)}`, () => setWhole(true))}</p>`}`;
+}
+
+/** @param {{headers: any[], total: number}} props */
+function Headers({ headers, total }) {
+  const [most, setMost] = useState(HEADERS_MAX);
+  if (!total) return null;
+  return html`<h3>Headers ${badge(count(total))}</h3>
+    <dl class="box headers">${headers.slice(0, most).map((each, at) => html`<div key=${at}>
+      <dt>${each.name}${each.name_format === "base64" && html` ${badge("base64")}`}</dt>
+      <dd>${each.value === null ? html`<i class="quiet">null</i>` : preview(contentOf(each, "value"), Infinity)}${each.value_format === "base64" && html` ${badge("hex")}`}</dd></div>`)}</dl>
+    ${headers.length > most && html`<p>${button(`Show all ${headers.length} headers`, () => setMost(Infinity))}</p>`}`;
+}
+
+/** @param {{topic: string, record: any, canProduce: boolean}} props */
+export function RecordView({ topic, record, canProduce }) {
+  const isCut = record.key.isCut || record.value.isCut || record.headers.length < record.headers_count || record.headers.some((/** @type {any} */ each) => each.value_truncated);
+  const [whole, setWhole] = useState(isCut ? null : record);
+  const [error, setError] = useState(/** @type {Error | null} */ (null));
+  const [bootstrap, setBootstrap] = useState("localhost:9092");
+  const path = at`/api/v1/topics/${topic}/records/${record.partition}/${record.offset}`;
+  useEffect(() => {
+    address().then(setBootstrap);
+    if (isCut) getText(path, formats()).then((text) => setWhole(recordOf(parseRecords(text))), setError);
+  }, []);
+  const shown = whole ?? record;
+  return html`<div class="record">
+    <p class="actions">
+      <${Copy} label="Copy as JSON" text=${() => asJson(shown)} />
+      <${Copy} label="Copy as curl" text=${() => curl({ method: "GET", url: urlOf(path, formats()), body: null })} />
+      <${Copy} label="Copy as kcat" text=${() => kcat(topic, record, bootstrap)} />
+      ${canProduce && button("Produce again", () => {
+        draft.value = shown;
+        go(["topics", topic, "produce"]);
+      })}
+      <span class="small">${plural(shown.headers_count, "header")}</span>
+    </p>
+    ${isCut && !whole && !error && html`<p class="loading">Loading the whole record …</p>`}
+    <${Failure} error=${error} />
+    <${ContentView} key=${`key ${whole !== null}`} label="Key" content=${shown.key} />
+    <${ContentView} key=${`value ${whole !== null}`} label="Value" content=${shown.value} />
+    <${Headers} headers=${shown.headers} total=${shown.headers_count} />
+  </div>`;
+}
 
 const PAGE = 50;
 const CONDITIONS_MAX = 4;
@@ -30,9 +127,7 @@ const MODES = [
 const FILTERS = ["partition", "key", "q", "where", "isolation"];
 
 /** Return the parameters of the API that the route has. @param {Record<string, string[]>} query */
-export function filterOf(query) {
-  return Object.fromEntries(FILTERS.filter((each) => query[each]?.length).map((each) => [each, query[each]]));
-}
+const filterOf = (query) => ({ ...formats(), ...Object.fromEntries(FILTERS.filter((each) => query[each]?.length).map((each) => [each, query[each]])) });
 
 const Line = kept(({ topic, canProduce, record, isOpen, setOpen }) => {
   const look = (/** @type {any} */ part) => `mono ${part.format === null ? "null" : ""}`;
@@ -157,19 +252,16 @@ function Form({ topic, partitions }) {
     q: parameter("q"),
     where: query.where ?? [],
     committed: parameter("isolation") !== "",
+    raw: parameter("raw") !== "",
   }));
-  const [problem, setProblem] = useState("");
   const [name, setName] = useState("");
   const run = Number(parameter("run")) + 1;
   const isTime = (mode = form.mode) => mode.endsWith("_timestamp");
   const isOffset = (mode = form.mode) => mode.endsWith("_offset");
-  /** @param {Event} [event] @param {string} [mode] */
-  function apply(event, mode = form.mode) {
-    event?.preventDefault();
+  function apply(mode = form.mode) {
     const timestamp = isTime(mode) ? timeOf(form.place, isUtc.peek()) : null;
-    if (isTime(mode) && timestamp === null) return setProblem("Write the time as 2026-01-31 12:00:00, or as milliseconds since 1970.");
-    if (isOffset(mode) && !/^\d+$/.test(form.place)) return setProblem("Write the offset as a whole number.");
-    setProblem("");
+    if (isTime(mode) && timestamp === null) throw new Error("Write the time as 2026-01-31 12:00:00, or as milliseconds since 1970.");
+    if (isOffset(mode) && !/^\d+$/.test(form.place)) throw new Error("Write the offset as a whole number.");
     change({
       mode: mode !== "newest" && mode,
       offset: isOffset(mode) && form.place,
@@ -179,18 +271,19 @@ function Form({ topic, partitions }) {
       q: form.q,
       where: form.where.filter((each) => each.trim()),
       isolation: form.committed && "read_committed",
+      raw: form.raw && 1,
       open: null,
       run,
     });
   }
-  function save() {
+  const [problem, , show] = useAction(async () => apply());
+  const [fault, , keep] = useAction(async () => {
     apply();
     const { run: _, open: __, ...kept } = route.peek().query;
     filters.value = { ...filters.value, [name]: kept };
     say(`The filter ${name} is kept in this browser.`);
-    setName("");
-  }
-  return html`<form onSubmit=${apply} class="card" aria-label="Which records">
+  });
+  return html`<form onSubmit=${show} class="card" aria-label="Which records">
     <div class="row">
       <${Field} label="Show" value=${form.mode} options=${MODES} onInput=${(/** @type {string} */ mode) => set({ mode, place: "" })} isShort />
       ${isOffset() && html`<${Field} label="Offset" isShort ...${bind("place")} />`}
@@ -204,16 +297,17 @@ function Form({ topic, partitions }) {
       onInput=${(/** @type {string} */ text) => set({ where: form.where.with(at, text) })} />
       ${button("Remove", () => set({ where: form.where.toSpliced(at, 1) }))}</div>`)}
     ${form.where.length > 0 && html`<p class="small">A path, an operator and a literal: <code>value.order.total >= 100</code>, <code>headers.source ~ web</code>, <code>key = null</code>. Operators: = != < <= > >= ~ !~</p>`}
-    <${Failure} error=${problem && { message: problem }} />
+    <${Failure} error=${problem ?? fault} />
     <p class="buttons">
       <button type="submit" class="main">Show</button>
-      ${form.mode !== "live" && button("Follow live", () => apply(undefined, "live"))}
+      ${form.mode !== "live" && button("Follow live", () => apply("live"))}
       ${form.where.length < CONDITIONS_MAX && button("Add a condition", () => set({ where: [...form.where, ""] }))}
       <${Check} label="committed only" isOn=${form.committed} onInput=${(/** @type {boolean} */ committed) => set({ committed })} />
+      ${session.value?.hasRegistry && html`<${Check} label="decode by schema" isOn=${!form.raw} onInput=${(/** @type {boolean} */ isOn) => set({ raw: !isOn })} />`}
       <a class="button" href=${urlOf(at`/api/v1/topics/${topic}/records:download`, filterOf(query))} download>Download NDJSON</a>
     </p>
     <details class="small"><summary>Filters by name</summary>
-      <div class="row"><${Field} label="Name" value=${name} onInput=${setName} isShort /><button type="button" disabled=${!name} onClick=${save}>Keep this filter</button></div>
+      <div class="row"><${Field} label="Name" value=${name} onInput=${setName} isShort /><button type="button" disabled=${!name} onClick=${keep}>Keep this filter</button></div>
       <ul class="plainlist">${Object.entries(filters.value).map(([each, kept]) => html`<li key=${each}>
         ${button(each, () => go(route.peek().path, { ...kept, run }), "plain")}
         <button type="button" class="plain" aria-label=${`Forget ${each}`} onClick=${() => {

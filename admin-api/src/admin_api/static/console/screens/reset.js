@@ -6,8 +6,7 @@ import { parse, stringify } from "../core/exact_json.js";
 import { count, plural, timeOf } from "../core/format.js";
 import { isUtc } from "../core/preferences.js";
 import { Check, Field, FormDialog, say, useForm } from "../parts/dialog.js";
-import { Failure } from "../parts/screen.js";
-import { number, Table, text as column } from "../parts/table.js";
+import { Failure, number, Table, text as column } from "../parts/screen.js";
 
 /** @type {[string, string][]} */
 const TARGETS = [
@@ -56,13 +55,6 @@ const COLUMNS = [
   number("difference", "Difference", (by) => (by === null ? "new" : by > 0n ? `+${count(by)}` : count(by)), difference),
 ];
 
-/** @param {{rows: any[]}} props rows of before and after */
-function Preview({ rows }) {
-  const changed = rows.filter((each) => each.before !== each.after);
-  return html`<p role="status">${changed.length ? `${plural(changed.length, "partition")} of ${rows.length} would move:` : "Nothing would move: the offsets are there already."}</p>
-    <${Table} id="p" noun="offset" rows=${rows} columns=${COLUMNS} />`;
-}
-
 /**
  * A form that asks the server for a preview first; only then can the change be made, and it is the one that was seen.
  * @param {{title: string, ask: (isDry: boolean) => Promise<any[]>, inputs: unknown[], children?: unknown, isReady?: boolean}} props
@@ -71,6 +63,7 @@ function Previewed({ title, ask, inputs, children, isReady = true }) {
   const [seen, setSeen] = useState(/** @type {{of: string, rows: any[]} | null} */ (null));
   const now = JSON.stringify(inputs, (_, each) => (typeof each === "bigint" ? String(each) : each));
   const rows = seen?.of === now ? seen.rows : null;
+  const moving = rows?.filter((each) => each.before !== each.after).length;
   async function act() {
     // mutant: console-preview-first
     if (rows === null) {
@@ -82,7 +75,8 @@ function Previewed({ title, ask, inputs, children, isReady = true }) {
   }
   return html`<${FormDialog} title=${title} action=${rows === null ? "Preview" : "Move the offsets"} act=${act} isReady=${isReady} isDangerous=${rows !== null} isWide>
     ${children}
-    ${rows !== null && html`<${Preview} rows=${rows} />`}
+    ${rows !== null && html`<p role="status">${moving ? `${plural(moving, "partition")} of ${rows.length} would move:` : "Nothing would move: the offsets are there already."}</p>
+      <${Table} id="p" noun="offset" rows=${rows} columns=${COLUMNS} />`}
   </${FormDialog}>`;
 }
 

@@ -5,8 +5,7 @@ import { get, list } from "../core/api.js";
 import { count, plural, size } from "../core/format.js";
 import { moment } from "../core/preferences.js";
 import { link } from "../core/router.js";
-import { badge, shown, useLoaded } from "../parts/screen.js";
-import { number, Table, text } from "../parts/table.js";
+import { badge, number, shown, Table, text, useLoaded } from "../parts/screen.js";
 
 /** @type {Record<string, string>} */
 const LOOKS = { ok: "good", missing: "warn", damaged: "bad" };

@@ -1,31 +1,27 @@
 /** Transactions that are open, as the coordinator knows them and as the logs of a topic do; the end of one that hangs. */
 
 import { html } from "../vendor/preact.js";
-import { alter, at, get } from "../core/api.js";
+import { alter, at } from "../core/api.js";
 import { count, duration } from "../core/format.js";
 import { moment } from "../core/preferences.js";
 import { link, parameter } from "../core/router.js";
 import { has, may } from "../core/session.js";
-import { FormDialog, open, say, Toggle } from "../parts/dialog.js";
-import { badge, button, useList, useLoaded } from "../parts/screen.js";
-import { List, number, text } from "../parts/table.js";
+import { FormDialog, open, Toggle } from "../parts/dialog.js";
+import { badge, button, List, number, text, useList } from "../parts/screen.js";
 
 /** Partitions that a row names. */
 const NAMED = 5;
 
 /** @param {string} id */
-const abort = (id) => open(html`<${FormDialog} title="Abort a transaction" action="Abort it" isDangerous act=${async () => {
-  await alter("POST", at`/api/v1/transactions/${id}/abort`);
-  say(`The transaction of ${id} is aborted.`);
-}}>
+const abort = (id) => open(html`<${FormDialog} title="Abort a transaction" action="Abort it" isDangerous
+  act=${() => alter("POST", at`/api/v1/transactions/${id}/abort`)} done=${`The transaction of ${id} is aborted.`}>
   <p>The records that <code>${id}</code> wrote in this transaction are then never shown to consumers that read committed ones. Its producer is fenced:
     if it still runs, its next request fails. Abort only what hangs.</p></${FormDialog}>`);
 
 /** @param {string} topic @param {any} row */
-const abortIn = (topic, row) => open(html`<${FormDialog} title="Abort in this partition" action="Abort it" isDangerous act=${async () => {
-  await alter("POST", at`/api/v1/topics/${topic}/transactions:abort`, { partition_id: row.partition_id, start_offset: row.start_offset });
-  say(`The transaction in partition ${row.partition_id} is aborted.`);
-}}>
+const abortIn = (topic, row) => open(html`<${FormDialog} title="Abort in this partition" action="Abort it" isDangerous
+  act=${() => alter("POST", at`/api/v1/topics/${topic}/transactions:abort`, { partition_id: row.partition_id, start_offset: row.start_offset })}
+  done=${`The transaction in partition ${row.partition_id} is aborted.`}>
   <p>No coordinator knows this transaction of producer ${row.producer_id}: nothing else will end it. Consumers that read committed records stop at offset
     ${count(row.start_offset)} of partition ${row.partition_id} until then. The records of the transaction are never shown to them.</p></${FormDialog}>`);
 
@@ -33,7 +29,7 @@ const PRODUCER = number("producer_id", "Producer and epoch", (id, row) => `${id}
 
 /** Transactions that are open in the logs of a topic. @param {{topic: string}} props */
 export function OpenTransactions({ topic }) {
-  const loaded = useLoaded(async (signal) => (await get(at`/api/v1/topics/${topic}/transactions`, {}, signal)).data, [topic], true);
+  const loaded = useList(at`/api/v1/topics/${topic}/transactions`, {}, true);
   const columns = [
     text("partition_id", "Partition"),
     number("start_offset", "Begins at offset", (offset, row) =>
