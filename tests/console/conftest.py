@@ -60,7 +60,7 @@ def chromium(program: str) -> Any:
 @pytest.fixture(scope="session")
 def served(program: str) -> Served:
     port = free_port()
-    topics = "orders:3,tail:2,odd:1,empty:1"
+    topics = "orders:3,tail:2,odd:1,empty:1,framed:1"
     up = _lasting.enter_context(RunningUp("--processes", "--kafka-port", "0", "--http-port", "0", "--topics", topics))
     _lasting.enter_context(another_admin(up, port))
     servers = int(up.http.rpartition(":")[2]), port

@@ -21,8 +21,8 @@ PROTO = 'syntax = "proto3"; import "common/id.proto"; message Order { Id id = 1;
 @pytest.fixture(scope="module")
 def registry() -> Iterator[SchemaServer]:
     with SchemaServer() as server:
-        server.add("odd-value", ORDER)
-        server.add("odd-value", LONGER)
+        server.add("framed-value", ORDER)
+        server.add("framed-value", LONGER)
         server.add("common/id.proto", 'syntax = "proto3"; message Id { int64 n = 1; }', "PROTOBUF")
         references = [{"name": "common/id.proto", "subject": "common/id.proto", "version": 1}]
         server.add(HOSTILE, PROTO, "PROTOBUF", references)
@@ -41,10 +41,10 @@ def test_versions_of_a_subject_are_compared(page: Watched) -> None:
     page.open("")
     page.page.keyboard.press("g")
     page.page.keyboard.press("r")
-    page.row("odd-value").wait_for()
-    assert page.row("").all_inner_texts() == [f"{HOSTILE}\t", "common/id.proto\t", "odd-value\todd"]
+    page.row("framed-value").wait_for()
+    assert page.row("").all_inner_texts() == [f"{HOSTILE}\t", "common/id.proto\t", "framed-value\tframed"]
     check(page, "schemas")
-    page.row("odd-value").get_by_role("link", name="odd-value").click()
+    page.row("framed-value").get_by_role("link", name="framed-value").click()
     text = page.page.get_by_label("Schema", exact=True)
     text.get_by_text('"name": "text"').wait_for()
     page.page.get_by_text("AVRO · schema id 2").wait_for()
@@ -67,10 +67,10 @@ def test_versions_of_a_subject_are_compared(page: Watched) -> None:
 
 
 def test_records_are_decoded_and_produced_again_by_their_schemas(page: Watched) -> None:
-    page.served.produce("odd", [{"key": "framed", "value": b"\0\0\0\0\2\x0e\x06abc"}])
-    page.open("topics/odd/records?key=framed")
+    page.served.produce("framed", [{"key": "framed", "value": b"\0\0\0\0\2\x0e\x06abc"}])
+    page.open("topics/framed/records?key=framed")
     page.row("framed").get_by_text('{"id":7,"text":"abc"}').click()
-    page.page.get_by_text("AVRO odd-value, version 2").wait_for()
+    page.page.get_by_text("AVRO framed-value, version 2").wait_for()
     page.page.get_by_text("Not decoded. It names no schema.").wait_for()
     page.page.get_by_label("decode by schema").uncheck()
     page.button("Show").click()
@@ -84,7 +84,7 @@ def test_records_are_decoded_and_produced_again_by_their_schemas(page: Watched) 
     page.button("Produce").click()
     page.page.get_by_role("link", name="partition 0, offset").click()
     page.page.locator(".record").get_by_text("9223372036854775807").wait_for()
-    (record,) = page.served.get("/api/v1/topics/odd/records?limit=1&value_format=hex")["data"]
+    (record,) = page.served.get("/api/v1/topics/framed/records?limit=1&value_format=hex")["data"]
     assert record["value"] == "0000000002" + "feffffffffffffffff01" + "00"
 
 
@@ -94,8 +94,8 @@ def test_a_registry_that_is_away_is_said_once_for_a_record(page: Watched, regist
         page.expected = ["503"]
         page.open("schemas")
         page.page.get_by_role("alert").wait_for()
-        page.served.produce("odd", [{"key": "unknown", "value": b"\0\0\0\0\x63abc"}])
-        page.open("topics/odd/records?key=unknown")
+        page.served.produce("framed", [{"key": "unknown", "value": b"\0\0\0\0\x63abc"}])
+        page.open("topics/framed/records?key=unknown")
         page.row("unknown").click()
         page.page.get_by_text("Not decoded. Schema 99:").wait_for()
     finally:

@@ -170,7 +170,7 @@ export function Table({ noun, columns, rows, keyOf = (row) => String(valueOf(col
   const end = useRef(/** @type {HTMLElement | null} */ (null));
   useEffect(() => {
     if (!end.current) return undefined;
-    const seen = new IntersectionObserver((entries) => entries.some((each) => each.isIntersecting) && setGrown({ of, drawn: drawn + aWindow() }), { rootMargin: BELOW });
+    const seen = new IntersectionObserver((entries) => entries.some((each) => each.isIntersecting) && setGrown((old) => ({ of, drawn: (old.of === of ? old.drawn : aWindow()) + aWindow() })), { rootMargin: BELOW });
     seen.observe(end.current);
     return () => seen.disconnect();
   }, [found.length > drawn, drawn, of]);
