@@ -1,9 +1,8 @@
-"""Schemas: subjects and their versions with differences; records that are shown, and produced again, by their schemas."""
+"""Schemas: subjects, versions and their differences; records that are shown and produced again by their schemas."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 from console.console_pages import HOSTILE, Served, Watched
@@ -14,7 +13,7 @@ from support.schema_server import SchemaServer
 pytestmark = pytest.mark.blocks_event_loop("the browser's driver waits in this thread")
 
 ORDER = '{"type":"record","name":"Order","fields":[{"name":"id","type":"long"}]}'
-LONGER = '{"type":"record","name":"Order","fields":[{"name":"id","type":"long"},{"name":"text","type":"string","default":""}]}'
+LONGER = ORDER.removesuffix("]}") + ',{"name":"text","type":"string","default":""}]}'
 PROTO = 'syntax = "proto3"; import "common/id.proto"; message Order { Id id = 1; }'
 
 
