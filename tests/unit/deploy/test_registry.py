@@ -60,6 +60,7 @@ def test_the_pod_is_the_tried_version_without_privileges(documents: list[Documen
 def test_its_data_are_in_the_broker_of_the_overlay(documents: list[Document]) -> None:
     settings = one(documents, "ConfigMap", "registry-settings")["data"]
     assert settings["APICURIO_STORAGE_KIND"] == "kafkasql"
+    assert settings["APICURIO_RULES_GLOBAL_COMPATIBILITY"] == "BACKWARD"
     host, _, port = settings["APICURIO_KAFKASQL_BOOTSTRAP_SERVERS"].partition(":")
     gateway = one(documents, "Service", host)
     assert [each["port"] for each in gateway["spec"]["ports"]] == [int(port)]

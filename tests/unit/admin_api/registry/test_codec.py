@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import io
 import json
 import os
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +17,7 @@ import pytest
 from admin_api.registry import codec as codec_module
 from admin_api.registry.calls import DECODE, ENCODE, NAME
 from admin_api.registry.codec import Call, Codec, CodecError
+from google.protobuf import descriptor_pb2
 from service_chassis.schema_registry.schema import Schema
 
 ORDER = {
@@ -136,6 +140,30 @@ async def test_protobuf_and_its_message_indexes(codec: Codec) -> None:
     assert "unknown" in str(await answer(codec, ENCODE, money, b'{"cents":1}')) or "no field" in str(
         await answer(codec, ENCODE, money, b'{"cents":1}')
     )
+
+
+def descriptor(name: str, text: str, folder: Path) -> str:
+    """Return what Confluent's serializer for Python registers in place of a text."""
+    (folder / name).parent.mkdir(exist_ok=True)
+    (folder / name).write_text(text)
+    out = folder / "set"
+    command = [sys.executable, "-m", "grpc_tools.protoc", f"--proto_path={folder}", f"--descriptor_set_out={out}", name]
+    subprocess.run(command, check=True)
+    (file,) = descriptor_pb2.FileDescriptorSet.FromString(out.read_bytes()).file
+    return base64.b64encode(file.SerializeToString()).decode()
+
+
+async def test_descriptors_in_place_of_texts_of_protobuf(codec: Codec, tmp_path: Path) -> None:
+    money = descriptor("common/money.proto", MONEY, tmp_path)
+    order = descriptor("any.proto", PROTO, tmp_path)
+    data = b"\x02\x02\x12\x02\x08\x03"
+    for text, reference in ((order, money), (PROTO, money), (order, MONEY)):
+        by = schema(text, "PROTOBUF", ("common/money.proto", reference))
+        assert await answer(codec, DECODE, by, data) == b'{"total": {"units": "-2"}}'
+    lone = await answer(codec, DECODE, schema(order, "PROTOBUF"), data)
+    assert "common/money.proto" in str(lone)
+    odd = await answer(codec, DECODE, schema(base64.b64encode(b"\xff" * 60).decode(), "PROTOBUF"), data)
+    assert str(odd).startswith("protoc: ")
 
 
 async def test_json_schema(codec: Codec) -> None:

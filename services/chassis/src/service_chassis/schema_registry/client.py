@@ -129,6 +129,8 @@ class RegistryClient:
                 self._failures.popitem(last=False)
             raise
         self._keep(name, found)
+        if found.id >= 0 and found.subject is not None:  # records with this id in its subject need no look-up
+            self._keep((found.id, found.subject), found)
         return found
 
     def _keep(self, name: object, found: Schema) -> None:

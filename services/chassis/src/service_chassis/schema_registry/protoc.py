@@ -2,10 +2,14 @@
 
 protoc compiles the text. It runs as a process with limits, in a folder with the references of the schema alone. Any
 other import is an error, but for Google's own types.
+
+Confluent's serializers for Python and Go register base64 of a FileDescriptorProto in place of a text. Confluent's
+registry makes a text of it, while Apicurio 3.0.9 keeps it. protoc reads these as well.
 """
 
 from __future__ import annotations
 
+import base64
 import importlib.util
 import resource
 import subprocess
@@ -33,6 +37,7 @@ def descriptors(text: str, references: Sequence[tuple[str, str]]) -> tuple[bytes
     while main in dict(references):
         main = f"_{main}"
     with tempfile.TemporaryDirectory() as folder:
+        made = b""
         for name, content in [*references, (main, text)]:
             path = PurePosixPath(name)
             if (
@@ -42,15 +47,19 @@ def descriptors(text: str, references: Sequence[tuple[str, str]]) -> tuple[bytes
                 or name.startswith("google/protobuf/")
             ):
                 raise ProtocError(f"a reference has the name {name!r}")
+            if serialized := _serialized(content):
+                made += _field(serialized + _field(name.encode()))  # the last name of a file counts
+                continue
             file = Path(folder, path)
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(content, encoding="utf-8")
-        target = Path(folder, "\x7f.descriptors")
+        target, ready = Path(folder, "\x7f.descriptors"), Path(folder, "\x7f.ready")
+        ready.write_bytes(made)
         done = subprocess.run(
             [
                 *(sys.executable, "-P", "-m", "grpc_tools.protoc", f"--proto_path={folder}"),
                 *(f"--proto_path={Path(package.origin).parent / '_proto'}", "--include_imports"),
-                *(f"--descriptor_set_out={target}", main),
+                *(f"--descriptor_set_in={ready}", f"--descriptor_set_out={target}", main),
             ],
             cwd=folder,
             capture_output=True,
@@ -63,6 +72,23 @@ def descriptors(text: str, references: Sequence[tuple[str, str]]) -> tuple[bytes
         if done.returncode:
             raise ProtocError(f"protoc: {(done.stderr or 'refused').splitlines()[0].replace(folder, '')}")
         return target.read_bytes(), main
+
+
+def _serialized(content: str) -> bytes:
+    """Return the FileDescriptorProto that a content is in base64; none for a text."""
+    try:
+        return base64.b64decode(content, validate=True)
+    except ValueError:
+        return b""
+
+
+def _field(content: bytes) -> bytes:
+    """Return bytes as the field 1 of a message: a file of a set, and the name of a file."""
+    length, size = bytearray(), len(content)
+    while size > 0x7F:
+        length.append(size & 0x7F | 0x80)
+        size >>= 7
+    return b"\x0a" + bytes(length) + bytes((size,)) + content
 
 
 def _limited() -> None:
