@@ -115,6 +115,7 @@ def test_acls_are_made_filtered_seen_and_deleted(opened: Any, secured: str) -> N
         console.page.get_by_label("Principal").fill(f"User:{HOSTILE}")
         console.button("Show").click()
         console.row(ODD).wait_for(state="detached")
+        console.row(HOSTILE).wait_for()
         assert console.row("").count() == 1
         assert "pattern_type=MATCH" in console.page.url
         console.button("Delete these").click()

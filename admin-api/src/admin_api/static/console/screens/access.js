@@ -38,8 +38,7 @@ const USER_COLUMNS = [
 ];
 
 function Users() {
-  const loaded = useList("/api/v1/users");
-  return html`<${List} of=${loaded} noun="user" columns=${USER_COLUMNS} search=${["user_name"]} empty="No user has a password."
+  return html`<${List} of=${useList("/api/v1/users")} noun="user" columns=${USER_COLUMNS} search=${["user_name"]} empty="No user has a password."
     tools=${may("admin", "ALTER") && button("Create a user", () => open(html`<${Password} />`), "main")} />`;
 }
 

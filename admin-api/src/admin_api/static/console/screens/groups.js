@@ -30,8 +30,7 @@ const COLUMNS = [
 
 /** Groups, or those that committed an offset in a topic. @param {{topic?: string}} props */
 export function Groups({ topic = "" }) {
-  const loaded = useList("/api/v1/consumer-groups", { topic }, true);
-  return html`<${List} of=${loaded} noun="group" columns=${COLUMNS} search=${["consumer_group_id", "state"]}
+  return html`<${List} of=${useList("/api/v1/consumer-groups", { topic }, true)} noun="group" columns=${COLUMNS} search=${["consumer_group_id", "state"]}
     empty=${topic ? "No group has committed an offset in this topic." : "There is no consumer group yet. A consumer makes one when it joins or commits."} />`;
 }
 

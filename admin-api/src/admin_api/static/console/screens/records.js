@@ -20,6 +20,8 @@ import { choices, draft } from "./produce.js";
 /** Characters of a text and bytes of a dump that are shown at first. */
 const TEXT_MAX = 20_000;
 const DUMP_MAX = 4096;
+/** What the API says of bytes that are not to be decoded. */
+const NO_SCHEMA = "It names no schema.";
 const HEADERS_MAX = 50;
 
 /** Parameters of the API that decode keys and values by their schemas. */
@@ -64,7 +66,7 @@ function ContentView({ label, content }) {
       )}</span>
       <${Copy} label=${`Copy ${label.toLowerCase()}`} text=${() => (form === "Tree" && node ? indented(node) : text)} /></h3>
     ${form === "Tree" && node ? html`<div class="box"><${Tree} node=${node} /></div>` : html`<pre class=${form === "Hex" ? "hex" : ""} tabindex="0" aria-label=${`${label} as ${form.toLowerCase()}`}>${rest && form !== "Hex" ? text.slice(0, TEXT_MAX) : text}</pre>`}
-    ${content.fault && html`<p class="small">Not decoded. ${content.fault}</p>`}
+    ${content.fault && content.fault !== NO_SCHEMA && html`<p class="small">Not decoded. ${content.fault}</p>`}
     ${rest && html`<p>${button(`Show all of ${size(content.size)}`, () => setWhole(true))}</p>`}`;
 }
 
@@ -116,7 +118,7 @@ const CONDITIONS_MAX = 4;
 /** @type {[string, string][]} */
 const MODES = [
   ["newest", "Newest first"],
-  ["live", "Live, as they come"],
+  ["live", "Live"],
   ["oldest", "Oldest first"],
   ["from_offset", "From an offset"],
   ["to_offset", "Before an offset"],

@@ -73,7 +73,7 @@ function Previewed({ title, ask, inputs, children, isReady = true }) {
     await ask(false);
     say(`${plural(rows.length, "offset")} moved.`);
   }
-  return html`<${FormDialog} title=${title} action=${rows === null ? "Preview" : "Move the offsets"} act=${act} isReady=${isReady} isDangerous=${rows !== null} isWide>
+  return html`<${FormDialog} title=${title} action=${rows === null ? "Preview" : "Move the offsets"} act=${act} isReady=${isReady && moving !== 0} isDangerous=${rows !== null} isWide>
     ${children}
     ${rows !== null && html`<p role="status">${moving ? `${plural(moving, "partition")} of ${rows.length} would move:` : "Nothing would move: the offsets are there already."}</p>
       <${Table} id="p" noun="offset" rows=${rows} columns=${COLUMNS} />`}

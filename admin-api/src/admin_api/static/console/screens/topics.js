@@ -47,10 +47,9 @@ function Create() {
 }
 
 export function Screen() {
-  const loaded = useList("/api/v1/topics", { include_internal: parameter("internal") && true }, true);
   return html`<div class="title"><h1>Topics</h1>
       ${may("write") && button("Create a topic", () => open(html`<${Create} />`), "main")}</div>
-    <${List} of=${loaded} noun="topic" columns=${COLUMNS} search=${["topic_name"]}
+    <${List} of=${useList("/api/v1/topics", { include_internal: parameter("internal") && true }, true)} noun="topic" columns=${COLUMNS} search=${["topic_name"]}
       empty="There is no topic yet. A producer can create one, or the button above."
       tools=${html`<${Toggle} label="internal topics" name="internal" />`} />`;
 }
@@ -77,8 +76,7 @@ const PARTITION_COLUMNS = [
 
 /** @param {{topic: string}} props */
 function Partitions({ topic }) {
-  const loaded = useList(at`/api/v1/topics/${topic}/partitions`, {}, true);
-  return html`<${List} of=${loaded} noun="partition" columns=${PARTITION_COLUMNS} />`;
+  return html`<${List} of=${useList(at`/api/v1/topics/${topic}/partitions`, {}, true)} noun="partition" columns=${PARTITION_COLUMNS} />`;
 }
 
 /** @param {{topic: string, now: number}} props */

@@ -29,7 +29,6 @@ const PRODUCER = number("producer_id", "Producer and epoch", (id, row) => `${id}
 
 /** Transactions that are open in the logs of a topic. @param {{topic: string}} props */
 export function OpenTransactions({ topic }) {
-  const loaded = useList(at`/api/v1/topics/${topic}/transactions`, {}, true);
   const columns = [
     text("partition_id", "Partition"),
     number("start_offset", "Begins at offset", (offset, row) =>
@@ -41,7 +40,7 @@ export function OpenTransactions({ topic }) {
     text("action", "Change", (_, row) => may("admin") && (has("ALTER") || has("CLUSTER_ACTION")) && row.is_hanging && button("Abort", () => abortIn(topic, row), "danger")),
   ];
   return html`<p class="small">Readers of committed records stop at the first of these in each partition. One that hangs has no coordinator that would end it.</p>
-    <${List} of=${loaded} noun="transaction" columns=${columns}
+    <${List} of=${useList(at`/api/v1/topics/${topic}/transactions`, {}, true)} noun="transaction" columns=${columns}
       keyOf=${(/** @type {any} */ row) => `${row.partition_id}:${row.producer_id}`} empty="No transaction is open in this topic." />`;
 }
 
@@ -58,8 +57,7 @@ const COLUMNS = [
 ];
 
 export function Screen() {
-  const loaded = useList("/api/v1/transactions", { open: parameter("all") && "false" }, true);
   return html`<h1>Transactions</h1>
-    <${List} of=${loaded} noun="transaction" columns=${COLUMNS} first="-age_ms" search=${["transactional_id", "state"]} empty="No transaction is open."
+    <${List} of=${useList("/api/v1/transactions", { open: parameter("all") && "false" }, true)} noun="transaction" columns=${COLUMNS} first="-age_ms" search=${["transactional_id", "state"]} empty="No transaction is open."
       tools=${html`<${Toggle} label="those that ended too" name="all" />`} />`;
 }
