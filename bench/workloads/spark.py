@@ -135,7 +135,7 @@ class Framed(_OfSpark):
 
     name, title = (
         "spark_flights_avro",
-        "Spark, 3,000,000 flights as Avro of a schema registry: checked, into Delta Lake",
+        "Spark, 1,000,000 flights as Avro of a schema registry: checked, into Delta Lake",
     )
     layouts = (Layout.COMBINED,)
     measures = (

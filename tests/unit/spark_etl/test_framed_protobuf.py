@@ -185,6 +185,14 @@ def test_every_type(spark, tmp_path, server):
     }
 
 
+def test_references(spark, tmp_path, server):
+    server.add("kinds", 'syntax = "proto3"; package of; enum Kind { NONE = 0; SOME = 1; }', "PROTOBUF")
+    text = 'syntax = "proto3"; import "of/kinds.proto"; message M { of.Kind kind = 1; }'
+    number = server.add(SUBJECT, text, "PROTOBUF", [{"name": "of/kinds.proto", "subject": "kinds", "version": 1}])
+    (row,) = judge(spark, pinned(spark, tmp_path), [framed(number, b"\0", b"\x08\x01")])
+    assert (row["kind"], row["_error"]) == ("SOME", None)
+
+
 def test_a_key(spark, tmp_path, server):
     value = server.add(SUBJECT, FIRST, "PROTOBUF")
     key = server.add("orders-key", 'syntax = "proto3"; message Key { int32 id = 1; }', "PROTOBUF")

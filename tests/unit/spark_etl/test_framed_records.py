@@ -284,6 +284,28 @@ def test_json(spark, tmp_path, server):
     assert (rows[0]["id"], rows[0]["_key"]["id"]) == (2**63 - 1, 2**63 - 1)
 
 
+def test_json_with_references(spark, tmp_path, server):
+    city = {"type": "object", "required": ["name"], "properties": {"name": {"$ref": "#/definitions/Name"}}}
+    place = {"definitions": {"City": city, "Name": {"type": "string"}}}
+    server.add("place", json.dumps(place), "JSON")
+    to = {"$ref": "geo/place.json#/definitions/City"}
+    schema = {
+        "type": "object",
+        "properties": {"to": to, "size": {"$ref": "#/$defs/Size"}},
+        "$defs": {"Size": {"type": "integer"}},
+    }
+    reference = {"name": "geo/place.json", "subject": "place", "version": 1}
+    number = server.add(SUBJECT, json.dumps(schema), "JSON", [reference])
+    pipe = pinned(spark, tmp_path, format="json")
+    values = [framed(number, b'{"to": {"name": "a"}, "size": 1}'), framed(number, b'{"to": {}}')]
+    rows = judge(spark, pipe, values)
+    assert errors(rows) == [None, ("decode", "required", "missing or null: to.name")]
+    assert (rows[0]["to"]["name"], rows[0]["size"]) == ("a", 1)
+    server.add("other", json.dumps({"type": "object", "properties": {"a": {"$ref": "file:///etc/passwd"}}}), "JSON")
+    with pytest.raises(ConfigError, match=r"\$ref: only a pointer into this file"):
+        pinned(spark, tmp_path, format="json", registry={"subject": "other"})
+
+
 def test_a_registry_that_is_away_refuses_no_record(spark, tmp_path, server):
     server.add(SUBJECT, json.dumps(FIRST))
     number = server.add("others", json.dumps(SECOND))

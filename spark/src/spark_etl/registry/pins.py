@@ -19,8 +19,9 @@ from spark_etl.config import Pipeline
 from spark_etl.config.decode import RegistryVersion
 from spark_etl.config.pipeline_file import AnySchema
 from spark_etl.errors import ConfigError
+from spark_etl.schemas import json_references
 from spark_etl.schemas.avro_schema import AvroSchema
-from spark_etl.schemas.fields import RecordSchema, document
+from spark_etl.schemas.fields import RecordSchema
 from spark_etl.schemas.writers import KNOWN_MAX, Writers
 
 if TYPE_CHECKING:
@@ -98,9 +99,8 @@ def _schema(
     if found.type != form.upper():
         raise ConfigError(f"{found.subject} has schemas of the type {found.type}, not {form.upper()}")
     if form == "json":
-        if found.references:
-            raise ConfigError(f"{found.subject} refers to other schemas, which is not supported for JSON")
-        return RecordSchema.parse(document(found.text), pipeline.config.decode.names), fitting.json
+        text = json_references.whole(found.text, found.references)
+        return RecordSchema.parse(text, pipeline.config.decode.names), fitting.json
     if form == "protobuf":
         from spark_etl.registry import protobuf
 
