@@ -16,8 +16,12 @@ from service_chassis.schema_registry.settings import RegistrySettings
 from service_chassis.settings import SettingsError
 
 from spark_etl.errors import ConfigError, RunError
+from spark_etl.settings import environment
 
 _AT_ONCE = 8
+#: Seconds for an answer if none are set: nobody waits for a page.
+_TIMEOUT_S = 10.0
+_TIMEOUT = "schema_registry_timeout_s"
 _ID_MAX = (1 << 31) - 1
 _Answer = TypeVar("_Answer")
 
@@ -36,7 +40,8 @@ class Registry:
     def of_environment(cls) -> "Registry":
         """Return the registry of the variables. ConfigError: they name none."""
         try:
-            settings = RegistrySettings()
+            given = {} if f"MILLRACE_{_TIMEOUT.upper()}" in environment() else {_TIMEOUT: _TIMEOUT_S}
+            settings = RegistrySettings(**given)
         except SettingsError as error:
             raise ConfigError(str(error)) from None
         if not settings.schema_registry:
