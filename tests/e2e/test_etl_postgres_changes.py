@@ -159,7 +159,7 @@ def test_an_older_change_gives_no_value_to_a_newer_one_that_has_none(case: Case)
 
 
 def test_a_replayed_row_replaces_none_of_which_it_is_not_known_to_be_later(case: Case) -> None:
-    """Of the same value of `order_by`, or next to none, in a table without places."""
+    """The table has no places, and `order_by` has the same value or none in the table."""
     place = "named_struct('topic', 'orders', 'partition', 0, 'offset', 0L, 'timestamp', _timestamp)"
     options = {**UPSERT, "order_by": ["at"], "columns": ["id", "name", "at"]}
 

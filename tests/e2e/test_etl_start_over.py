@@ -1,5 +1,6 @@
 """A source that starts over after a batch that some outputs hold and others missed: each output gets it once."""
 
+import argparse
 import json
 import shutil
 from typing import Any
@@ -8,12 +9,13 @@ import pytest
 
 pytestmark = [pytest.mark.etl, pytest.mark.timeout(600)]
 
-from spark_etl import sinks  # noqa: E402
+from spark_etl import logs, sinks  # noqa: E402
 from spark_etl.batch.writer import BatchWriter  # noqa: E402
 from spark_etl.checkpoint import batches  # noqa: E402
 from spark_etl.checkpoint.offsets import Checkpoint  # noqa: E402
-from spark_etl.commands import recover  # noqa: E402
+from spark_etl.commands import recover, replay_dlq  # noqa: E402
 from spark_etl.errors import EtlError  # noqa: E402
+from spark_etl.kafka.cluster import Cluster  # noqa: E402
 from spark_etl.run.accounts import Totals  # noqa: E402
 from spark_etl.run.stream_plans import StreamPlans  # noqa: E402
 from spark_etl.sinks.kafka_rows import KafkaRows  # noqa: E402
@@ -110,6 +112,29 @@ def test_a_recovered_batch_of_a_topic_that_was_created_again(etl: Etl, monkeypat
     etl.produce(5)
     etl.run(source=RESTART, **given)
     assert etl.ids() == sent(etl, topic) == [1, 2, 3, 5]
+
+
+def test_letters_that_came_back_before_a_new_start_stay_there_once(etl: Etl, monkeypatch) -> None:
+    """The outputs know a replay by its number, so the next one must not have the same."""
+    rows, rule = f"{etl.name}.rows", "rules: [{name: odd, expr: id % 2 = 1}]"
+    given = {"sink": f"- {{type: kafka, topic: {rows}}}", "source": RESTART}
+
+    def replay() -> None:
+        options = argparse.Namespace(to="sinks", stage=None, rule=None, from_=None, until_=None)
+        replay_dlq.Command(etl.spark, Cluster(etl.servers), etl.pipeline, logs.get()).replay(options)
+
+    etl.produce(1, 2)
+    etl.run(sections=rule, **given)
+    etl.run(**given)
+    replay()
+    etl.delete()
+    etl.create()
+    etl.produce(3, 4)
+    etl.run(sections=rule, **given)
+    etl.run(**given)
+    replay()
+    assert etl.ids() == [1, 2, 3, 4]
+    assert sent(etl, rows) == [1, 2, 3, 4]
 
 
 @pytest.mark.parametrize(

@@ -84,6 +84,7 @@ class Drivers:
             "MILLRACE_ETL_SHUFFLE_PARTITIONS": "1",
             "MILLRACE_ETL_JAVA_OPTIONS": JAVA,
             "POSTGRES_SECRET": PASSWORD,
+            "PYTHONFAULTHANDLER": "1",
         }
         admin = AdminClient({"bootstrap.servers": self.bootstrap_servers})
         admin.create_topics([NewTopic(self.name, 2, 1)])[self.name].result(30)
@@ -121,10 +122,10 @@ class Drivers:
         """The standard error of the last process that was `started`."""
         return self.folder / "run.log"
 
-    def started(self) -> subprocess.Popen[bytes]:
-        """Start a run without end, in a process group of its own."""
+    def started(self, *options: str) -> subprocess.Popen[bytes]:
+        """Start a run, without end unless the options say otherwise, in a process group of its own."""
         with self.log.open("wb") as errors:
-            command = [sys.executable, "-m", "spark_etl", "run", str(self.file)]
+            command = [sys.executable, "-m", "spark_etl", "run", str(self.file), *options]
             return subprocess.Popen(
                 command, env=self._environment, stdout=subprocess.DEVNULL, stderr=errors, start_new_session=True
             )

@@ -63,11 +63,13 @@ class PostgresServer:
         self._process.wait(60)
 
     def kill(self) -> None:
-        """Kill (-9) all processes. `with` starts the server again."""
-        for pid in self.pids():
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        """Kill (-9) all processes of the server. `with` starts it again."""
         assert self._process is not None
+        above = {self._process.pid} if self._prefix else set()  # runuser, which takes the end of its child
+        for pid in self.pids():
+            if pid not in above:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
         self._process.wait(60)
 
     def _pid(self) -> int:

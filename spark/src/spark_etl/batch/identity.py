@@ -23,6 +23,7 @@ from spark_etl.config import Source, StartOffsets, StartTimestamp
 from spark_etl.errors import IdentityError, OutputError
 from spark_etl.kafka.admin import KafkaAdmin, UnknownTopicError
 from spark_etl.kafka.sources import EARLIEST, LATEST
+from spark_etl.letters import replays
 from spark_etl.registry import pins
 from spark_etl.sinks import windows
 
@@ -161,9 +162,13 @@ class SourceIdentity:
         replacement.notes.write(_IDENTITY, document_of(now.cluster, ids, again - set(left), left))
         before = self._checkpoint.query_id()
         queries = [*self.queries_before(), *([before] if before is not None else [])]
-        versions = self._checkpoint.notes.read(pins.NOTE)
-        if versions is not None:
-            replacement.notes.write(pins.NOTE, versions)
+        for name in (
+            pins.NOTE,
+            replays.NOTE,
+        ):  # versions of schemas; which letters came back, and their replays' numbers
+            kept_note = self._checkpoint.notes.read(name)
+            if kept_note is not None:
+                replacement.notes.write(name, kept_note)  # mutant: replays-outlive-a-new-start
         replacement.notes.write(_START, {"offsets": offsets, "after": queries})
         # wall clock: a version that is higher than those of an earlier query
         replacement.notes.write(windows.NOTE, {"first": int(datetime.now(UTC).timestamp() * 1000)})

@@ -1,7 +1,8 @@
 """The last batch of a query that cannot repeat it, written to the outputs that missed it.
 
-A query that starts over never repeats a batch of the old one. A topic that was deleted has lost the records. An earlier
-run may have died between the table and another output. That output then gets the batch's rows:
+A query that starts over never repeats a batch of the old one. A topic that was deleted has lost the records. With
+`dedupe`, a recovered checkpoint has lost the keys. An earlier run may have died between the table and another output.
+That output then gets the batch's rows:
 
 - from the table's own commit, if the table has them as the outputs need them. Such rows outlive their topic;
 - else, and for dead letters, from the topics that did not change. The deleted topics' records are lost, and a warning
@@ -30,6 +31,8 @@ from spark_etl.kafka.cluster import Cluster
 from spark_etl.lake import LakeTable
 from spark_etl.logs import Log
 from spark_etl.sinks import Outputs
+
+FORGOTTEN = "forgotten"  # note of a checkpoint without the keys of `dedupe`: a query must start over
 
 
 @dataclass(frozen=True)

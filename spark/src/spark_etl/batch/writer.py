@@ -29,7 +29,7 @@ from pyspark.storagelevel import StorageLevel
 
 from spark_etl.batch.identity import Identity
 from spark_etl.batch.skipped import Skipped, shown, skipped_offsets
-from spark_etl.checkpoint.batches import Batches, BatchPlace
+from spark_etl.checkpoint.batches import Batches, BatchPlace, judged_otherwise
 from spark_etl.checkpoint.offsets import Checkpoint, Offsets
 from spark_etl.config import PipelineConfig
 from spark_etl.counts import LATE, Check, Counts, Taken, labelled, of_commit, of_sink
@@ -100,6 +100,7 @@ class BatchWriter:
         self._batches = Batches(checkpoint.notes)
         self._late: DataFrame | None = None  # of the batch at work, if they become letters
         self._skipped: Skipped = {}  # of the batch at work
+        self._basis = ""  # of the batch at work
 
     def write(self, batch: DataFrame, place: BatchPlace, rows: DataFrame | None = None) -> Written:
         """Write one batch. Raises an EtlError if the batch may not be committed.
@@ -128,7 +129,7 @@ class BatchWriter:
         self, batch: DataFrame, place: BatchPlace, rows: DataFrame | None, end: Offsets, began: float
     ) -> Written:
         counts = self._committed(batch, place, end) if self._table is None else None
-        basis = self._judged.basis
+        basis = self._basis = self._judged.basis
         self._check_file(place, basis)
         begun_before = self._batches.begun(place, basis)
         if self._table is not None:
@@ -203,9 +204,8 @@ class BatchWriter:
 
         Nothing is written before the table.
         """
-        file, _, tables = self._batches.begun_by(place).partition("/")
-        same_file = file in ("", self._judged.file)
-        if same_file and tables in ("", basis.partition("/")[2]):  # mutant: batch-keeps-its-tables
+        what = self._batches.changed_since(place, basis)
+        if not what:
             return
         if self._table is None:
             where = self._outputs.having(place, self._batches.begun_at(place), self._spans(place))
@@ -213,17 +213,8 @@ class BatchWriter:
             where = "the table"
         else:
             where = self._outputs.table_with(place)
-        if where is not None and same_file:
-            paths = ", ".join(join.path for join in self._config.join)
-            raise OutputError(
-                f"batch {place.batch_id} is in {where} as joined with earlier files, and others may lack it: {paths}"
-                " changed since. Put the earlier files back, with their times, until a run has finished the batch"
-            )
         if where is not None:
-            raise OutputError(
-                f"batch {place.batch_id} is in {where} as an earlier pipeline file judged it, and others may lack it:"
-                " run with that file once before you change decode, join, derive, rules, dedupe or transform"
-            )
+            raise judged_otherwise(place.batch_id, where, what, (join.path for join in self._config.join))
 
     def _spans(self, place: BatchPlace) -> Ranges:
         """Return the offsets of a batch."""
@@ -327,6 +318,7 @@ class BatchWriter:
             "cluster": identity.cluster,
             "topic_ids": {topic: identity.topics[topic] for topic in end if topic in identity.topics},
             "planned_ms": self._checkpoint.planned_ms(place.batch_id),
+            "basis": self._basis,
             "created_again": list(identity.again),
             "left": {topic: identity.topics[topic] for topic in identity.left},
             **(

@@ -16,6 +16,8 @@ from typing import Any
 from spark_etl.checkpoint.notes import Notes
 from spark_etl.errors import OutputError
 
+FILE, TABLES = "file", "tables"  # what judges the records of a batch: the pipeline file, and joined tables
+
 
 @dataclass(frozen=True, slots=True)
 class BatchPlace:
@@ -57,9 +59,9 @@ class Batches:
             self._notes.write(_note(place), {**document, "file": file})
         return _time_of(place, document)
 
-    def begun_by(self, place: BatchPlace) -> str:
-        """Return the digest that the last try of a batch began with; empty if it is not known."""
-        return str((self._notes.read(_note(place)) or {}).get("file", ""))
+    def changed_since(self, place: BatchPlace, basis: str) -> str:
+        """Return what is another one in `basis` (judgement.py) than in the last try of a batch: FILE, TABLES or ""."""
+        return changed(str((self._notes.read(_note(place)) or {}).get("file", "")), basis)
 
     def begun_at(self, place: BatchPlace) -> datetime:
         """Return when the first try of a batch that has begun began it."""
@@ -69,9 +71,9 @@ class Batches:
         """Return whether a batch may have written to an output, and has not finished."""
         return self._notes.read(_note(place)) is not None
 
-    def restore(self, place: BatchPlace, begun: datetime) -> None:
-        """Mark a batch as begun at a time, for a recovered checkpoint."""
-        self._notes.write(_note(place), {"at": begun.isoformat()})
+    def restore(self, place: BatchPlace, begun: datetime, basis: str) -> None:
+        """Mark a batch as begun at a time, for a recovered checkpoint; `basis` is empty if it is not known."""
+        self._notes.write(_note(place), {"at": begun.isoformat(), "file": basis})
 
     def finished(
         self, place: BatchPlace, outputs: Iterable[str] = (), rows: Mapping[str, Mapping[str, int]] | None = None
@@ -105,6 +107,32 @@ class Batches:
     def is_finished(self, place: BatchPlace) -> bool:
         document = self._notes.read(_finished(place))
         return document is not None and int(document.get("batch", -1)) >= place.batch_id
+
+
+def changed(before: str, now: str) -> str:
+    """Return what is another one in two bases of a batch: FILE, TABLES or "". One that is empty is not known."""
+    (file, _, tables), (file_now, _, tables_now) = before.partition("/"), now.partition("/")
+    if file not in ("", file_now):
+        return FILE
+    return TABLES if tables not in ("", tables_now) else ""  # mutant: batch-keeps-its-tables
+
+
+def of_tables(basis: str) -> str:
+    """Return a basis without its file, which `recover` may follow a change of."""
+    return basis[basis.find("/") :] if "/" in basis else ""
+
+
+def judged_otherwise(batch: int, where: str, what: str, joined: Iterable[str]) -> OutputError:
+    """Return the failure of a batch of which an output has rows by an earlier FILE, or by earlier TABLES."""
+    if what == TABLES:
+        return OutputError(
+            f"batch {batch} is in {where} as joined with earlier files, and others may lack it: {', '.join(joined)}"
+            " changed since. Put the earlier files back, with their times, until a run has finished the batch"
+        )
+    return OutputError(
+        f"batch {batch} is in {where} as an earlier pipeline file judged it, and others may lack it:"
+        " run with that file once before you change decode, join, derive, rules, dedupe or transform"
+    )
 
 
 def _finished(place: BatchPlace) -> str:

@@ -6,8 +6,8 @@ metadata, or `etl_batches` of PostgreSQL.
 The next run replays the last batch of the table. The table holds it and skips it, the other sinks write the rows that
 they lack. The next run also compares the cluster and the topics with those of the metadata.
 
-A pipeline with `dedupe` keeps the keys that it has seen in the checkpoint. They cannot be found again: it goes on after
-the last batch and forgets them. The next run first gives that batch to the other sinks (batch/unfinished_batch.py).
+A pipeline with `dedupe` keeps the keys that it has seen in the checkpoint. They cannot be found again, so Spark cannot
+repeat the batch. The next run gives it to the other sinks without Spark (batch/last_batch.py), and starts over.
 Windows of a Kafka sink have another checkpoint, and begin again with higher versions. The marks of replayed letters are
 lost, too: the next `replay-dlq` leaves out the letters whose records the table has.
 """
@@ -21,10 +21,11 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from spark_etl.batch import unfinished_batch
+from spark_etl import judgement
+from spark_etl.batch import last_batch
 from spark_etl.batch.identity import document_of
 from spark_etl.checkpoint import notes
-from spark_etl.checkpoint.batches import Batches, BatchPlace
+from spark_etl.checkpoint.batches import Batches, BatchPlace, of_tables
 from spark_etl.config import DeltaSinkConfig, Pipeline, PostgresSinkConfig
 from spark_etl.errors import ConfigError, OutputError
 from spark_etl.jvm.session import opened
@@ -35,7 +36,7 @@ from spark_etl.registry import pins
 from spark_etl.registry.pins import pinned
 from spark_etl.settings import EtlSettings
 from spark_etl.sinks import windows
-from spark_etl.sinks.postgres.sink import last_batch
+from spark_etl.sinks.postgres import sink as postgres
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -46,6 +47,10 @@ def run(pipeline: Pipeline, settings: EtlSettings, options: argparse.Namespace, 
     with opened(settings, f"{pipeline.config.name} recover") as session:
         document = recover(session, pinned(pipeline, session))
     log.info("checkpoint recovered", **document)
+    if document.pop("file_changed"):
+        log.warning(
+            "the pipeline file judges records in another way than that of the last batch: outputs may differ in it"
+        )
     print(json.dumps(document), flush=True)
     return 0
 
@@ -100,7 +105,7 @@ def _last_of_outputs(
     found = dict(commits)
     for sink in config.sinks:
         if isinstance(sink, PostgresSinkConfig):
-            held = last_batch(session, sink, config.name)
+            held = postgres.last_batch(session, sink, config.name)
             if held is None or "end" not in held.place:
                 raise OutputError(f"{sink.table}: the database has no batch of the pipeline with its offsets")
             found[sink.table] = {**held.place, "committed_ms": held.committed_ms}
@@ -116,25 +121,25 @@ def _last_of_outputs(
 
 
 def _recovered(session: SparkSession, pipeline: Pipeline, last: Mapping[str, Any], following: int) -> dict[str, object]:
-    """Write the checkpoint before a batch, or after it if only Spark could repeat it. `following`: the next replay."""
+    """Write the checkpoint of the moment before Spark committed a batch. `following`: the next replay."""
     config = pipeline.config
     stateful = config.dedupe is not None
-    files = recovery.fresh(last) if stateful else recovery.before_last_batch(last)
+    files = recovery.before_last_batch(last)
     recovery.check_absent(session, config.checkpoint, files)
     documents = notes.at(config.checkpoint, session)  # before the files: a checkpoint that is there has them all
     if "cluster" in last and "topic_ids" in last:
         again, left = last.get("created_again", ()), last.get("left", {})
         documents.write("identity", document_of(last["cluster"], {**left, **last["topic_ids"]}, again, left))
     if stateful:
-        documents.write("start", {"offsets": last["end"], "after": last["query"]})
-        if config.table is not None:
-            documents.write(unfinished_batch.NOTE, unfinished_batch.note(last))  # mutant: recovered-batch-noted
-    else:
-        place = BatchPlace.of(config.name, str(last["query"]), int(last["batch"]))
-        committed = datetime.fromtimestamp(int(last["committed_ms"]) / 1000, UTC)
-        Batches(documents).restore(place, committed)
+        documents.write(last_batch.FORGOTTEN, {"query": last["query"]})  # mutant: lost-keys-noted
+    place = BatchPlace.of(config.name, str(last["query"]), int(last["batch"]))
+    committed = datetime.fromtimestamp(int(last["committed_ms"]) / 1000, UTC)
+    basis = str(last.get("basis", ""))
+    Batches(documents).restore(place, committed, of_tables(basis))
     pins.keep(pipeline, documents)
     documents.write(windows.NOTE, {"first": int(last["committed_ms"])})
     Replays(documents).restore(following)
     recovery.written(session, config.checkpoint, files)
-    return {"checkpoint": config.checkpoint, "batch": last["batch"], "end": last["end"], "state_lost": stateful}
+    changed = basis.partition("/")[0] not in ("", judgement.digest(pipeline))
+    found = {"checkpoint": config.checkpoint, "batch": last["batch"], "end": last["end"], "state_lost": stateful}
+    return {**found, "file_changed": changed}

@@ -14,17 +14,6 @@ OffsetRanges = Mapping[int, Sequence[tuple[int, int]]]  # of one topic: partitio
 BLOCK_BITS = 10
 
 
-def between(start: Mapping[str, Mapping[str, int]], end: Mapping[str, Mapping[str, int]]) -> Ranges:
-    """Return the ranges from `start` to `end`, offsets as a commit's metadata has them. Empty ranges are left out."""
-    found: Ranges = {}
-    for topic, partitions in end.items():
-        for partition, stop in partitions.items():
-            first = start.get(topic, {}).get(partition, 0)
-            if first < stop:
-                found.setdefault(topic, {})[int(partition)] = (first, stop)
-    return found
-
-
 def records(session: SparkSession, bootstrap_servers: str, config: PipelineConfig, ranges: Ranges) -> DataFrame:
     """Return the records of the ranges."""
     if not ranges:

@@ -10,12 +10,12 @@ it again, which changes nothing. op m (a message) is no change. An event of anot
 or without its row or its key, is a dead letter of the stage `decode`, rule `change`.
 
 A value that Debezium marks as unchanged (lake/unchanged.py) stays as the table has it, or as an earlier change of the
-batch made it that is later than the table's row. It is null in a row that neither has.
+batch made it. That change must be later than the table's row. The value is null in a row that neither has.
 
 Order within a key: by offset. A row of the table that has a later offset of the same partition stays, unless the topic
 was created again: each of its records is newer than all of the topic before it. A replayed record counts at the place
-where it was refused (decode/replayed.py). If that is in another partition than the record, or in the topic before, time
-says whether it is later than the last change of the batch that was not replayed.
+where it was refused (decode/replayed.py). That may be in another partition than the record, or in the topic before. Its
+time is then compared with that of the last change of the batch that was not replayed.
 
 With `order_by`, columns say which of two changes is later, wherever their records are. They have a position in the log
 of a database, such as Debezium's `source.lsn`. The offset decides between equal ones. It also decides where one of the

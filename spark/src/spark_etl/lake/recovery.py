@@ -12,7 +12,6 @@ The formats are those of Spark 4.0 (OffsetSeqLog, CommitLog, StreamMetadata, Kaf
 import json
 from collections.abc import Mapping
 from typing import Any
-from uuid import uuid4
 
 from pyspark.sql import SparkSession
 
@@ -36,17 +35,9 @@ def before_last_batch(last: Mapping[str, Any]) -> dict[str, bytes]:
         f"offsets/{batch}": _planned(last["end"], planned_ms),
     }
     if batch > 0:
-        files[f"offsets/{batch - 1}"] = _planned(last["start"], planned_ms)
+        files[f"offsets/{batch - 1}"] = _planned(last["start"], planned_ms, int(last.get("late_before", 0)))
         files[f"commits/{batch - 1}"] = _text(f"v1\n{_COMMIT}")
     return files
-
-
-def fresh(last: Mapping[str, Any]) -> dict[str, bytes]:
-    """Return the checkpoint of a new query that begins after the last batch."""
-    return {
-        "metadata": _text(json.dumps({"id": str(uuid4())}, separators=(",", ":"))),
-        "sources/0/0": _initial(last["end"]),
-    }
 
 
 def check_absent(session: SparkSession, checkpoint: str, files: Mapping[str, bytes]) -> None:
@@ -85,8 +76,8 @@ def _initial(offsets: Mapping[str, Mapping[str, int]]) -> bytes:
     return b"\0" + _text(f"v1\n{_json(offsets)}")
 
 
-def _planned(offsets: Mapping[str, Mapping[str, int]], planned_ms: int) -> bytes:
-    plan = {"batchWatermarkMs": 0, "batchTimestampMs": planned_ms, "conf": {}}
+def _planned(offsets: Mapping[str, Mapping[str, int]], planned_ms: int, watermark_ms: int = 0) -> bytes:
+    plan = {"batchWatermarkMs": watermark_ms, "batchTimestampMs": planned_ms, "conf": {}}
     return _text(f"v1\n{_json(plan)}\n{_json(offsets)}")
 
 

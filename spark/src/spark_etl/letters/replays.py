@@ -21,7 +21,7 @@ from spark_etl.checkpoint.notes import Notes
 from spark_etl.errors import OutputError
 from spark_etl.kafka.ranges import OffsetRanges
 
-_NOTE = "replays"
+NOTE = "replays"
 QUERY = "replay-dlq"  # of the batches of replays
 
 
@@ -52,7 +52,7 @@ class Replays:
     def __init__(self, notes: Notes, topic_id: str = "") -> None:
         self._notes = notes
         self._topic_id = topic_id
-        kept = notes.read(_NOTE)
+        kept = notes.read(NOTE)
         self._kept = kept is not None
         document = kept or {"done": {}, "next": 0, "open": None}
         self._done: dict[str, dict[str, list[list[int]]]] = document["done"]
@@ -120,7 +120,7 @@ class Replays:
     def _write(self, replay: Replay | None) -> None:
         opened = asdict(replay) if replay is not None else None
         marks = {"done": self._done, "to_sinks": self._to_sinks}
-        self._notes.write(_NOTE, {**marks, "next": self._next, "open": opened, "recovered": self.recovered})
+        self._notes.write(NOTE, {**marks, "next": self._next, "open": opened, "recovered": self.recovered})
 
 
 def _merged(ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:

@@ -22,7 +22,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
 from spark_etl import sinks
-from spark_etl.batch import identity, last_batch, unfinished_batch
+from spark_etl.batch import identity, last_batch
 from spark_etl.batch import source as batch_source
 from spark_etl.batch.last_batch import LastBatch
 from spark_etl.batch.late_records import LateRecords
@@ -165,11 +165,10 @@ class Run:
             self._summaries = Summaries(self._session, table, self._outputs.summaries, self._checkpoint.notes)
             for each in tables:
                 last_batch.check_belongs(self._config.name, each, self._checkpoint, self._identity)
-            if table is not None:
-                places = (table, self._outputs, self._checkpoint.notes, self._identity.unchanged)
-                unfinished_batch.finish(self._session, self._cluster, self._pipeline, *places)
             if changed is not None:
                 self._start_over(changed)
+            elif self._checkpoint.notes.read(last_batch.FORGOTTEN) is not None:
+                self._begin_again("the keys of `dedupe` were lost with the checkpoint")
             else:
                 self._finish_batch()
             self._started = True
@@ -252,9 +251,13 @@ class Run:
     def _start_over(self, error: IdentityError) -> None:
         if self._config.source.on_topic_change != "restart":
             raise error
+        self._begin_again(str(error))
+
+    def _begin_again(self, why: str) -> None:
+        """Put a new checkpoint in the place of this one, after its last batch is in all outputs."""
         topics = self._identity.start_over(self._last_batch().complete())
         state_steps.check(self._pipeline, self._checkpoint)  # which is a new one
-        self._log.warning("source starts over", reason=str(error), topics=topics)
+        self._log.warning("source starts over", reason=why, topics=topics)
 
     def _last_batch(self) -> LastBatch:
         places = (self._checkpoint, self._identity, self._lake, self._outputs)
@@ -325,8 +328,12 @@ class Run:
             found = partial(late.of_windows, config=window.config, name=window.name)
             account = partial(self._accounts.windows, window.topic)
             places = (plan, checkpoint.location, trigger, Batches(checkpoint.notes))
-            started.append(window.start(*places, found, account, first, self._lock.check))
+            started.append(window.start(*places, found, account, first, self._lock.check, self._failed))
         return started
+
+    def _failed(self, failure: EtlError) -> None:
+        """Keep the first failure of a batch of windows."""
+        self._failure = self._failure or failure
 
     def _trigger(self, checkpoint: Checkpoint) -> dict[str, Any]:
         """Return the trigger. That of `availableNow` repeats no batch whose partitions are not those of now."""

@@ -23,17 +23,18 @@ from typing import Any
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.storagelevel import StorageLevel
 
-from spark_etl.checkpoint.batches import Batches, BatchPlace
+from spark_etl.checkpoint.batches import Batches, BatchPlace, judged_otherwise
 from spark_etl.config import EventTime, KafkaSinkConfig
-from spark_etl.errors import RunError
+from spark_etl.errors import EtlError, RunError
 from spark_etl.judgement import Judged
 from spark_etl.kafka.cluster import Cluster
 from spark_etl.query.plan import LATE, BatchPlan
 from spark_etl.sinks import groups, local_days
 from spark_etl.sinks.aggregates import KEEP_NULLS, PIPELINE_HEADER, VERSION_HEADER, records, selected
 from spark_etl.sinks.dead_letters import DeadLetters
-from spark_etl.sinks.topics import Identity, TopicWriter
+from spark_etl.sinks.topics import Identity, TopicWriter, header_text
 
 NOTE = "windows"  # {"first": version} of a query that replaces another one
 WINDOW_HEADER = "__etl.window"
@@ -93,12 +94,14 @@ class WindowTopic:
         account: Callable[[int, dict[str, int]], None],
         first: int = 0,
         check: Callable[[], None] = lambda: None,
+        failed: Callable[[EtlError], None] = lambda _: None,
     ) -> StreamingQuery:
         """Start the query over the good rows of a judged stream. `trigger` is as for DataStreamWriter.trigger.
 
         `late` finds the late records of a batch. `account` gets the number of each finished batch and its records by
         outcome. `first` is the version of the first batch: higher than all versions of a query that it replaces.
-        `check` raises an EtlError if the run may write no more.
+        `check` raises an EtlError if the run may write no more. `failed` gets the failure of a batch, of which Spark
+        would report a wall of text.
         """
         known = threading.Event()
         started: list[StreamingQuery] = []
@@ -108,15 +111,30 @@ class WindowTopic:
             place = BatchPlace.of(self._pipeline, str(started[0].id), batch_id)
             if batches.is_finished(place):
                 return
-            plan.check_tables()
+            try:
+                written(batch, place)
+            except EtlError as error:
+                failed(error)
+                raise
+
+        def written(batch: DataFrame, place: BatchPlace) -> None:
+            batch_id = place.batch_id
             check()
+            basis = plan.basis
             # mutant: window-versions-continue
             records = window_records(batch, self._config, self._pipeline, first + batch_id)
-            begun_before = batches.begun(place)
-            written = groups.write(self._writer, records, begun_before)
-            rows = self._counted(plan, started[0], batch_id, late, begun_before) | written.numbers
-            if written.refused:  # after the count: it makes the windows again
-                groups.refuse(self._letters, self._writer, records, self.name, begun_before)
+            records = records.persist(StorageLevel.MEMORY_AND_DISK)  # one read of the joined tables
+            try:
+                records.count()
+                plan.check_tables()
+                self._check_basis(plan, basis, batches, place, str(first + batch_id))
+                begun_before = batches.begun(place, basis)
+                found = groups.write(self._writer, records, begun_before)
+                rows = self._counted(plan, started[0], batch_id, late, begun_before) | found.numbers
+                if found.refused:
+                    groups.refuse(self._letters, self._writer, records, self.name, begun_before)
+            finally:
+                records.unpersist()
             batches.finished(place, rows={self.name: rows})
             account(batch_id, rows)
 
@@ -135,6 +153,18 @@ class WindowTopic:
         started.append(query)
         known.set()
         return query
+
+    def _check_basis(self, plan: Judged, basis: str, batches: Batches, place: BatchPlace, version: str) -> None:
+        """Raise OutputError if the topic has windows of the batch as another file, or other joined tables, judged it.
+
+        A record could count in two groups.
+        """
+        what = batches.changed_since(place, basis)
+        if not what:
+            return
+        ours = (header_text(PIPELINE_HEADER) == self._pipeline) & (header_text(VERSION_HEADER) == version)
+        if not self._writer.since(batches.begun_at(place)).where(ours).isEmpty():  # mutant: windows-keep-their-tables
+            raise judged_otherwise(place.batch_id, self.name, what, (table.join.path for table in plan.tables))
 
     def _counted(
         self, plan: Judged, query: StreamingQuery, batch_id: int, late: LateRows, begun_before: datetime | None

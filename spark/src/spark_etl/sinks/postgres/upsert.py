@@ -1,7 +1,7 @@
 """The statements of `mode: upsert`: of staged rows, the last change of each key, which the table takes if it is later.
 
 The rules are those of lake/changes.py. The last change of a key is that of the highest place, or of the highest
-`order_by`. One without a value of `order_by` is later than all of a smaller place, and a change after it need not be
+`order_by`. One without a value of `order_by` is later than all of a smaller place. A change after it need not be
 later than the row that the table had before. Changes that are older than the table's row are left out first, so no
 other one gets a value of theirs. Without places in the table, a replayed row is older unless `order_by` says
 that it is later.
