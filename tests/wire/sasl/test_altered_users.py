@@ -152,6 +152,21 @@ async def test_a_deleted_user_has_no_session_and_a_new_one_of_the_name_does_not_
     assert not await is_over(await scene.client("SCRAM-SHA-256"))
 
 
+async def test_a_fetch_that_waits_ends_with_the_session(scene: Scene) -> None:
+    """Its answer would have records that were written after the change."""
+    admin, alice, bob = await scene.admin(), await scene.client("PLAIN"), await scene.client("PLAIN", OTHER)
+    for wire in (alice, bob):
+        wire.send(1, 4, fetch_request("single", 0, wait_ms=60_000))
+    await until(lambda: scene.two.gateway._connections.requests_in_service == 2)
+    assert await alter(admin, upsertion("another", ScramMechanism.SHA_256)) == [0]
+    assert await alice.closed() == b""
+    assert scene.two.refused == {"session_ended": 1}
+    assert await produce(admin, "single", batch(b"later")) == (0, 0)
+    _, fetched = await bob.receive()
+    assert fetched.responses[0].partitions[0].high_watermark == 1
+    assert not await is_over(bob)
+
+
 async def test_a_user_that_alters_itself_is_answered_first(scene: Scene) -> None:
     wire = await scene.client("PLAIN")
     assert await alter(wire, upsertion("mine", ScramMechanism.SHA_256)) == [0]

@@ -221,7 +221,7 @@ class Connection:
                 if self._flush_due:
                     self._send_answers()
         except RequestRefused as refusal:
-            self._end_with(refusal)
+            self.end_with(refusal)
         if self._gate.held_for is not None:
             self.start_held_frames()
 
@@ -230,6 +230,11 @@ class Connection:
     @property
     def requests_in_service(self) -> int:
         return self._pipeline.requests
+
+    @property
+    def has_parked(self) -> bool:
+        """Whether a request that may take minutes is not answered yet."""
+        return self._pipeline.any_parked()
 
     def start_held_frames(self) -> None:
         """Start the held frames that may start now; read the connection again when none is left."""
@@ -258,7 +263,7 @@ class Connection:
                         # A frame that was held for the order of answers may start now.
                         self._restart_due = True  # mutant: held-request-continues
             except RequestRefused as refusal:
-                self._end_with(refusal)
+                self.end_with(refusal)
                 return
             except Exception:  # the caller goes on to other connections
                 self._fail()
@@ -368,8 +373,8 @@ class Connection:
             self._log_refusal(refusal)
             self.abort()
 
-    def _end_with(self, refusal: RequestRefused) -> None:
-        """Close after the answers to the requests before the one that cannot be served, as Kafka does."""
+    def end_with(self, refusal: RequestRefused) -> None:
+        """Close after the answers to the requests before one that cannot be served, as Kafka does, but for parked ones."""
         if self._reading.closed or self.idle:  # mutant: answers-before-refusal
             self.close_refused(refusal)
             return

@@ -138,6 +138,10 @@ class Pipeline:
         """Return whether all unanswered requests are ones that may take minutes."""
         return all(pending.may_park for pending in self.unanswered())
 
+    def any_parked(self) -> bool:
+        """Return whether an unanswered request may take minutes."""
+        return any(pending.may_park for pending in self.unanswered())
+
     def only_abandonable(self) -> bool:
         """Return whether the work on all unanswered requests ends with their client."""
         return all(pending.may_park or pending.abandon is not None for pending in self.unanswered())

@@ -9,7 +9,8 @@ requests of its connection replaced, so no request is slower for it.
 
 A session also ends when its user is altered or deleted (`Sessions`). One that was checked by a credential of ours has
 the revision of that credential. Storage sends the revisions of users (`FollowedRules`), and a session with another one
-ends, whatever was asked first. A login that was under way then is refused at its end.
+ends, whatever was asked first. A login that was under way then is refused at its end. A request of the session that
+waits, for records or for a group, ends with its connection: its answer would have what came later.
 """
 
 from __future__ import annotations
@@ -72,6 +73,7 @@ class Sessions:
             over = [each for each in own if not self.is_current(user, each.revision)]  # mutant: only-older-sessions-end
             for session in over:
                 session.end()
+                session.drop_parked()  # mutant: parked-read-of-ended-session
             if over:
                 log.info("sessions ended: their user was altered or deleted", user=user[:_SHOWN], sessions=len(over))
 
@@ -122,6 +124,12 @@ class Session:
     def end(self) -> None:
         """Serve nothing but another login from the next request on."""
         self._arrival.client.serve(_Ended(self._arrival, self))
+
+    def drop_parked(self) -> None:
+        """Close the connection if a request waits there, after the answers to others."""
+        client = self._arrival.client
+        if client.has_parked:
+            client.end_with(RequestRefused("session_ended"))
 
     def renew(self, call: Call, request: Any) -> bool:
         """Begin another login with a SaslHandshake; return False if it is not the time for one."""
