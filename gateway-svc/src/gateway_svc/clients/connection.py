@@ -374,7 +374,7 @@ class Connection:
             self.abort()
 
     def end_with(self, refusal: RequestRefused) -> None:
-        """Close after the answers to the requests before one that cannot be served, as Kafka does, but for parked ones."""
+        """Close after the answers to requests before one that cannot be served, as Kafka does, but for parked ones."""
         if self._reading.closed or self.idle:  # mutant: answers-before-refusal
             self.close_refused(refusal)
             return
