@@ -162,10 +162,8 @@ def _name(branch: Any) -> str:
 
 
 def _marked(branch: Any, datum: Any) -> Any:
-    """Return a value of a union in fastavro's notation, which names the branch where it can."""
-    if isinstance(branch, str) or branch["type"] in _NAMED:
-        return (_name(branch), datum)
-    return datum
+    """Return a value of a union in fastavro's notation, which names the branch: it would guess for what is in it."""
+    return (_name(branch), datum)
 
 
 def _primitive(kind: str, value: Any, path: str) -> Any:
