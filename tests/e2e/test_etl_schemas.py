@@ -6,6 +6,8 @@ import re
 import subprocess
 import sys
 import threading
+from datetime import UTC, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -28,16 +30,28 @@ from spark_etl.run.accounts import Totals
 from spark_etl.run.pipeline_run import Run
 from support.etl_accounts import all_balanced
 from support.etl_runs import Etl, broker, until
+from support.postgres import PASSWORD, USER, postgres
 from support.schema_server import SchemaServer
 
 pytestmark = [pytest.mark.etl, pytest.mark.timeout(600)]
-__all__ = ["broker"]
+__all__ = ["broker", "postgres"]
 
 PAGE = Path(__file__).parents[2] / "docs" / "schemas.md"
 EXAMPLE = Path(__file__).parents[2] / "examples" / "schemas"
 FIRST = {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "long"}]}
 SECOND = {**FIRST, "fields": [*FIRST["fields"], {"name": "note", "type": "string", "default": ""}]}
 KEY = {"type": "record", "name": "Key", "fields": [{"name": "id", "type": "long"}]}
+
+PAID = {
+    "type": "record",
+    "name": "Paid",
+    "fields": [
+        {"name": "id", "type": "long"},
+        {"name": "price", "type": {"type": "bytes", "logicalType": "decimal", "precision": 20, "scale": 4}},
+        {"name": "at", "type": {"type": "long", "logicalType": "timestamp-micros"}},
+        {"name": "tags", "type": {"type": "array", "items": "string"}},
+    ],
+}
 
 
 class Framed(Etl):
@@ -64,7 +78,7 @@ class Framed(Etl):
     def write_raw(self, *values: bytes) -> None:
         producer = Producer({"bootstrap.servers": self.servers})
         for value in values:
-            producer.produce(self.topic, value)
+            producer.produce(self.topic, value, partition=0)
         assert producer.flush(60) == 0
 
     def framed(
@@ -229,3 +243,20 @@ def test_a_topic_of_a_pinned_version(etl):
     wrong = output.replace("subject: clean", "subject: other")
     with pytest.raises(ConfigError, match="the schema of other is no record"):
         etl.framed(output=wrong, derive="kind: CAST(id AS STRING)")
+
+
+def test_rows_of_avro_in_postgresql(etl, postgres):
+    """Digits and microseconds stay, and a later record of a key replaces the row."""
+    at = datetime(2026, 1, 31, 12, 0, 0, 1, tzinfo=UTC)
+    serializer = AvroSerializer(etl.client, json.dumps(PAID))
+    context = SerializationContext(etl.topic, MessageField.VALUE)
+    prices = (Decimal("1.5"), Decimal("1234567890123456.7891"))
+    rows = [{"id": 1, "price": price, "at": at, "tags": ["a", "b"]} for price in prices]
+    etl.write_raw(*(serializer(row, context) for row in rows))
+    table = f"paid_{etl.name}"
+    etl.framed(
+        output=f"- {{type: postgres, url: {postgres.url}, table: {table}, user: {USER}, password: {PASSWORD},"
+        " mode: upsert, keys: [id], columns: [id, price, at, tags]}"
+    )
+    stored = postgres.rows(f"SELECT id, price, at AT TIME ZONE 'UTC', tags FROM {table}")
+    assert stored == [("1", "1234567890123456.7891", "2026-01-31 12:00:00.000001", '["a", "b"]')]
