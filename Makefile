@@ -126,6 +126,7 @@ bench-parts: setup
 	$(BIN)/python bench/codec.py
 	$(BIN)/python bench/tls.py
 	$(BIN)/python bench/logins.py
+	$(BIN)/python bench/schemas.py
 
 generate: setup
 	@mkdir -p build

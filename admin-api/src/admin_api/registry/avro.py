@@ -28,7 +28,7 @@ _WHOLE = "millrace_whole"
 _BOUNDS = {"int": 2**31, "long": 2**63}
 _PRIMITIVES = frozenset(("null", "boolean", "int", "long", "float", "double", "bytes", "string"))
 _NAMED = frozenset(("record", "error", "enum", "fixed"))
-_text = json.JSONEncoder(ensure_ascii=False).encode
+_text = json.encoder.encode_basestring
 
 
 def _exact_decimal(data: bytes, schema: Any, _: Any = None) -> Decimal:
@@ -231,7 +231,17 @@ def _mismatch(path: str, value: Any, wanted: str) -> RefusedError:
 
 def _show(value: Any, parts: list[str]) -> None:
     """Add the JSON text of a value that fastavro read."""
-    if isinstance(value, dict):
+    if isinstance(value, str):
+        parts.append(_text(value))
+    elif value is None:
+        parts.append("null")
+    elif isinstance(value, bool):
+        parts.append("true" if value else "false")
+    elif isinstance(value, int):
+        parts.append(int.__repr__(value))
+    elif isinstance(value, float):
+        parts.append(float.__repr__(value) if math.isfinite(value) else _infinite(value))
+    elif isinstance(value, dict):
         opening = "{"
         for name, each in value.items():
             parts.append(f"{opening}{_text(name)}:")
@@ -251,9 +261,10 @@ def _show(value: Any, parts: list[str]) -> None:
         parts.append("}")
     elif isinstance(value, bytes):
         parts.append(_text(value.decode("latin-1")))
-    elif isinstance(value, Decimal):
-        parts.append(format(value, "f"))
-    elif isinstance(value, float) and not math.isfinite(value):
-        parts.append('"NaN"' if math.isnan(value) else '"Infinity"' if value > 0 else '"-Infinity"')
     else:
-        parts.append(_text(value))
+        assert isinstance(value, Decimal)
+        parts.append(format(value, "f"))
+
+
+def _infinite(value: float) -> str:
+    return '"NaN"' if math.isnan(value) else '"Infinity"' if value > 0 else '"-Infinity"'

@@ -30,6 +30,7 @@ _CALL_S: Final = 5.0
 _IMPORT_S: Final = 20.0
 _ANSWER_BYTES_MAX: Final = 16 * 1024 * 1024
 RUN_S: Final = 5.0
+_READ_BYTES: Final = 1 << 18
 ANSWERS_BYTES_MAX: Final = 32 * 1024 * 1024
 #: Schemas that the process keeps.
 _LOADED_MAX: Final = 200
@@ -63,6 +64,7 @@ class Codec:
         #: Seconds that are left to the run that holds the lock.
         self._left_s = 0.0
         self._process: asyncio.subprocess.Process | None = None
+        self._received = bytearray()
         self._prepared: set[str] = set()
         self._loaded: OrderedDict[int, CodecError | None] = OrderedDict()
         #: Schemas that ended a process when they were loaded. None is loaded again.
@@ -177,16 +179,32 @@ class Codec:
 
     async def _answer(self, process: asyncio.subprocess.Process, limit_s: float) -> bytes | CodecError:
         assert process.stdout is not None
-        async with asyncio.timeout(limit_s):
-            status, length = ANSWER.unpack(await process.stdout.readexactly(ANSWER.size))
-            if length > _ANSWER_BYTES_MAX:
-                raise ConnectionError("too large an answer")
-            body = await process.stdout.readexactly(length)
+        while (found := self._taken()) is None:
+            async with asyncio.timeout(limit_s):
+                part = await process.stdout.read(_READ_BYTES)
+            if not part:
+                raise asyncio.IncompleteReadError(bytes(self._received), None)
+            self._received += part
+        return found
+
+    def _taken(self) -> bytes | CodecError | None:
+        """Return the next answer of those that have arrived; None if it is not whole yet."""
+        received = self._received
+        if len(received) < ANSWER.size:
+            return None
+        status, length = ANSWER.unpack_from(received)
+        if length > _ANSWER_BYTES_MAX:
+            raise ConnectionError("too large an answer")
+        end = ANSWER.size + length
+        if len(received) < end:
+            return None
+        body = bytes(received[ANSWER.size : end])
+        del received[:end]
         return body if status == DONE else CodecError(body.decode(), of_schema=status == BAD_SCHEMA)
 
     async def _started(self) -> asyncio.subprocess.Process:
         if self._process is None or self._process.returncode is not None:
-            self._prepared, self._loaded = set(), OrderedDict()
+            self._prepared, self._loaded, self._received = set(), OrderedDict(), bytearray()
             self._process = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-P", "-m", "admin_api.registry.program", *self._limits),
                 stdin=asyncio.subprocess.PIPE,
