@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import itertools
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -225,6 +226,58 @@ def test_a_page_s_session_ends_with_the_user(stack: Stack, start: Callable[..., 
     assert client.get(CLUSTERS, headers=with_it).status_code == 200
     assert stack.http.delete("/api/v1/users/dora", params={"mechanism": mechanism}).status_code == 204
     assert client.get(CLUSTERS, headers=with_it).status_code == 401
+
+
+@pytest.mark.parametrize("login", ["password", "session", "logged out"])
+def test_a_stream_ends_with_its_login(
+    stack: Stack, start: Callable[..., httpx.Client], monkeypatch: pytest.MonkeyPatch, login: str
+) -> None:
+    monkeypatch.setattr(access, "CHECKED_EVERY_S", 0.0)
+    client, topic, user = start(admin_gateways=stack.kafka), f"streamed-{login.replace(' ', '-')}", {"password": "first"}
+    stack.create_topic(topic)
+    stack.http.put("/api/v1/users/fred", json=user)
+    headers = basic("fred", "first")
+    if login in ("session", "logged out"):
+        opened = client.post(SESSION, headers=PAGE, json={"user": "fred", **user})
+        headers = {"cookie": opened.headers["set-cookie"].split(";")[0]}
+        client.cookies.clear()
+    with client.stream("GET", f"/api/v1/topics/{topic}/tail", headers=headers) as answer:
+        lines = answer.iter_lines()
+        stack.append(topic, 0, 1)
+        assert [line for line in itertools.islice(lines, 3) if line.startswith("data:")] != []
+        if login == "logged out":
+            with httpx.Client(base_url=client.base_url) as other:
+                assert other.delete(SESSION, headers={**PAGE, **headers}).status_code == 204
+        else:
+            stack.http.put("/api/v1/users/fred", json={"password": "second"})
+        stack.append(topic, 0, 1)
+        rest = [line for line in lines if line]
+    error = f'{{"error_code":40101,"message":"{WRONG}"}}'
+    assert [line for line in rest if "id:" not in line] == ["event: error", f"data: {error}"]
+
+
+def test_a_stream_of_produced_records_ends_with_its_login(
+    stack: Stack, start: Callable[..., httpx.Client], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(access, "CHECKED_EVERY_S", 0.0)
+    client = start(admin_gateways=stack.kafka)
+    stack.create_topic("written-by-greta")
+    stack.http.put("/api/v1/users/greta", json={"password": "first"})
+    record = b'{"value": {"type": "STRING", "data": "v"}}'
+
+    def records() -> Iterator[bytes]:
+        yield record
+        while stack.get("/topics/written-by-greta/partitions/0/offset")["latest_offset"] == 0:
+            time.sleep(0.01)
+        stack.http.put("/api/v1/users/greta", json={"password": "second"})
+        yield record
+
+    answer = client.post(
+        "/v3/clusters/-/topics/written-by-greta/records",
+        content=records(),
+        headers={"content-type": "application/json", **basic("greta", "first")},
+    )
+    assert [json.loads(line)["error_code"] for line in answer.text.splitlines()] == [200, 40101]
 
 
 def test_a_password_that_changes_during_a_login_opens_no_session(

@@ -19,6 +19,7 @@ from typing import Any
 from broker_contract.acls import CLUSTER_NAME, Operation, ResourceType
 from fastapi import FastAPI, Request
 from service_chassis import logs
+from service_chassis.http.access import lasting_login
 from service_chassis.http.bodies import BODY_KEY, Body, require_json
 from service_chassis.http.ring import LASTING_KEY
 from service_chassis.shared_turns import shared_turns
@@ -145,6 +146,7 @@ class _Target:
         self._app = request.app
         self._cluster_id = view.cluster_id
         self._rights = view.storage.rights
+        self._check_login = lasting_login(request)
         self._topic = topic
         self._partition_count = partition_count
 
@@ -162,7 +164,8 @@ class _Target:
         if not hasattr(state, "producer"):
             state.producer = Producer(state.clients)
         try:
-            # A stream may last longer than the right to write.
+            # A stream may last longer than the login, and than the right to write.
+            await self._check_login()
             await self._rights.require((Operation.WRITE, TOPIC, self._topic))
         except errors.ApiError as error:
             return [_failed(each if isinstance(each, errors.ApiError) else error) for each in given]

@@ -8,6 +8,7 @@ from typing import Annotated
 
 from broker_contract.acls import Operation, ResourceType
 from fastapi import FastAPI, Header, Query, Request
+from service_chassis.http.access import lasting_login
 from service_chassis.http.ring import HEAD_KEY
 
 from admin_api import errors, late_imports
@@ -94,7 +95,7 @@ async def download_records(
     await late_imports.load("admin_api.records.downloading")
     formats = Formats(key_format, value_format, whole=True, topic=topic_name)
     decode = await _by_schema(request, topic_name, formats)
-    client, held = await borrowed(_clients(request), DOWNLOAD, _may_read(calls, topic_name))
+    client, held = await borrowed(_clients(request), DOWNLOAD, _may_read(request, calls, topic_name))
     from admin_api.records.downloading import lines
 
     return LastingResponse(
@@ -149,7 +150,7 @@ async def tail_records(
         return LastingResponse.empty(media_type=EVENTS, cache_control="no-store")
     formats = Formats(key_format, value_format, topic=topic_name)
     decode = await _by_schema(request, topic_name, formats)
-    client, held = await borrowed(_clients(request), TAIL, _may_read(calls, topic_name))
+    client, held = await borrowed(_clients(request), TAIL, _may_read(request, calls, topic_name))
     metrics: RecordMetrics = request.app.state.record_metrics
     metrics.tails.inc()
     held.callback(metrics.tails.dec)
@@ -171,8 +172,15 @@ async def _by_schema(request: Request, topic: str, formats: Formats) -> BySchema
     return by_schema(formats, topic, request.app.state.schemas)
 
 
-def _may_read(calls: StorageCalls, topic: str) -> Callable[[], Awaitable[None]]:
-    return lambda: calls.rights.require((Operation.READ, ResourceType.TOPIC, topic))
+def _may_read(request: Request, calls: StorageCalls, topic: str) -> Callable[[], Awaitable[None]]:
+    """Return a function that raises ApiError once the sender has no right, or no login, any more."""
+    check_login = lasting_login(request)
+
+    async def may_read() -> None:
+        await check_login()
+        await calls.rights.require((Operation.READ, ResourceType.TOPIC, topic))
+
+    return may_read
 
 
 def _check_number(partitions: int) -> None:

@@ -22,6 +22,7 @@ import hmac
 import ipaddress
 import math
 import re
+import time
 from collections.abc import Awaitable, Callable
 from enum import IntEnum
 from pathlib import Path
@@ -58,6 +59,8 @@ FAILURES_PER_S = 1.0
 FAILURES_AT_ONCE = int(FAILURES_PER_S * BURST_S)
 #: Bits of an IPv6 address that one client usually has to itself.
 _IPV6_CLIENT_BITS = 64
+#: Seconds between two checks of the login of a request that lasts.
+CHECKED_EVERY_S = 1.0
 
 
 class AccessError(ValueError):
@@ -189,6 +192,14 @@ class Access:
             raise self.rules.refusal(403, "A change with the cookie of a login needs the header X-Requested-By.")
         scope[_PRINCIPAL] = principal
 
+    async def check_again(self, scope: Scope, headers: Headers) -> None:
+        """Check the login of an admitted request again. Raises ApiError 401, 429 or 503."""
+        offered = headers.getlist("authorization")
+        cookie = "" if offered else scope[_COOKIE]
+        found = await self._of_cookie(cookie) if cookie else await self._holder(offered, _address(scope))
+        if found != scope[_PRINCIPAL]:
+            raise self._unauthorized(headers, self.wrong)
+
     @property
     def has_users(self) -> bool:
         """Whether users of the service log in, too."""
@@ -288,6 +299,20 @@ def caller(scope: Scope) -> Principal:
     """Return the sender of a request; a stranger if the request was refused before it was known."""
     principal: Principal = scope.get(_PRINCIPAL, _STRANGER)
     return principal
+
+
+def lasting_login(request: Request) -> Callable[[], Awaitable[None]]:
+    """Return a function that raises ApiError once the login of a request counts no more. It checks once a second."""
+    access: Access = request.scope[_ACCESS]
+    checked_at = time.monotonic()
+
+    async def check() -> None:
+        nonlocal checked_at
+        if time.monotonic() - checked_at >= CHECKED_EVERY_S:
+            checked_at = time.monotonic()
+            await access.check_again(request.scope, request.headers)  # mutant: rest-stream-login
+
+    return check
 
 
 def cookie_of(scope: Scope) -> str:
