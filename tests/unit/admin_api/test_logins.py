@@ -233,7 +233,11 @@ def test_a_stream_ends_with_its_login(
     stack: Stack, start: Callable[..., httpx.Client], monkeypatch: pytest.MonkeyPatch, login: str
 ) -> None:
     monkeypatch.setattr(access, "CHECKED_EVERY_S", 0.0)
-    client, topic, user = start(admin_gateways=stack.kafka), f"streamed-{login.replace(' ', '-')}", {"password": "first"}
+    client, topic, user = (
+        start(admin_gateways=stack.kafka),
+        f"streamed-{login.replace(' ', '-')}",
+        {"password": "first"},
+    )
     stack.create_topic(topic)
     stack.http.put("/api/v1/users/fred", json=user)
     headers = basic("fred", "first")
