@@ -75,6 +75,9 @@ QUERIES = {
     "deleteQuota": {"user": "exemplary"},
     "deleteKafkaAcls": {"resource_type": "TOPIC", "pattern_type": "ANY", "operation": "ALL", "permission": "ALLOW"},
 }
+#: The answer about subjects and their versions, which test_subjects has with a registry.
+NO_REGISTRY = (404, 404, "No schema registry is set (MILLRACE_SCHEMA_REGISTRY).")
+OF_REGISTRY = [name for name, each in OPERATIONS.items() if "/schemas/" in each.path]
 #: Parts of paths that name nothing, and the answer: status, code, and the message about the first of them.
 UNKNOWN: dict[str, tuple[tuple[str, ...], int, int, str]] = {
     "cluster_id": (("none", "%00", "x" * 300, "..%2f"), 404, 404, "Cluster none cannot be found."),
@@ -91,6 +94,7 @@ UNKNOWN: dict[str, tuple[tuple[str, ...], int, int, str]] = {
     "resource_type": (("none",), 400, 400, "path.resource_type: Input should be 'topic', 'group' or 'broker'"),
     "resource_name": (("none",), 404, 40403, "Topic 'none' does not exist."),
     "name": (("no.such",), 404, 404, "A topic has no configuration of this name."),
+    **{each: (("none",) if each == "subject" else ("7",), *NO_REGISTRY) for each in ("subject", "version")},
 }  # fmt: skip
 _NOT_ASSIGNED = (404, 404, "This partition is not assigned to the consumer.")
 _NOT_COMMITTED = (404, 404, "The consumer group has committed no offset in this partition.")
@@ -121,10 +125,11 @@ NOT_NEEDED = {
     *((f"{verb}ConsumerGroupOffsets", "consumer_group_id") for verb in ("reset", "restore")),
     ("deleteKafkaClusterConfig", "name"),
 }
-#: Operations that are refused as they are shown, since nothing is open.
+#: Operations that are refused as they are shown, since nothing is open, and there is no registry.
 NOTHING_OPEN = {
     "abortTransaction": (409, 40901, "The transaction is Empty: there is nothing to abort."),
     "abortOpenTransaction": (404, 404, "No transaction is open at this offset of the partition."),
+    **dict.fromkeys(OF_REGISTRY, NO_REGISTRY),
 }
 #: Operations that answer without storage.
 WITHOUT_STORAGE = ("getMetricRange", "getHealth", "getMe", "getVersion", "getSession", "logIn", "logOut")
@@ -159,6 +164,7 @@ def known(stack: Stack) -> Iterator[dict[str, str]]:
         "cluster_id": "-", "topic_name": "orders", "partition_id": "0", "offset": "0", "broker_id": str(broker_id),
         "consumer_group_id": "exemplary", "consumer_id": member_id, "name": "retention.ms",
         "transactional_id": "exemplary", "user_name": "exemplary", "resource_type": "topic", "resource_name": "orders",
+        "subject": "orders-value", "version": "1",
     }  # fmt: skip
     for configs in (f"/brokers/{broker_id}/configs", "/broker-configs"):
         stack.http.delete(f"{stack.cluster}{configs}/message.max.bytes")
@@ -354,7 +360,9 @@ def test_without_storage(without_storage: dict[str, str], known: dict[str, str],
     ):
         with httpx.Client(base_url=without_storage[name], timeout=60) as client:
             answer = _ask(client, operation_id, known)
-        if operation_id not in WITHOUT_STORAGE:
+        if operation_id in OF_REGISTRY:
+            assert _refusal(answer) == NO_REGISTRY
+        elif operation_id not in WITHOUT_STORAGE:
             assert _refusal(answer) == (503, error_code, message)
         else:
             assert answer.status_code == OPERATIONS[operation_id].status
