@@ -121,10 +121,11 @@ export const number = (id, label, shown, value) => ({ ...text(id, label, shown, 
 /** @param {Column} column @param {any} row */
 const valueOf = (column, row) => (column.value ? column.value(row) : row[column.id]);
 
-/** Rows that fill the window: drawn at first and after a key. As many are added in each frame, until so much is below the window. */
+/** Rows that fill the window: drawn at first and after a key. As many are added in each frame, until so much is below it. */
 const aWindow = () => Math.ceil(innerHeight / ROW_PX);
 const ROW_PX = 32;
 const BELOW = "3000px";
+const BELOW_FOUND = "100px";
 
 const Row = kept(({ row, columns }) => html`<tr role="row" data-row>
   ${columns.map((/** @type {Column} */ each, /** @type {number} */ number) => html`<td
@@ -170,7 +171,7 @@ export function Table({ noun, columns, rows, keyOf = (row) => String(valueOf(col
   const end = useRef(/** @type {HTMLElement | null} */ (null));
   useEffect(() => {
     if (!end.current) return undefined;
-    const seen = new IntersectionObserver((entries) => entries.some((each) => each.isIntersecting) && setGrown((old) => ({ of, drawn: (old.of === of ? old.drawn : aWindow()) + aWindow() })), { rootMargin: BELOW });
+    const seen = new IntersectionObserver((entries) => entries.some((each) => each.isIntersecting) && setGrown((old) => ({ of, drawn: (old.of === of ? old.drawn : aWindow()) + aWindow() })), { rootMargin: part ? BELOW_FOUND : BELOW });
     seen.observe(end.current);
     return () => seen.disconnect();
   }, [found.length > drawn, drawn, of]);
