@@ -138,7 +138,7 @@ class _Planner:
         self._session = session
         self._batch_ms = batch_ms
         self._pipeline = pipeline
-        self._raw = raw or pipeline.config.keeps_raw
+        self._raw = raw or pipeline.config.gives_raw
         self._config = pipeline.config
         deleting = pipeline.config.decode.null_value == "delete"
         self._aside = "(_error IS NOT NULL OR _deleted)" if deleting else "(_error IS NOT NULL)"

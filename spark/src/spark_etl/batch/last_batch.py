@@ -106,7 +106,7 @@ class LastBatch:
             topic: {number: (start.get(topic, {}).get(number, 0), last) for number, last in partitions.items()}
             for topic, partitions in end.items()
         }
-        good = whole.good(whole.rows, raw=config.keeps_raw)
+        good = whole.good(whole.rows, raw=config.gives_raw)
         return plan, self.table.among(good, ranges.condition(spans) or "false", "left_semi")
 
     def _taken(self, start: Offsets, end: Offsets) -> Callable[[], Taken]:

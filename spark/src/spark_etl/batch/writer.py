@@ -147,7 +147,8 @@ class BatchWriter:
         misfits: dict[Check, int] = {}
         kept = replace(place, commit=self._position(place, end, self._source.check(end)))
         for sink in self._outputs.rows:
-            good = rows if rows is not None else self._judged.good(batch, raw=self._config.keeps_raw)
+            raw = self._config.gives_raw  # mutant: letters-come-back
+            good = rows if rows is not None else self._judged.good(batch, raw=raw)
             number = sink.write(good, kept, begun_before)
             if counts is not None and rows is None:
                 self._compare(counts, sink, place)

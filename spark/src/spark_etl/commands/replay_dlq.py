@@ -298,7 +298,7 @@ class Command:
         number = 0
         for sink in outputs.rows:
             lacking = rows.where(F.col(SINK).isNull() | F.array_contains(F.split(SINK, _BETWEEN), sink.name))
-            number += sink.write(judged.good(lacking, raw=self._config.keeps_raw), once, begun_before)
+            number += sink.write(judged.good(lacking, raw=self._config.gives_raw), once, begun_before)
         return number
 
 

@@ -69,6 +69,11 @@ class PipelineConfig(Section):
         return any(isinstance(sink, KafkaSinkConfig) and sink.value == "original" for sink in self.sinks)
 
     @property
+    def gives_raw(self) -> bool:
+        """Whether sinks get the original record with good rows: a letter of PostgreSQL's can come back only with it."""
+        return self.keeps_raw or any(isinstance(sink, PostgresSinkConfig) for sink in self.sinks)
+
+    @property
     def keeps_last_rows(self) -> bool:
         """Whether a sink keeps the last row of each key only."""
         return any(getattr(sink, "mode", None) == "upsert" for sink in self.sinks)
