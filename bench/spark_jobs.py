@@ -48,6 +48,27 @@ COLUMNS = (
     " arr_delay INT, carrier STRING, flight INT, tailnum STRING, origin STRING, dest STRING, air_time INT,"
     " distance INT, hour INT, minute INT, time_hour TIMESTAMP"
 )
+#: The same of a nested flight, and its JSON Schema.
+NESTED_COLUMNS = (
+    "flight STRUCT<carrier: STRING, number: INT, tailnum: STRING>, year INT, month INT, day INT, sched_dep_time INT,"
+    " sched_arr_time INT, air_time INT, distance INT, hour INT, minute INT, time_hour TIMESTAMP,"
+    " legs ARRAY<STRUCT<kind: STRING, airport: STRING, time: INT, delay: INT>>"
+)
+_NUMBER, _TEXT, _OPTIONAL = {"type": "integer"}, {"type": "string"}, {"type": ["integer", "null"]}
+_FLIGHT = {"carrier": _TEXT, "number": _NUMBER, "tailnum": {"type": ["string", "null"]}}
+_LEG = {"kind": {"enum": ["dep", "arr"]}, "airport": _TEXT, "time": _OPTIONAL, "delay": _OPTIONAL}
+_NUMBERS = ("year", "month", "day", "sched_dep_time", "sched_arr_time", "distance", "hour", "minute")
+NESTED_SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "required": ["flight", "time_hour", "legs", *_NUMBERS],
+    "properties": {
+        "flight": {"type": "object", "required": ["carrier", "number"], "properties": _FLIGHT},
+        **dict.fromkeys(_NUMBERS, _NUMBER),
+        "air_time": _OPTIONAL,
+        "time_hour": {"type": "string", "format": "date-time"},
+        "legs": {"type": "array", "items": {"type": "object", "required": ["kind", "airport"], "properties": _LEG}},
+    },
+}
 MONTH = "date_format(make_date(year, month, day), 'yyyy-MM')"
 BATCH_SECONDS_MAX = 60.0
 
@@ -121,20 +142,34 @@ def count(address: str, topic: str) -> Timed:
     return jvm.timed(lambda: _source(jvm.session, address, topic).count())
 
 
-def plain(address: str, topic: str, begin: list[int], end: list[int]) -> Timed:
+def plain(address: str, topic: str, begin: list[int], end: list[int], columns: str = COLUMNS) -> Timed:
     """Decode a part of a topic by from_json alone, and write it partitioned: the shortest job without checks."""
     jvm = _Jvm.of_process()
     folder = jvm.new_folder()
 
     def job() -> int:
         records = _source(jvm.session, address, topic, {"startingOffsets": begin, "endingOffsets": end})
-        rows = records.select(F.from_json(F.col("value").cast("string"), COLUMNS).alias("row")).select("row.*")
+        rows = records.select(F.from_json(F.col("value").cast("string"), columns).alias("row")).select("row.*")
         rows.withColumn("month_of_flight", F.expr(MONTH)).write.partitionBy("month_of_flight").parquet(str(folder))
         return sum(end) - sum(begin)
 
     done = jvm.timed(job)
     shutil.rmtree(folder)
     return done
+
+
+def plain_nested(address: str, topic: str, begin: list[int], end: list[int]) -> Timed:
+    """Do the same with nested flights."""
+    return plain(address, topic, begin, end, NESTED_COLUMNS)
+
+
+def nested(address: str, topic: str, name: str) -> Timed:
+    """Run the flights pipeline on nested flights, with one of its rules."""
+    schema = _Jvm.of_process().folder / "nested.json"
+    schema.write_text(json.dumps(NESTED_SCHEMA))
+    rule = {"name": "positive_distance", "expr": "distance > 0"}
+    changes = {"decode": {"format": "json", "schema": str(schema)}, "rules": [rule]}
+    return pipeline(address, topic, name, changes)
 
 
 def framed(address: str, topic: str, name: str) -> Timed:

@@ -85,8 +85,9 @@ class AgainstPlain(_OfSpark):
     """The pipeline and the shortest plain job, in turns: each round has half of the records, written before it."""
 
     name, title = "spark_flights_plain", "Spark, 5,000,000 flights: checked, into Delta Lake"
+    form, records, jobs = "json", _ALL_RECORDS, ("plain", "pipeline")
     layouts = (Layout.COMBINED,)
-    measures = (
+    measures: tuple[Measure, ...] = (
         Measure("share of the plain job's rate", "×", musts={Layout.COMBINED: Must(0.6, "value")}),
         Measure("share of the plain job's processor time", "×", "less"),
         Measure("rate", "records/s"),
@@ -104,7 +105,7 @@ class AgainstPlain(_OfSpark):
 
     def run(self, side: Side, amount: int) -> Sample:
         with side.watch() as usage:
-            ours, plain = self._part(side, _ALL_RECORDS // 2)
+            ours, plain = self._part(side, self.records // 2)
         usage.cpu_seconds["driver"] = ours.cpu_seconds
         shares = {
             "share of the plain job's rate": plain.seconds / ours.seconds,
@@ -116,11 +117,13 @@ class AgainstPlain(_OfSpark):
     def _part(self, side: Side, records: int) -> tuple[Timed, Timed]:
         """Write more records, and run both jobs on them."""
         begin = self._ends[side]
-        written = Driver.shared().call(flights_topic.write, side.address, self.name, records).result
+        given = (side.address, self.name, records)
+        written = Driver.shared().call(flights_topic.write, *given, form=self.form).result
         end = [before + more for before, more in zip(begin, written, strict=True)]
         self._ends[side] = end
-        plain = _driver().call(_jobs().plain, side.address, self.name, begin, end).result
-        ours = _driver().call(_jobs().pipeline, side.address, self.name, self.name).result
+        job, checked = (getattr(_jobs(), name) for name in self.jobs)
+        plain = _driver().call(job, side.address, self.name, begin, end).result
+        ours = _driver().call(checked, side.address, self.name, self.name).result
         if ours.records != plain.records:
             raise RuntimeError(f"{ours.records} of {plain.records} records went through the pipeline")
         return ours, plain
@@ -128,6 +131,14 @@ class AgainstPlain(_OfSpark):
     def finish(self, side: Side) -> None:
         self._ends.pop(side, None)
         side.delete_topics()
+
+
+class NestedAgainstPlain(AgainstPlain):
+    """The same with nested flights: objects, and an array of objects."""
+
+    name, title = "spark_nested", "Spark, 1,000,000 nested flights: checked, into Delta Lake"
+    form, records, jobs = "nested", _RECORDS, ("plain_nested", "nested")
+    measures = tuple(Measure(each.name, each.unit, each.better) for each in AgainstPlain.measures)
 
 
 class Framed(_OfSpark):
@@ -214,6 +225,7 @@ WORKLOADS: list[Workload] = [
     Read("spark_count", "Spark, count of 1,000,000 flights", "count"),
     Read("spark_flights", "Spark, 1,000,000 flights: checked, into Delta Lake", "pipeline"),
     AgainstPlain(),
+    NestedAgainstPlain(),
     Framed(),
     SmallBatches(),
 ]
