@@ -25,6 +25,7 @@ _PIP = ("sh", "-c", '"$0" -m venv .venv && .venv/bin/pip install --quiet -r requ
 #: Commands that build all programs of a folder.
 _COMMANDS = {"java": _MAVEN, "streams": _MAVEN, "franz-go": _GO, "sarama": _GO, "kafkajs": _NPM, "old-python": _PIP}
 _COMMANDS["sarama-1.43"] = _GO
+_COMMANDS["schemaregistry-js"] = _NPM
 #: Tools of a folder's programs, to be built and to be run.
 TOOLS = {
     "java": ("java", "javac", "mvn"),
@@ -33,6 +34,7 @@ TOOLS = {
     "sarama": ("go",),
     "sarama-1.43": ("go",),
     "kafkajs": ("node", "npm"),
+    "schemaregistry-js": ("node", "npm"),
 }
 
 

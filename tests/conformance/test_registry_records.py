@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import datetime
 import importlib.util
 import json
@@ -13,13 +14,14 @@ import sys
 import tempfile
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pytest
+from conformance.building import TOOLS, built
 from google.protobuf import descriptor_pb2, json_format
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message_factory import GetMessageClass
@@ -263,6 +265,68 @@ def test_what_rest_and_the_command_line_write_is_read_by_confluent(scene: Scene,
     assert len(found) == 3
     assert [deserialized(scene, kind, topic, each, message) for each in found] == [VALUES[kind]] * 3
     assert [row["value"] for row in scene.shown(topic)] == [SHOWN[kind]] * 3
+
+
+#: A value whose numbers JavaScript knows exactly.
+SMALL = {
+    "type": "record", "name": "Small", "namespace": "shop",
+    "fields": [
+        {"name": "id", "type": "long"}, {"name": "note", "type": ["null", "string"], "default": None},
+        {"name": "state", "type": {"type": "enum", "name": "State", "symbols": ["NEW", "DONE"]}},
+        {"name": "tags", "type": {"type": "map", "values": {"type": "array", "items": "double"}}},
+    ],
+}  # fmt: skip
+SMALL_VALUE = {"id": 2**52, "note": "ü", "state": "DONE", "tags": {"a": [0.5, -1.25]}}
+SMALL_JSON = {"id": 2**52, "n": 1.5, "more": ["ü", None]}
+
+
+class Program:
+    """A program of another language, which answers a line of JSON with one."""
+
+    def __init__(self, command: Sequence[str], folder: Path, url: str) -> None:
+        self._command, self._folder, self._url = command, folder, url
+
+    def __call__(self, **asked: str | object) -> dict[str, Any]:
+        line = json.dumps({"url": self._url, **asked})
+        done = subprocess.run(
+            self._command, input=line + "\n", cwd=self._folder, capture_output=True, text=True, timeout=120
+        )
+        assert done.returncode == 0, done.stderr[-3000:]
+        return dict(json.loads(done.stdout.splitlines()[-1]))
+
+
+@pytest.mark.parametrize("kind", ["AVRO", "JSON"])
+def test_javascript_both_ways(scene: Scene, kind: str, need: Callable[..., None]) -> None:
+    need(*TOOLS["schemaregistry-js"])
+    schema, value = {"AVRO": (SMALL, SMALL_VALUE), "JSON": (JSON, SMALL_JSON)}[kind]
+    both_ways(
+        scene, Program(["node", "serdes.js"], built("schemaregistry-js"), scene.registry.url), kind, schema, value
+    )
+
+
+@pytest.mark.parametrize("kind", ["AVRO", "JSON"])
+def test_go_both_ways(scene: Scene, kind: str, need: Callable[..., None]) -> None:
+    need(*TOOLS["franz-go"])
+    schema = {"AVRO": SMALL, "JSON": JSON}[kind]
+    value = {**SMALL_VALUE, "id": 2**63 - 1}
+    both_ways(scene, Program(["bin/schemas"], built("franz-go"), scene.registry.url), kind, schema, value)
+
+
+def both_ways(scene: Scene, program: Program, kind: str, schema: object, value: object) -> None:
+    """What a program writes is shown by REST and the command line; it reads what they write."""
+    topic = f"{'-'.join(program._command[:1])}-{kind}".replace("/", "-").lower()
+    scene.create(topic)
+    made = program(kind=kind, topic=topic, schema=json.dumps(schema), value=value)
+    scene.produce(topic, base64.b64decode(made["data"]))
+    body = json.dumps({"value": {"data": value}})
+    assert scene.rest(f"/v3/clusters/-/topics/{topic}/records", body)["error_code"] == 200
+    done = scene.millrace("produce", topic, "--schema", f"{topic}-value", stdin=json.dumps(value) + "\n")
+    assert (done.returncode, done.stderr) == (0, "")
+    exactly = exact(json.dumps(value))
+    assert [row["value"] for row in scene.shown(topic)] == [exactly] * 3
+    assert scene.printed(topic) == [exactly] * 3
+    for data in scene.values(topic, 3):
+        assert program(kind=kind, topic=topic, data=base64.b64encode(data).decode())["value"] == value
 
 
 def test_evolution_and_references(scene: Scene) -> None:
