@@ -17,9 +17,10 @@ from gateway_svc.requests.admission import Admission
 from gateway_svc.requests.call import Call
 from gateway_svc.requests.resources import Operation, ResourceType
 from protocol_lib.api import ApiKey
+from support.certificates import Authority
 from support.late import aiokafka
 
-from tests.wire.conftest import Running, StartBroker, batch, fetch_request, produce, produce_request, until
+from tests.wire.conftest import Running, StartBroker, Wire, batch, fetch_request, produce, produce_request, until
 from tests.wire.test_storage_grpc import RemoteStorage, gateway_of
 
 THROTTLE_MS = 200
@@ -97,6 +98,29 @@ async def test_a_client_that_does_not_wait_is_served_no_sooner(broker: Running, 
         frame = await wire.receive_frame()
     assert quota.asked[-1][3] == len(frame), "the policy knows the size of the answer"
     assert frame[4:8] == THROTTLE_MS.to_bytes(4, "big")
+
+
+async def test_a_client_of_tls_is_served_no_sooner_and_all_its_bytes_later(
+    start_broker: StartBroker, quota: Quota, tmp_path: Path
+) -> None:
+    """What has arrived meanwhile is kept encrypted, and counted for all wires of the listener."""
+    authority = Authority(tmp_path)
+    settings = authority.settings(authority.issue("server"))
+    broker = await start_broker(admission=partial(Admission, policy=quota), **settings)
+    host, port = broker.address
+    made = await asyncio.open_connection(host, port, ssl=authority.trust(), server_hostname="localhost")
+    wire = Wire(*made)
+    with lasting(0.39):  # those that are in service together are throttled together
+        for _ in range(6):
+            wire.send(0, 7, produce_request("single", batch(b"x" * 100_000)))
+        answers = [(await wire.receive())[1] for _ in range(6)]
+    assert [each.responses[0].partition_responses[0].base_offset for each in answers] == [*range(6)]
+    assert {each.throttle_time_ms for each in answers} == {THROTTLE_MS}
+    (connection,) = broker.gateway._connections._open
+    tls = connection._wire  # type: ignore[attr-defined]
+    await until(lambda: not tls._is_paused)
+    assert (tls._rest, tls._end.backlog, broker.gateway.memory_held) == (b"", 0, 0)
+    await wire.close()
 
 
 async def test_a_run_is_throttled_as_one(broker: Running, quota: Quota) -> None:

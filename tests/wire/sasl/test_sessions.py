@@ -10,7 +10,7 @@ from protocol_lib.messages.metadata import MetadataRequest
 from protocol_lib.messages.sasl_authenticate import SaslAuthenticateRequest
 from protocol_lib.messages.sasl_handshake import SaslHandshakeRequest
 
-from tests.wire.conftest import batch, fetch_request, produce
+from tests.wire.conftest import batch, fetch_request, produce, produce_request
 from tests.wire.sasl.conftest import USER, Issuer, Secured, authenticate, bearer, handshake, log_in, plain
 
 
@@ -121,3 +121,20 @@ async def test_requests_before_and_after_a_renewal_keep_their_order(secured: Sec
     ids.append(wire.send(36, 1, SaslAuthenticateRequest(auth_bytes=plain())))
     ids.append(wire.send(3, 4, MetadataRequest(topics=())))
     assert [(await wire.receive())[0] for _ in ids] == ids
+
+
+async def test_nothing_after_a_wrong_login_in_a_pipeline_is_served(secured: Secured) -> None:
+    broker = await secured(connections_max_reauth_ms=60_000)
+    wire = await broker.connect()
+    await log_in(wire, "PLAIN")
+    wire.send(0, 7, produce_request("single", batch(b"before")))
+    wire.send(17, 1, SaslHandshakeRequest(mechanism="PLAIN"))
+    wire.send(36, 2, SaslAuthenticateRequest(auth_bytes=plain(password="wrong")))
+    wire.send(0, 7, produce_request("single", batch(b"after")))
+    answers = [(await wire.receive())[1] for _ in range(3)]
+    assert answers[0].responses[0].partition_responses[0].error_code == 0
+    assert [each.error_code for each in answers[1:]] == [0, 58]
+    assert await wire.closed() == b""
+    other = await broker.connect()
+    await log_in(other, "PLAIN")
+    assert await produce(other, "single", batch(b"x")) == (0, 1)

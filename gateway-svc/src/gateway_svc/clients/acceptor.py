@@ -5,8 +5,8 @@ asyncio's own server begins all queued connections before it accepts more. When 
 that takes so long that the kernel's queue overflows, and connected clients wait as long.
 
 `Entrance` counts a connection from the moment it is accepted, and limits how many begin in a second. Addresses take
-turns, so that a client does not wait for the hundreds of another. None begins while many others wait for the next step
-of their handshakes and logins (`shared_turns`): those that have begun end in time.
+turns, so that a client does not wait for the hundreds of another. While many others wait for the next step of their
+handshakes and logins (`shared_turns`), one begins in STEPS_MAX turns: those that have begun end in time.
 """
 
 from __future__ import annotations
@@ -44,6 +44,8 @@ class Acceptor:
         """Listen. `listener`: its name, for log lines."""
         self._loop = asyncio.get_running_loop()
         self._turns = stranger_turns(self._loop)
+        #: Turns in which a connection could have begun, since the last one did.
+        self._passed = 0
         self._listener = listener
         self._socket = listening
         self._entrance = entrance
@@ -95,9 +97,11 @@ class Acceptor:
         entry.leave()
 
     def _begin(self) -> None:
-        if len(self._turns) > STEPS_MAX:  # mutant: begun-logins-first
+        if len(self._turns) > STEPS_MAX and self._passed < STEPS_MAX:  # mutant: begun-logins-first
+            self._passed += 1
             self._next = self._loop.call_soon(self._begin)
             return
+        self._passed = 0
         self._next = None
         waiting = min(BEGIN_TURN, sum(map(len, self._accepted.values())))
         turns, wait_s = self._entrance.take_turns(waiting)

@@ -161,6 +161,25 @@ async def test_no_connection_begins_while_many_strangers_wait_for_their_turn() -
     acceptor.close()
 
 
+async def test_strangers_whose_steps_never_end_keep_nobody_out() -> None:
+    bound = listening()
+    begun: list[str] = []
+    turns = stranger_turns(asyncio.get_running_loop())
+    acceptor = Acceptor("EXTERNAL", bound, made_entrance(), lambda entry: Waiting(entry, begun))
+
+    def again() -> None:
+        if not begun:
+            turns.start_soon(again)
+
+    for _ in range(accepting.STEPS_MAX * 2):
+        turns.start_soon(again)
+    with socket.create_connection(bound.getsockname()):
+        async with asyncio.timeout(60):
+            while not begun:  # noqa: ASYNC110
+                await asyncio.sleep(0)
+    acceptor.close()
+
+
 async def test_connections_begin_at_a_rate_and_the_addresses_in_turn() -> None:
     """Five of one address are accepted before one of another; the burst is of one, and the clock is played."""
     bound = listening()
