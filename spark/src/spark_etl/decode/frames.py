@@ -32,7 +32,9 @@ def with_heads(frame: DataFrame, part: str) -> DataFrame:
     """Add the working columns of the `key` or `value`: head and payload as one, and the head. No frame: null."""
     raw = F.col(f"_raw_{part}")
     named = F.filter("_raw_headers", lambda header: (header["key"] == F.lit(HEADERS[part])) & _is_head(header["value"]))
-    header = F.when(F.size("_raw_headers") > 0, F.try_element_at(named, F.lit(1))["value"])
+    # Few records have such a header, and functions with lambdas are not compiled.
+    has = F.array_contains(F.col("_raw_headers.key"), F.lit(HEADERS[part]))
+    header = F.when(has, F.try_element_at(named, F.lit(1))["value"])
     own = F.when(_starts(raw, 0, ID_BYTES), raw)
     frame = frame.withColumn(f"_{part}_framed", F.coalesce(F.concat(header, raw), own))
     head = F.when(_starts(F.col(f"_{part}_framed"), 1, 0), _first(f"_{part}_framed", GUID_BYTES))
