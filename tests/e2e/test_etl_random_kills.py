@@ -41,7 +41,7 @@ SCHEMA = {
 }
 RULE = "rules: [{name: seven, expr: id % 7 <> 3, on_violation: drop}]"
 PACE = "trigger: {processing_time: 1 second}\nrestart: {attempts: 100, backoff: 1 second, backoff_max: 2 seconds}"
-LETTER = ("__etl.errors.topic", "__etl.errors.partition", "__etl.errors.offset", "__etl.errors.stage")
+LETTER = tuple(f"__etl.errors.{name}" for name in ("partition", "offset", "index", "stage"))
 BATCH_SECONDS = 60.0  # until a driver has planned a batch, at most
 FAST_RECORDS = 1_000  # a slow machine gets few more
 Place = tuple[int, int, int]  # partition, offset, item (-1: the record is one row)
@@ -216,13 +216,11 @@ def check(
     stored = drivers.stored(server, columns)
     places = ("__etl.source.partition", "__etl.source.offset", "__etl.source.index")
     topic = {tuple(map(int, of_headers(each, places))) for each in drivers.messages("rows")}
-    letters = {of_headers(each, LETTER): each for each in drivers.messages("dlq")}
-    refused = {
-        (int(partition), int(offset), int(of_headers(each, ("__etl.errors.index",))[0]))
-        for (_, partition, offset, stage), each in letters.items()
-        if stage == "sink"
-    }
-    assert {(int(part), int(at), -1) for _, part, at, stage in letters if stage == "decode"} == broken
+    letters = {of_headers(each, LETTER) for each in drivers.messages("dlq")}
+    lettered: dict[str, set[Place]] = {"decode": set(), "sink": set()}
+    for partition, offset, item, stage in letters:
+        lettered[stage].add((int(partition), int(offset), int(item)))
+    assert lettered["decode"] == broken
     for rows in (table, stored):
         assert len(rows) == len({row[1:] for row in rows})
     if exploded:
@@ -231,7 +229,7 @@ def check(
         assert len(table) == len({row[0] for row in table}) == len(good)
         assert {row[1:] for row in table} == topic
     assert {row[1:] for row in stored} == {row[1:] for row in table if row[0] % 11 != 5}
-    assert refused == {row[1:] for row in table if row[0] % 11 == 5}
+    assert lettered["sink"] == {row[1:] for row in table if row[0] % 11 == 5}
     (numbers,) = [json.loads(path.read_text())["rows"] for path in drivers.checkpoint.glob("_etl/finished/*.json")]
     assert len(numbers) == 3
     for sink, found in numbers.items():
