@@ -1,8 +1,8 @@
 """What logins and ACLs cost: `python bench/logins.py [--rounds NUMBER] [PART…]`, where a part is `cost` or `floods`.
 
 cost     a client that has logged in by SCRAM and is judged by 1,000 ACLs, against one of an open broker
-floods   the p99 of a client's lone requests while strangers besiege its broker, against quiet rounds. A broker
-         that is left alone is asked in turn: its ratio is what the machine alone does
+floods   the p99 of a client's lone requests while strangers besiege its broker, against quiet rounds;
+         the ratio of a broker that is left alone is what the machine does by itself
 """
 
 from __future__ import annotations

@@ -313,7 +313,7 @@ def test_go_both_ways(scene: Scene, kind: str, need: Callable[..., None]) -> Non
 
 
 def both_ways(scene: Scene, program: Program, kind: str, schema: object, value: object) -> None:
-    """What a program writes is shown by REST and the command line; it reads what they write."""
+    """Have a program read what REST and the command line write, and these read what it writes."""
     topic = f"{'-'.join(program._command[:1])}-{kind}".replace("/", "-").lower()
     scene.create(topic)
     made = program(kind=kind, topic=topic, schema=json.dumps(schema), value=value)

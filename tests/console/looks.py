@@ -12,7 +12,7 @@ axe = Late("axe_playwright_python.sync_playwright")
 WINDOWS = {"wide": {"width": 1280, "height": 800}, "narrow": {"width": 390, "height": 844}}
 #: Pictures of all screens, to look at. README shows one of them.
 PICTURES = Path(__file__).parents[2] / "build" / "console"
-#: What axe finds, without all that it has passed: that would take longer to hand over than to find.
+#: The violations that axe finds. All that has passed would take longer to hand over than to find.
 _VIOLATIONS = "(options) => axe.run(document, options).then((found) => found.violations)"
 
 

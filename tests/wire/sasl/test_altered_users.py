@@ -153,7 +153,7 @@ async def test_a_deleted_user_has_no_session_and_a_new_one_of_the_name_does_not_
 
 
 async def test_a_fetch_that_waits_ends_with_the_session(scene: Scene) -> None:
-    """Its answer would have records that were written after the change."""
+    """An answer would have records that were written after the change."""
     admin, alice, bob = await scene.admin(), await scene.client("PLAIN"), await scene.client("PLAIN", OTHER)
     for wire in (alice, bob):
         wire.send(1, 4, fetch_request("single", 0, wait_ms=60_000))

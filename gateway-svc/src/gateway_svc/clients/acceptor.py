@@ -6,7 +6,7 @@ that takes so long that the kernel's queue overflows, and connected clients wait
 
 `Entrance` counts a connection from the moment it is accepted, and limits how many begin in a second. Addresses take
 turns, so that a client does not wait for the hundreds of another. While many others wait for the next step of their
-handshakes and logins (`shared_turns`), one begins in STEPS_MAX turns: those that have begun end in time.
+handshakes and logins (`shared_turns`), one begins in STEPS_MAX turns. So those that have begun end in time.
 """
 
 from __future__ import annotations

@@ -8,10 +8,9 @@ too: neither keeps the memory of a large read or answer. A record is decrypted o
 without data cost an SSLWantReadError, which is slow. While reading is paused, bytes are kept encrypted. All wires of a
 listener keep BACKLOG_BYTES, and SCARCE_READ_BYTES each above that.
 
-A client that has not finished its handshake in time, or within HANDSHAKE_BYTES, is refused, and so is one whose
-ClientHello would take much memory (`client_hello`). Handshakes take turns
-(`shared_turns.stranger_turns`), as each takes half a millisecond or more. Answers of TLS itself (to KeyUpdate) that the
-client does not read end the connection.
+A client is refused if its handshake does not end in time and within HANDSHAKE_BYTES, or if its ClientHello would take
+much memory (`client_hello`). Handshakes take turns (`shared_turns.stranger_turns`), as each takes half a millisecond or
+more. Answers of TLS itself (to KeyUpdate) that the client does not read end the connection.
 """
 
 from __future__ import annotations

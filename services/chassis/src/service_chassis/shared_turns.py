@@ -6,7 +6,7 @@ request has one step in the queue at a time, and adds the next one at its end: n
 
     turn 1: [A1] [B1]    turn 2: [C1] [A2]    turn 3: [B2] [C2]    between turns the loop serves all short requests
 
-Strangers, clients whose user is not known yet, have a queue of their own with one step in each turn: however many begin
+Strangers, clients whose user is not known yet, have a separate queue with one step in each turn. However many begin
 handshakes and logins, others wait for one of them at a time.
 
 First steps have a second queue. While STEPS_MAX others wait, only one of STARTS_EVERY steps is a first one:

@@ -319,7 +319,7 @@ def hello(length: int, sent: int) -> bytes:
     return b"\x01" + length.to_bytes(3, "big") + bytes(sent)
 
 
-#: Begins of handshakes for which OpenSSL would take 128 KiB, or that no client has.
+#: First messages of handshakes for which OpenSSL would take 128 KiB, or that no client has.
 HELLOS = {
     "a long one of which little comes": record(22, hello(0x1FFFF, 12)),
     "a long one of which a record comes": record(22, hello(0x1FFFF, 16_380)),
