@@ -120,6 +120,24 @@ def test_references_and_their_circle(
     assert doc["value_schema_fault"] == f"Schema {large}: it has more than 524288 bytes with its references."
 
 
+def test_a_schema_that_nothing_can_encode_or_ask_for_harms_no_other(
+    stack: Stack, schema_server: SchemaServer, topic: str, with_registry: Callable[..., httpx.Client]
+) -> None:
+    half = schema_server.add("half", '"\ud800"')
+    place = schema_server.add("place", ORDER, references=[{"name": "A", "subject": "\ud800", "version": 1}])
+    long = schema_server.add("long", ORDER, references=[{"name": "A", "subject": "s" * 70_000, "version": 1}])
+    number = schema_server.add("orders", ORDER)
+    write(stack, topic, *(framed(each, AVRO) for each in (half, place, long)))
+    client = with_registry()
+    assert [row["value_schema_fault"] for row in browse(client, topic)] == [
+        f"Schema {half}: its text has halves of characters.",
+        f"Schema {place}: its text has halves of characters.",
+        f"Schema {long}: The schema registry does not have it.",
+    ]
+    write(stack, topic, framed(number, AVRO))
+    assert browse(client, topic, mode="newest", limit="1")[0]["value"] == {"id": 7}  # the registry is not away
+
+
 def test_what_names_no_schema_is_shown_as_it_is(
     stack: Stack, schema_server: SchemaServer, topic: str, with_registry: Callable[..., httpx.Client]
 ) -> None:
@@ -187,3 +205,7 @@ def test_logins(
     assert set(schema_server.authorizations) == {"Basic bWU6czNjcmV0", "Bearer s3cret"}
     (row,) = browse(with_registry(schema_registry_token_file=str(tmp_path / "none")), topic)
     assert "cannot be read" in row["value_schema_fault"]
+    secret.write_text("s\u00e9cret\n")
+    (row,) = browse(with_registry(schema_registry_token_file=str(secret)), topic)
+    said = "The login to the schema registry is not of characters that HTTP has."
+    assert row["value_schema_fault"] == f"Schema {number}: {said}"

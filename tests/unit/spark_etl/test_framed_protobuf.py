@@ -238,6 +238,30 @@ def test_a_schema_that_does_not_fit(spark, tmp_path, server, schema, reason):
     assert reason in row["_error"]["message"]
 
 
+def test_symbols_that_a_closed_enum_lacks(spark, tmp_path, server):
+    """Protobuf would leave the value out: such an enum, of proto2, has no numbers without a name."""
+    closed = 'syntax = "proto2"; enum E { A = 0; } message M { optional E e = 1; repeated E all = 2; }'
+    server.add(SUBJECT, closed, "PROTOBUF")
+    number = server.add("others", closed.replace("A = 0;", "A = 0; B = 1;"), "PROTOBUF")
+    known = server.add("again", closed + " ", "PROTOBUF")
+    values = [framed(number, b"\0", b"\x08\x01\x10\x00"), framed(known, b"\0", b"\x08\x00\x10\x00")]
+    lost, kept = judge(spark, pinned(spark, tmp_path), values)
+    assert lost["_error"]["message"] == (
+        f"schema {number}: it does not fit the columns: the field 1, M.e, has symbols that its closed enum lacks: 1"
+    )
+    assert (kept["_error"], kept["e"], kept["all"]) == (None, "A", ["A"])
+
+
+def test_references_whose_names_are_none_of_files(spark, tmp_path, server):
+    server.add(SUBJECT, FIRST, "PROTOBUF")
+    server.add("a", 'syntax = "proto3";', "PROTOBUF")
+    references = [{"name": name, "subject": "a", "version": 1} for name in ("a", "a/b")]
+    number = server.add("others", FIRST + " ", "PROTOBUF", references)
+    (row,) = judge(spark, pinned(spark, tmp_path, message="shop.Order"), [framed(number, b"\x02\x02", b"\x08\x05")])
+    said = "it is no schema of Protobuf: the names of its references cannot be those of files"
+    assert row["_error"]["message"] == f"schema {number}: {said}"
+
+
 SELF = 'syntax = "proto3"; message M { int32 id = 1; M next = 2; }'
 WIDE = 'syntax = "proto3"; message M0 { int32 a = 1; } ' + " ".join(
     f"message M{number} {{ M{number - 1} a = 1; M{number - 1} b = 2; }}" for number in range(1, 31)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import io
 import json
 import math
+import struct
 from decimal import Decimal
 from typing import Any, cast
 
@@ -20,11 +21,12 @@ import fastavro
 import fastavro.read
 import fastavro.write
 
-from admin_api.registry.calls import RefusedError
+from admin_api.registry.calls import RefusedError, distinct
 
 #: Digits after the point of a decimal: more would be zeros without an end.
 _SCALE_MAX = 4000
 _WHOLE = "millrace_whole"
+_INFINITE = ("NaN", "Infinity", "-Infinity")
 _BOUNDS = {"int": 2**31, "long": 2**63}
 _PRIMITIVES = frozenset(("null", "boolean", "int", "long", "float", "double", "bytes", "string"))
 _NAMED = frozenset(("record", "error", "enum", "fixed"))
@@ -68,7 +70,8 @@ class AvroSchema:
         return "".join(parts)
 
     def encode(self, text: str) -> bytes:
-        value = self._datum(self._schema, json.loads(text, parse_float=Decimal, parse_constant=_no_constant), "$")
+        given = json.loads(text, parse_float=Decimal, parse_constant=_no_constant, object_pairs_hook=distinct)
+        value = self._datum(self._schema, given, "$")
         target = io.BytesIO()
         fastavro.schemaless_writer(target, self._whole, {"value": value})
         return target.getvalue()
@@ -91,7 +94,8 @@ class AvroSchema:
         kind = schema["type"]
         if isinstance(kind, (dict, list)):
             return self._datum(kind, value, path)
-        if schema.get("logicalType") == "decimal" and kind in ("bytes", "fixed") and isinstance(value, (int, Decimal)):
+        is_decimal = schema.get("logicalType") == "decimal" and kind in ("bytes", "fixed")
+        if is_decimal and isinstance(value, (int, Decimal)) and not isinstance(value, bool):
             return _decimal(schema, value, path)
         if kind in _PRIMITIVES:
             return _primitive(kind, value, path)
@@ -174,13 +178,25 @@ def _primitive(kind: str, value: Any, path: str) -> Any:
         return value
     if kind in _BOUNDS and is_number and -_BOUNDS[kind] <= value < _BOUNDS[kind] and value == int(value):
         return int(value)
-    if kind in ("float", "double") and (is_number or value in ("NaN", "Infinity", "-Infinity")):
-        return float(value)
+    if kind in ("float", "double") and (value in _INFINITE if isinstance(value, str) else is_number):
+        return _floating(kind, value, path)
     if kind == "string" and isinstance(value, str):
         return value
     if kind == "bytes" and isinstance(value, str):
         return _bytes(value, path)
     raise _mismatch(path, value, kind)
+
+
+def _floating(kind: str, value: Any, path: str) -> float:
+    """Return a floating-point number. Raises RefusedError for one that would be an infinity that nobody wrote."""
+    try:
+        found = float(value)
+        struct.pack("<f" if kind == "float" else "<d", found)  # fastavro has no such error
+    except OverflowError:
+        found = math.inf
+    if math.isinf(found) and not isinstance(value, str):
+        raise RefusedError(f"{path}: {str(value)[:60]} is too large for the type {kind}")
+    return found
 
 
 def _no_constant(constant: str) -> Any:

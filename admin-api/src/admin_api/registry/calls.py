@@ -6,6 +6,7 @@ operation, 1 byte | key of a schema, 4 | length, 4 | body        →      status
 from __future__ import annotations
 
 import struct
+from typing import Any
 
 REQUEST = struct.Struct(">BII")
 ANSWER = struct.Struct(">BI")
@@ -19,6 +20,16 @@ TEXT = struct.Struct(">I")
 
 class RefusedError(ValueError):
     """Data that are not of the schema, or a schema that cannot be used; the message is the answer."""
+
+
+def distinct(members: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the members of an object of JSON. Raises RefusedError for two of one name: one would be lost."""
+    found: dict[str, Any] = {}
+    for name, value in members:
+        if name in found:
+            raise RefusedError(f"two members have the name {name[:60]!r}")
+        found[name] = value
+    return found
 
 
 class BadSchemaError(RefusedError):

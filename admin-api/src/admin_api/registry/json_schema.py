@@ -7,12 +7,12 @@ from decimal import Decimal
 from typing import Any
 
 from jsonschema import Draft7Validator, SchemaError, ValidationError
-from jsonschema.validators import validator_for
+from jsonschema.validators import extend, validator_for
 from referencing import Registry, Resource
 from referencing.exceptions import Unresolvable
 from referencing.jsonschema import DRAFT7
 
-from admin_api.registry.calls import BadSchemaError, RefusedError
+from admin_api.registry.calls import BadSchemaError, RefusedError, distinct
 
 _LINE_BREAKS = str.maketrans("\r\n", "  ")
 
@@ -32,7 +32,7 @@ class JsonSchema:
         if self._validator is None:
             self._validator = self._compiled()
         try:
-            self._validator.validate(_exact(text))
+            self._validator.validate(json.loads(text, **_EXACTLY, object_pairs_hook=distinct))
         except ValidationError as error:
             raise RefusedError(f"{error.json_path}: {error.message}") from None
         except Unresolvable as error:
@@ -61,6 +61,8 @@ class JsonSchema:
             (name, Resource.from_contents(_exact(text), default_specification=DRAFT7))
             for name, text in self._references
         ]
+        if found.TYPE_CHECKER.is_type(1.0, "integer"):
+            found = extend(found, type_checker=found.TYPE_CHECKER.redefine("integer", _is_integer))
         return found(schema, registry=Registry().with_resources(known))
 
 
@@ -69,8 +71,17 @@ def compiled(text: str, references: list[tuple[str, str]]) -> JsonSchema:
 
 
 def _exact(text: str) -> Any:
-    return json.loads(text, parse_float=Decimal, parse_constant=_refuse)
+    return json.loads(text, **_EXACTLY)
+
+
+def _is_integer(_: Any, value: Any) -> bool:
+    if isinstance(value, Decimal):
+        return value == value.to_integral_value()
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def _refuse(constant: str) -> Any:
     raise RefusedError(f"{constant} is not JSON")
+
+
+_EXACTLY: Any = {"parse_float": Decimal, "parse_constant": _refuse}

@@ -5,6 +5,8 @@ The descriptors that protoc makes of the text make the messages.
 
 from __future__ import annotations
 
+import json
+from decimal import Decimal
 from typing import Any
 
 from google.protobuf import descriptor_pb2, json_format
@@ -12,7 +14,7 @@ from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message_factory import GetMessageClass
 from service_chassis.schema_registry import protoc
 
-from admin_api.registry.calls import RefusedError
+from admin_api.registry.calls import RefusedError, distinct
 
 _INDEXES_MAX = 64
 
@@ -33,7 +35,8 @@ class ProtobufSchema:
 
     def encode(self, text: str) -> bytes:
         message = self._class((0,))()
-        json_format.Parse(text, message, descriptor_pool=self._pool)
+        given = json.loads(text, parse_float=_number, object_pairs_hook=distinct)
+        json_format.ParseDict(given, message, descriptor_pool=self._pool)
         return b"\0" + bytes(message.SerializeToString())
 
     def name(self) -> str:
@@ -53,6 +56,16 @@ class ProtobufSchema:
             found = self._pool.FindMessageTypeByName(".".join(package + names))
             self._classes[indexes] = GetMessageClass(found)
         return self._classes[indexes]
+
+
+def _number(text: str) -> int | float:
+    """Return a number with a point or exponent: the whole one that it is, if a float would round it."""
+    number = float(text)
+    if 2**53 <= abs(number) <= 2**64:
+        exact = Decimal(text)
+        if exact == exact.to_integral_value():
+            return int(exact)
+    return number
 
 
 def read_indexes(data: bytes) -> tuple[list[int], int]:

@@ -165,6 +165,10 @@ def _different(writer: Descriptor, reader: Descriptor, seen: set[tuple[str, str]
             return f"the field {number}, {mine.full_name}, has another type"
         if mine.is_repeated and not other.is_repeated:
             return f"the field {number}, {mine.full_name}, is repeated"
+        if mine.enum_type is not None and other.enum_type is not None and other.enum_type.is_closed:
+            unknown = set(mine.enum_type.values_by_number) - set(other.enum_type.values_by_number)
+            if unknown:  # mutant: closed-enum-symbols
+                return f"the field {number}, {mine.full_name}, has symbols that its closed enum lacks: {min(unknown)}"
         if mine.message_type is not None and other.message_type is not None:
             found = _different(mine.message_type, other.message_type, seen)
             if found is not None:

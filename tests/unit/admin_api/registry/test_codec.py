@@ -80,6 +80,11 @@ async def test_avro_without_rounding(codec: Codec) -> None:
         ('"long"', "1.5", "$: Decimal('1.5') is not of the type long"),
         ('"string"', "1", "$: 1 is not of the type string"),
         ('"double"', "NaN", "NaN is not JSON"),
+        ('"double"', "1e400", "$: 1E+400 is too large for the type double"),
+        ('"float"', "-1e39", "$: -1E+39 is too large for the type float"),
+        ('"double"', "1" + "0" * 400, f"$: 1{'0' * 59} is too large for the type double"),
+        ({"type": "map", "values": "int"}, '{"a":1,"a":2}', "two members have the name 'a'"),
+        (DECIMAL, "true", "$: True is not of the type bytes"),
         (["null", "int"], '"a"', "$: 'a' is not of the type null or int"),
         (ORDER, "{}", "$: no field 'id', which has no default"),
         (DECIMAL, "1.234", "$: more than 2 digits after the point"),
@@ -175,6 +180,19 @@ async def test_json_schema(codec: Codec) -> None:
         str(await answer(codec, ENCODE, by, b'[{"n":1.101}]')) == "$[0].n: Decimal('1.101') is not a multiple of 0.01"
     )
     assert str(await answer(codec, ENCODE, by, b"[{}]")) == "$[0]: 'n' is a required property"
+    twice = await answer(codec, ENCODE, by, b'[{"n":"a","n":1}]')  # readers may take the first
+    assert str(twice) == "two members have the name 'n'"
+    whole = schema({"type": "integer"}, "JSON")
+    assert await answer(codec, ENCODE, whole, b"1.0") == b"1.0"
+    assert str(await answer(codec, ENCODE, whole, b"1.5")) == "$: Decimal('1.5') is not of type 'integer'"
+
+
+@pytest.mark.parametrize("given", ["9007199254740993.0", "9.007199254740993e15", '"9007199254740993"'])
+async def test_a_whole_number_of_protobuf_is_not_rounded(codec: Codec, given: str) -> None:
+    by = schema('syntax = "proto3"; message M { int64 n = 1; double d = 2; }', "PROTOBUF")
+    encoded = await answer(codec, ENCODE, by, f'{{"n":{given},"d":1.5}}'.encode())
+    assert isinstance(encoded, bytes), encoded
+    assert await answer(codec, DECODE, by, encoded) == b'{"n": "9007199254740993", "d": 1.5}'
 
 
 @pytest.mark.parametrize("reference", ["file:///etc/hostname", "http://127.0.0.1:1/a.json", "other.json"])
@@ -223,6 +241,10 @@ async def test_a_name_of_a_reference_is_no_path_out_of_the_folder(codec: Codec, 
     for name in ("../a.proto", str(tmp_path / "a.proto"), "google/protobuf/any.proto", "a\nb.proto"):
         found = await answer(codec, DECODE, schema(MONEY, "PROTOBUF", (name, MONEY)), b"\0")
         assert str(found) == f"a reference has the name {name!r}"
+    for names in (("a", "a/b"), ("",), (".",), ("x" * 300,)):
+        references = [(name, MONEY) for name in names]
+        found = await answer(codec, DECODE, schema(MONEY, "PROTOBUF", *references), b"\0")
+        assert str(found) == "the names of its references cannot be those of files"
     assert os.listdir(tmp_path) == []
 
 

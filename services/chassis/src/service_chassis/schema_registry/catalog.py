@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 from urllib.parse import quote
 
 from service_chassis.schema_registry.connection import SCHEMA_BYTES_MAX, Connection, odd
 from service_chassis.schema_registry.schema import RegistryError
 
 TYPES = frozenset(("AVRO", "JSON", "PROTOBUF"))
+#: A registry is not asked for longer names: servers refuse the URLs, which would look like a registry that is away.
+_SUBJECT_LENGTH_MAX: Final = 2000
+_NUMBER_MAX: Final = 2**31 - 1
 
 
 class Reference(NamedTuple):
@@ -39,14 +42,14 @@ class Version(NamedTuple):
 
 async def subjects(connection: Connection) -> list[str]:
     answer = await connection.get("/subjects")
-    if not isinstance(answer, list) or not all(isinstance(each, str) for each in answer):
+    if not isinstance(answer, list) or not all(map(is_text, answer)):
         raise odd()
     return sorted(answer)
 
 
 async def versions(connection: Connection, subject: str) -> list[int]:
     answer = await connection.get(f"{_path(subject)}/versions")
-    if not isinstance(answer, list) or not all(_is_number(each) for each in answer):
+    if not isinstance(answer, list) or not all(map(is_number, answer)):
         raise odd()
     return sorted(answer)
 
@@ -55,7 +58,7 @@ async def version(connection: Connection, subject: str, number: int | None) -> V
     """Return a version, without a number the latest one."""
     answer = await connection.get(f"{_path(subject)}/versions/{'latest' if number is None else number}")
     found = text_of(answer)
-    if not _is_number(answer.get("id")) or not _is_number(answer.get("version")):
+    if not is_number(answer.get("id")) or not is_number(answer.get("version")):
         raise odd()
     return Version(subject, answer["version"], answer["id"], found)
 
@@ -68,7 +71,7 @@ async def place(connection: Connection, subject: str, schema: Text) -> Version |
         if error.status == 404:
             return None
         raise
-    if not isinstance(answer, dict) or not _is_number(answer.get("id")) or not _is_number(answer.get("version")):
+    if not isinstance(answer, dict) or not is_number(answer.get("id")) or not is_number(answer.get("version")):
         raise odd()
     return Version(subject, answer["version"], answer["id"], schema)
 
@@ -76,7 +79,7 @@ async def place(connection: Connection, subject: str, schema: Text) -> Version |
 async def register(connection: Connection, subject: str, schema: Text) -> int:
     """Register a schema as the next version of a subject, or find it there; return its id."""
     answer = await connection.post(f"{_path(subject)}/versions", _body(schema))
-    if not isinstance(answer, dict) or not _is_number(answer.get("id")):
+    if not isinstance(answer, dict) or not is_number(answer.get("id")):
         raise odd()
     number: int = answer["id"]
     return number
@@ -102,7 +105,7 @@ def text_of(answer: Any) -> Text:
     if not isinstance(answer, dict) or not isinstance(answer.get("schema"), str):
         raise odd()
     kind, references = answer.get("schemaType") or "AVRO", answer.get("references") or []
-    if kind not in TYPES:
+    if not isinstance(kind, str) or kind not in TYPES:
         raise RegistryError("it is of a type that is not known here")
     if len(answer["schema"]) > SCHEMA_BYTES_MAX:
         raise too_large()
@@ -110,11 +113,13 @@ def text_of(answer: Any) -> Text:
         isinstance(each, dict)
         and isinstance(each.get("name"), str)
         and isinstance(each.get("subject"), str)
-        and _is_number(each.get("version"))
+        and is_number(each.get("version"))
         for each in references
     ):
         raise odd()
     found = tuple(Reference(each["name"], each["subject"], each["version"]) for each in references)
+    if not all(map(is_text, (answer["schema"], *(text for each in found for text in each[:2])))):
+        raise RegistryError("its text has halves of characters")
     return Text(kind, answer["schema"], found)
 
 
@@ -124,7 +129,7 @@ def too_large() -> RegistryError:
 
 def _path(subject: str) -> str:
     """Return the path of a subject. A URL cannot have some names."""
-    if subject in ("", ".", ".."):
+    if subject in ("", ".", "..") or len(subject) > _SUBJECT_LENGTH_MAX or not is_text(subject):
         raise RegistryError("The schema registry does not have it", 404, 40401)
     return f"/subjects/{quote(subject, safe='')}"
 
@@ -136,5 +141,11 @@ def _body(schema: Text) -> dict[str, Any]:
     return body
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
+def is_number(value: object) -> bool:
+    """Return whether a value is an id or a version."""
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _NUMBER_MAX
+
+
+def is_text(value: object) -> bool:
+    """Return whether a value is a text. JSON has texts with halves of characters, which nothing can encode."""
+    return isinstance(value, str) and (value.isascii() or not any("\ud800" <= each <= "\udfff" for each in value))

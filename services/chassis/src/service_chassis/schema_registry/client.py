@@ -151,9 +151,9 @@ class RegistryClient:
             subject, version = await self._place(f"{base}/versions", wanted)
         return await self._schema(
             found,
-            number if isinstance(number, int) else -1,
-            subject if isinstance(subject, str) else None,
-            version if isinstance(version, int) else None,
+            number if catalog.is_number(number) else -1,
+            subject if catalog.is_text(subject) else None,
+            version if catalog.is_number(version) else None,
         )
 
     async def _known_version(self, subject: str, number: int | None) -> Schema:
@@ -181,7 +181,9 @@ class RegistryClient:
         found = {
             each["subject"]: each["version"]
             for each in (answer if isinstance(answer, list) else ())
-            if isinstance(each, dict) and isinstance(each.get("subject"), str) and isinstance(each.get("version"), int)
+            if isinstance(each, dict)
+            and catalog.is_text(each.get("subject"))
+            and catalog.is_number(each.get("version"))
         }
         if not found:
             return None, None

@@ -24,6 +24,8 @@ FAILURE_S: Final = 5.0
 SCHEMA_BYTES_MAX: Final = 512 * 1024
 _ANSWER_BYTES_MAX: Final = 2 * SCHEMA_BYTES_MAX
 _SECRET_BYTES_MAX: Final = 16 * 1024
+#: What a registry says about a schema. Other errors are troubles of the registry, or of what is before it.
+_VERDICTS: Final = frozenset((400, 409, 413, 422))
 _MEDIA_TYPE: Final = "application/vnd.schemaregistry.v1+json"
 
 
@@ -63,8 +65,10 @@ class Connection:
             raise self._gone(f"The schema registry did not answer within {self.timeout_s:g} s") from None
         except (httpx.HTTPError, httpx.InvalidURL):
             raise self._gone("The schema registry cannot be reached") from None
-        except (OSError, ValueError) as error:  # a file of the settings
+        except OSError as error:  # a file of the settings
             raise self._gone(f"The login to the schema registry cannot be read: {error}") from None
+        except ValueError:  # whose message has a part of the secret
+            raise self._gone("The login to the schema registry is not of characters that HTTP has") from None
         try:
             answer = json.loads(content)
         except (ValueError, RecursionError):
@@ -91,6 +95,8 @@ class Connection:
             async for part in response.aiter_raw():
                 found += part
                 if len(found) > _ANSWER_BYTES_MAX:
+                    if response.status_code != 200:  # the page of a proxy
+                        break
                     raise RegistryError(f"the answer has more than {_ANSWER_BYTES_MAX} bytes")
         return response.status_code, bytes(found)
 
@@ -124,10 +130,10 @@ def _refusal(status: int, answer: Any) -> RegistryError:
         known = isinstance(code, int) and code > 40_000  # else the path is wrong, or a proxy answers
         return RegistryError("The schema registry does not have it", status, code or status, is_away=not known)
     said = given.get("message")
-    reason = f": {' '.join(said.split())[:300]}" if isinstance(said, str) else ""
-    return RegistryError(
-        f"The schema registry answers {status}{reason}", status, code or status, is_away=status == 429 or status >= 500
-    )
+    reason = f": {' '.join(said.encode(errors='replace').decode().split())[:300]}" if isinstance(said, str) else ""
+    is_verdict = status in _VERDICTS and "error_code" in given
+    message = f"The schema registry answers {status}{reason}"
+    return RegistryError(message, status, code or status, is_away=not is_verdict)
 
 
 def _secret(path: str) -> str:

@@ -37,22 +37,10 @@ def descriptors(text: str, references: Sequence[tuple[str, str]]) -> tuple[bytes
     while main in dict(references):
         main = f"_{main}"
     with tempfile.TemporaryDirectory() as folder:
-        made = b""
-        for name, content in [*references, (main, text)]:
-            path = PurePosixPath(name)
-            if (
-                path.is_absolute()
-                or ".." in path.parts
-                or not name.isprintable()
-                or name.startswith("google/protobuf/")
-            ):
-                raise ProtocError(f"a reference has the name {name!r}")
-            if serialized := _serialized(content):
-                made += _field(serialized + _field(name.encode()))  # the last name of a file counts
-                continue
-            file = Path(folder, path)
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_text(content, encoding="utf-8")
+        try:
+            made = _written(folder, [*references, (main, text)])
+        except (OSError, UnicodeEncodeError):
+            raise ProtocError("the names of its references cannot be those of files") from None
         target, ready = Path(folder, "\x7f.descriptors"), Path(folder, "\x7f.ready")
         ready.write_bytes(made)
         done = subprocess.run(
@@ -62,6 +50,7 @@ def descriptors(text: str, references: Sequence[tuple[str, str]]) -> tuple[bytes
                 *(f"--descriptor_set_in={ready}", f"--descriptor_set_out={target}", main),
             ],
             cwd=folder,
+            stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
             errors="replace",
@@ -72,6 +61,22 @@ def descriptors(text: str, references: Sequence[tuple[str, str]]) -> tuple[bytes
         if done.returncode:
             raise ProtocError(f"protoc: {(done.stderr or 'refused').splitlines()[0].replace(folder, '')}")
         return target.read_bytes(), main
+
+
+def _written(folder: str, files: Sequence[tuple[str, str]]) -> bytes:
+    """Write texts into a folder; return the descriptors that others are already, as a FileDescriptorSet."""
+    made = b""
+    for name, content in files:
+        path = PurePosixPath(name)
+        if path.is_absolute() or ".." in path.parts or not name.isprintable() or name.startswith("google/protobuf/"):
+            raise ProtocError(f"a reference has the name {name[:128]!r}")
+        if serialized := _serialized(content):
+            made += _field(serialized + _field(name.encode()))  # the last name of a file counts
+            continue
+        file = Path(folder, path)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(content, encoding="utf-8")
+    return made
 
 
 def _serialized(content: str) -> bytes:
