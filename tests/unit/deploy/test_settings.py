@@ -8,6 +8,7 @@ import pytest
 import yaml
 from admin_api.settings import AdminSettings
 from gateway_svc.settings import GatewaySettings
+from service_chassis.schema_registry.settings import RegistrySettings
 from service_chassis.settings import Settings
 from spark_etl.settings import EtlSettings
 from storage_svc.settings import StorageSettings
@@ -73,15 +74,17 @@ def test_variables_exist_and_their_values_are_accepted(source: Any, name: str, m
     fields = settings_class.fields if issubclass(settings_class, Settings) else settings_class.model_fields
     known = {f"MILLRACE_{field.upper()}" for field in fields}
     if name == "spark":
-        known |= pipeline_variables()
+        known |= pipeline_variables() | {f"MILLRACE_{field.upper()}" for field in RegistrySettings.fields}
     assert set(environment) <= known
 
     for variable, value in environment.items():
         monkeypatch.setenv(variable, str(value))
     settings = settings_class()
     shown = settings.shown() if isinstance(settings, Settings) else settings.model_dump(mode="json")
+    if name == "spark":
+        shown |= RegistrySettings().shown()
 
     for variable, value in environment.items():
         field = variable.removeprefix("MILLRACE_").lower()
-        if field in fields:
+        if field in shown:
             assert str(shown[field]).lower() == str(value).lower()
