@@ -15,7 +15,7 @@ import contextlib
 import signal
 import sys
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import Final, NamedTuple
 
 from service_chassis.schema_registry.schema import Schema
@@ -32,8 +32,9 @@ _ANSWER_BYTES_MAX: Final = 16 * 1024 * 1024
 RUN_S: Final = 5.0
 _READ_BYTES: Final = 1 << 18
 ANSWERS_BYTES_MAX: Final = 32 * 1024 * 1024
-#: Schemas that the process keeps.
+#: Schemas that the process keeps, and characters of their texts, which need about six times as many bytes.
 _LOADED_MAX: Final = 200
+LOADED_CHARACTERS_MAX: Final = 8 * 1024 * 1024
 _DEADLY_MAX: Final = 1000
 REPLACED_MAX: Final = 2
 #: Seconds without a call after which the process ends.
@@ -67,6 +68,7 @@ class Codec:
         self._received = bytearray()
         self._prepared: set[str] = set()
         self._loaded: OrderedDict[int, CodecError | None] = OrderedDict()
+        self._sizes: dict[int, int] = {}
         #: Schemas that ended a process when they were loaded. None is loaded again.
         self._deadly: OrderedDict[int, CodecError] = OrderedDict()
         self._idle: asyncio.TimerHandle | None = None
@@ -124,10 +126,11 @@ class Codec:
         self, process: asyncio.subprocess.Process, calls: Sequence[Call], answers: list[bytes | CodecError]
     ) -> bool:
         end = asyncio.get_running_loop().time() + self._left_s
-        for schema in {call.schema.key: call.schema for call in calls}.values():
+        wanted = {call.schema.key: call.schema for call in calls}
+        for schema in wanted.values():
             try:
                 if asyncio.get_running_loop().time() < end:  # mutant: codec-run-ends
-                    await self._load(process, schema)
+                    await self._load(process, schema, wanted)
             except (asyncio.IncompleteReadError, TimeoutError, ConnectionError):
                 self._deadly[schema.key] = CodecError(await self._why("the schema"), of_schema=True)
                 if len(self._deadly) > _DEADLY_MAX:
@@ -154,21 +157,34 @@ class Codec:
 
     def _refused(self, call: Call) -> CodecError | None:
         key = call.schema.key
-        return self._deadly.get(key) or self._loaded.get(key, CodecError("schemas before its own took too long"))
+        return self._deadly.get(key) or self._loaded.get(
+            key, CodecError("other schemas took too long or are too large")
+        )
 
-    async def _load(self, process: asyncio.subprocess.Process, schema: Schema) -> None:
+    async def _load(self, process: asyncio.subprocess.Process, schema: Schema, wanted: Container[int]) -> None:
+        """Load a schema, in place of those loaded long ago that are not wanted now, if there is room for it then."""
         if schema.key in self._deadly:
             return
         if schema.key in self._loaded:
             self._loaded.move_to_end(schema.key)
             return
-        while len(self._loaded) >= _LOADED_MAX:
-            key, _ = self._loaded.popitem(last=False)
-            await self._ask(process, FORGET, key, b"", _CALL_S)
         texts = [schema.type, schema.text, *(text for pair in schema.references for text in pair)]
+        size = sum(map(len, texts))
+        for key in [key for key in self._loaded if key not in wanted]:
+            if self._has_room(size):
+                break
+            del self._loaded[key], self._sizes[key]
+            await self._ask(process, FORGET, key, b"", _CALL_S)
+        if self._loaded and not self._has_room(size):
+            return
         body = b"".join(TEXT.pack(len(text)) + text for text in (each.encode() for each in texts))
         answer = await self._ask(process, LOAD, schema.key, body, _CALL_S)
         self._loaded[schema.key] = answer if isinstance(answer, CodecError) else None
+        self._sizes[schema.key] = size
+
+    def _has_room(self, size: int) -> bool:
+        left = LOADED_CHARACTERS_MAX - sum(self._sizes.values())  # mutant: codec-schemas-bounded
+        return len(self._loaded) < _LOADED_MAX and size <= left
 
     async def _ask(
         self, process: asyncio.subprocess.Process, operation: int, key: int, body: bytes, limit_s: float
@@ -204,7 +220,8 @@ class Codec:
 
     async def _started(self) -> asyncio.subprocess.Process:
         if self._process is None or self._process.returncode is not None:
-            self._prepared, self._loaded, self._received = set(), OrderedDict(), bytearray()
+            self._prepared, self._received = set(), bytearray()
+            self._loaded, self._sizes = OrderedDict(), {}
             self._process = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-P", "-m", "admin_api.registry.program", *self._limits),
                 stdin=asyncio.subprocess.PIPE,

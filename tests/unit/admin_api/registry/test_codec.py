@@ -16,7 +16,7 @@ import fastavro
 import pytest
 from admin_api.registry import codec as codec_module
 from admin_api.registry.calls import DECODE, ENCODE, NAME
-from admin_api.registry.codec import Call, Codec, CodecError
+from admin_api.registry.codec import LOADED_CHARACTERS_MAX, Call, Codec, CodecError
 from google.protobuf import descriptor_pb2
 from service_chassis.schema_registry.schema import Schema
 
@@ -171,6 +171,37 @@ async def test_descriptors_in_place_of_texts_of_protobuf(codec: Codec, tmp_path:
     assert str(odd).startswith("protoc: ")
 
 
+MAP = """
+syntax = "proto3";
+package shop;
+import "google/protobuf/timestamp.proto";
+message Order {
+  repeated .shop.Order.TagsEntry tags = 3;
+  google.protobuf.Timestamp at = 4;
+  message TagsEntry {
+    option map_entry = true;
+    string key = 1;
+    double value = 2;
+  }
+}
+"""
+
+
+async def test_a_map_of_protobuf_as_the_messages_that_it_is_stored_as(codec: Codec) -> None:
+    """The serializers of Apicurio for Java register such a text, which protoc alone refuses."""
+    by = schema(MAP, "PROTOBUF")
+    shown = b'{"tags": {"a": 0.1}, "at": "2026-01-31T12:00:00Z"}'
+    encoded = await answer(codec, ENCODE, by, shown)
+    assert isinstance(encoded, bytes), encoded
+    assert await answer(codec, DECODE, by, encoded) == shown
+    user = 'syntax = "proto3"; import "map.proto"; message Cart { shop.Order order = 1; }'
+    referring = schema(user, "PROTOBUF", ("map.proto", MAP))
+    assert await answer(codec, DECODE, referring, b"\0\x0a\x00") == b'{"order": {}}'
+    for odd in (("string key", "double key"), ("repeated .shop", ".shop"), ("double value = 2", "double value = 3")):
+        found = await answer(codec, ENCODE, schema(MAP.replace(*odd), "PROTOBUF"), shown)
+        assert str(found).startswith("protoc: "), found
+
+
 async def test_json_schema(codec: Codec) -> None:
     person = '{"type":"object","properties":{"n":{"type":"number","multipleOf":0.01}},"required":["n"]}'
     by = schema({"type": "array", "items": {"$ref": "person.json"}}, "JSON", ("person.json", person))
@@ -255,12 +286,27 @@ async def test_a_run_ends_on_the_clock_and_so_does_the_wait_for_those_before_it(
     assert await codec.run(calls) == [b"\x02", b"\x02"]
     monkeypatch.setattr(codec_module, "RUN_S", 0.0)
     unknown = [Call(ENCODE, schema('"long"'), b"1")] * 2
-    assert [str(each) for each in await codec.run(unknown)] == ["schemas before its own took too long"] * 2
+    assert [str(each) for each in await codec.run(unknown)] == ["other schemas took too long or are too large"] * 2
     async with codec._lock:
         said = "other records are decoded or encoded at this time"
         assert [str(each) for each in await codec.run(calls)] == [said] * 2
     monkeypatch.setattr(codec_module, "RUN_S", 30.0)
     assert await codec.run(calls) == [b"\x02", b"\x02"]
+
+
+async def test_many_large_schemas_leave_memory_for_others(codec: Codec) -> None:
+    fields = [{"name": f"f{number}", "type": "int", "default": 0} for number in range(9_000)]
+    large = [schema({"type": "record", "name": "R", "fields": fields}) for _ in range(60)]
+    first: int | None = None
+    for at in range(0, 60, 5):
+        found = await codec.run([Call(ENCODE, each, b"{}") for each in large[at : at + 5]])
+        assert [each if isinstance(each, CodecError) else len(each) for each in found] == [9_000] * 5
+        first = first or codec.pid
+    together = await codec.run([Call(ENCODE, each, b"{}") for each in large[:30]])
+    assert [str(each) for each in together if isinstance(each, CodecError)] == [
+        "other schemas took too long or are too large"
+    ] * (30 - LOADED_CHARACTERS_MAX // (len(large[0].text) + len("AVRO")))
+    assert codec.pid == first
 
 
 async def test_answers_of_one_run_are_bounded_together(codec: Codec, monkeypatch: pytest.MonkeyPatch) -> None:
