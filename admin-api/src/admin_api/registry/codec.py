@@ -36,6 +36,7 @@ ANSWERS_BYTES_MAX: Final = 32 * 1024 * 1024
 _LOADED_MAX: Final = 200
 LOADED_CHARACTERS_MAX: Final = 8 * 1024 * 1024
 _DEADLY_MAX: Final = 1000
+DEADLY_S: Final = 60.0
 REPLACED_MAX: Final = 2
 #: Seconds without a call after which the process ends.
 _IDLE_S: Final = 60.0
@@ -69,8 +70,9 @@ class Codec:
         self._prepared: set[str] = set()
         self._loaded: OrderedDict[int, CodecError | None] = OrderedDict()
         self._sizes: dict[int, int] = {}
-        #: Schemas that ended a process when they were loaded. None is loaded again.
-        self._deadly: OrderedDict[int, CodecError] = OrderedDict()
+        #: Schemas that ended a process when they were loaded, and until when they are not loaded again: the machine may
+        #: have been busy.
+        self._deadly: OrderedDict[int, tuple[float, CodecError]] = OrderedDict()
         self._idle: asyncio.TimerHandle | None = None
 
     @property
@@ -132,7 +134,9 @@ class Codec:
                 if asyncio.get_running_loop().time() < end:  # mutant: codec-run-ends
                     await self._load(process, schema, wanted)
             except (asyncio.IncompleteReadError, TimeoutError, ConnectionError):
-                self._deadly[schema.key] = CodecError(await self._why("the schema"), of_schema=True)
+                why = CodecError(await self._why("the schema"), of_schema=True)
+                self._deadly[schema.key] = (asyncio.get_running_loop().time() + DEADLY_S, why)
+                self._deadly.move_to_end(schema.key)
                 if len(self._deadly) > _DEADLY_MAX:
                     self._deadly.popitem(last=False)
                 return False
@@ -157,13 +161,17 @@ class Codec:
 
     def _refused(self, call: Call) -> CodecError | None:
         key = call.schema.key
-        return self._deadly.get(key) or self._loaded.get(
+        return self._known_deadly(key) or self._loaded.get(
             key, CodecError("other schemas took too long or are too large")
         )
 
+    def _known_deadly(self, key: int) -> CodecError | None:
+        until, refused = self._deadly.get(key, (0.0, None))
+        return refused if asyncio.get_running_loop().time() < until else None
+
     async def _load(self, process: asyncio.subprocess.Process, schema: Schema, wanted: Container[int]) -> None:
         """Load a schema, in place of those loaded long ago that are not wanted now, if there is room for it then."""
-        if schema.key in self._deadly:
+        if self._known_deadly(schema.key) is not None:
             return
         if schema.key in self._loaded:
             self._loaded.move_to_end(schema.key)

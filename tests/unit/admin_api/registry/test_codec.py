@@ -16,7 +16,15 @@ import fastavro
 import pytest
 from admin_api.registry import codec as codec_module
 from admin_api.registry.calls import DECODE, ENCODE, NAME
-from admin_api.registry.codec import LOADED_CHARACTERS_MAX, Call, Codec, CodecError
+from admin_api.registry.codec import (
+    DEADLY_S,
+    LOADED_CHARACTERS_MAX,
+    MEMORY_BYTES,
+    PROCESSOR_S,
+    Call,
+    Codec,
+    CodecError,
+)
 from google.protobuf import descriptor_pb2
 from service_chassis.schema_registry.schema import Schema
 
@@ -307,6 +315,20 @@ async def test_many_large_schemas_leave_memory_for_others(codec: Codec) -> None:
         "other schemas took too long or are too large"
     ] * (30 - LOADED_CHARACTERS_MAX // (len(large[0].text) + len("AVRO")))
     assert codec.pid == first
+
+
+async def test_a_schema_that_took_too_long_on_a_busy_machine_is_tried_again() -> None:
+    codec = Codec(processor_s=0.005)
+    fields = [{"name": f"f{number}", "type": "int", "default": 0} for number in range(9_000)]
+    call = Call(ENCODE, schema({"type": "record", "name": "R", "fields": fields}), b"{}")
+    assert [str(each) for each in await codec.run([call])] == ["the schema takes more than a second"]
+    await codec.close()
+    codec._limits = (str(PROCESSOR_S), str(MEMORY_BYTES))
+    assert [str(each) for each in await codec.run([call])] == ["the schema takes more than a second"]
+    until, refused = codec._deadly[call.schema.key]
+    codec._deadly[call.schema.key] = (until - DEADLY_S, refused)
+    assert await codec.run([call]) == [b"\0" * 9_000]
+    await codec.close()
 
 
 async def test_answers_of_one_run_are_bounded_together(codec: Codec, monkeypatch: pytest.MonkeyPatch) -> None:
