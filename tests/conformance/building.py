@@ -26,10 +26,12 @@ _PIP = ("sh", "-c", '"$0" -m venv .venv && .venv/bin/pip install --quiet -r requ
 _COMMANDS = {"java": _MAVEN, "streams": _MAVEN, "franz-go": _GO, "sarama": _GO, "kafkajs": _NPM, "old-python": _PIP}
 _COMMANDS["sarama-1.43"] = _GO
 _COMMANDS["schemaregistry-js"] = _NPM
+_COMMANDS["apicurio-serdes"] = _MAVEN
 #: Tools of a folder's programs, to be built and to be run.
 TOOLS = {
     "java": ("java", "javac", "mvn"),
     "streams": ("java", "javac", "mvn"),
+    "apicurio-serdes": ("java", "javac", "mvn"),
     "franz-go": ("go",),
     "sarama": ("go",),
     "sarama-1.43": ("go",),

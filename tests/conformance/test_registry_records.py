@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conformance.building import TOOLS, built
+from conformance.building import TOOLS, built, java_program
 from google.protobuf import descriptor_pb2, json_format
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message_factory import GetMessageClass
@@ -82,6 +82,7 @@ message Order {
   }
 }
 """
+FIRST_MESSAGE = PROTO.replace("message Ignored {\n}\n", "")
 PROTO_SHOWN = {
     "id": "18446744073709551615",
     "lines": [{"count": "-9223372036854775808"}],
@@ -90,11 +91,11 @@ PROTO_SHOWN = {
 }
 
 
-def descriptors() -> descriptor_pb2.FileDescriptorSet:
+def descriptors(text: str = PROTO) -> descriptor_pb2.FileDescriptorSet:
     package = importlib.util.find_spec("grpc_tools")
     assert package is not None
     with tempfile.TemporaryDirectory() as folder:
-        Path(folder, "order.proto").write_text(PROTO)
+        Path(folder, "order.proto").write_text(text)
         command = [sys.executable, "-m", "grpc_tools.protoc", f"--proto_path={folder}", "--descriptor_set_out=out"]
         subprocess.run([*command, "order.proto"], cwd=folder, check=True)
         return descriptor_pb2.FileDescriptorSet.FromString(Path(folder, "out").read_bytes())
@@ -250,8 +251,7 @@ def test_what_confluent_serializers_write_is_read(scene: Scene, kind: str, messa
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_rest_and_the_command_line_write_is_read_by_confluent(scene: Scene, kind: str, message: Any) -> None:
     topic = f"written-{kind}"
-    first_message = PROTO.replace("message Ignored {\n}\n", "")
-    text = {"avro": json.dumps(ORDER), "json_schema": json.dumps(JSON), "protobuf": first_message}[kind]
+    text = {"avro": json.dumps(ORDER), "json_schema": json.dumps(JSON), "protobuf": FIRST_MESSAGE}[kind]
     data = json.dumps(SHOWN[kind], default=lambda number: f"<{number}>").replace('"<', "").replace('>"', "")
     name = {"avro": "AVRO", "json_schema": "JSONSCHEMA", "protobuf": "PROTOBUF"}[kind]
     body = f'{{"value":{{"type":"{name}","schema":{json.dumps(text)},"data":{data}}}}}'
@@ -312,21 +312,38 @@ def test_go_both_ways(scene: Scene, kind: str, need: Callable[..., None]) -> Non
     both_ways(scene, Program(["bin/schemas"], built("franz-go"), scene.registry.url), kind, schema, value)
 
 
+@pytest.mark.parametrize("kind", ["AVRO", "JSON", "PROTOBUF"])
+def test_java_both_ways(scene: Scene, kind: str, need: Callable[..., None]) -> None:
+    """The serializers of Apicurio, which have an API of its own for look-ups."""
+    need(*TOOLS["apicurio-serdes"])
+    first = descriptors(FIRST_MESSAGE).SerializeToString()
+    schema, value = {
+        "AVRO": (SMALL, {**SMALL_VALUE, "id": 2**63 - 1}),
+        "JSON": (JSON, JSON_VALUE),
+        "PROTOBUF": (base64.b64encode(first).decode(), PROTO_SHOWN),
+    }[kind]
+    program = Program(java_program("Schemas"), built("apicurio-serdes"), scene.registry.url)
+    both_ways(scene, program, kind, schema, value)
+
+
 def both_ways(scene: Scene, program: Program, kind: str, schema: object, value: object) -> None:
     """Have a program read what REST and the command line write, and these read what it writes."""
     topic = f"{'-'.join(program._command[:1])}-{kind}".replace("/", "-").lower()
     scene.create(topic)
-    made = program(kind=kind, topic=topic, schema=json.dumps(schema), value=value)
+    text = schema if isinstance(schema, str) else json.dumps(schema)
+    made = program(kind=kind, topic=topic, schema=text, value=value)
     scene.produce(topic, base64.b64decode(made["data"]))
     body = json.dumps({"value": {"data": value}})
-    assert scene.rest(f"/v3/clusters/-/topics/{topic}/records", body)["error_code"] == 200
+    report = scene.rest(f"/v3/clusters/-/topics/{topic}/records", body)
+    assert report["error_code"] == 200, report
     done = scene.millrace("produce", topic, "--schema", f"{topic}-value", stdin=json.dumps(value) + "\n")
     assert (done.returncode, done.stderr) == (0, "")
     exactly = exact(json.dumps(value))
     assert [row["value"] for row in scene.shown(topic)] == [exactly] * 3
     assert scene.printed(topic) == [exactly] * 3
     for data in scene.values(topic, 3):
-        assert program(kind=kind, topic=topic, data=base64.b64encode(data).decode())["value"] == value
+        read = program(kind=kind, topic=topic, schema=text, data=base64.b64encode(data).decode())
+        assert read["value"] == value
 
 
 def test_evolution_and_references(scene: Scene) -> None:
