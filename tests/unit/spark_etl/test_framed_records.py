@@ -363,6 +363,36 @@ def test_schemas_that_are_refused(spark, tmp_path, server, schema, reason):
     assert str(refused.value).startswith(f"{tmp_path}/pipeline.yaml:9: decode.registry: ")
 
 
+ODD = [
+    {"type": "record", "name": "Whole", "namespace": "spark_etl", "fields": []},
+    {"type": "fixed", "name": "Of_nonce", "namespace": "spark_etl", "size": 0},
+    {"type": "enum", "name": "E", "symbols": ["A"], "default": "B"},
+    {"type": "enum", "name": "E", "symbols": "A"},
+    {"type": "enum", "name": "E", "symbols": ["a-b"]},
+    {"type": "fixed", "name": "E", "size": "x"},
+    {"type": "record", "name": "E", "fields": [{"name": "a", "type": "long", "default": "x"}]},
+    {"type": "record", "name": "E", "namespace": 5, "aliases": 5, "fields": [{"name": "a.b", "type": "long"}]},
+    {"type": "bytes", "logicalType": "decimal", "precision": 0, "scale": -1},
+    {"type": "long", "logicalType": 5},
+    ["null", ["null", "long"]],
+    ["null", "null"],
+    [],
+]
+
+
+def test_no_schema_ends_a_run(spark, tmp_path, server):
+    """Records of another schema are read, whatever the registry has been given."""
+    first = server.add(SUBJECT, json.dumps(FIRST))
+    texts = [json.dumps({**FIRST, "fields": [*FIRST["fields"], {"name": "gone", "type": kind}]}) for kind in ODD]
+    numbers = [server.add("others", text) for text in texts]
+    good = avro(FIRST, {"id": 7, "note": None})
+    pipe = pinned(spark, tmp_path)
+    own, *others = judge(spark, pipe, [framed(each, good) for each in (first, *numbers)])
+    assert (own["_error"], own["id"]) == (None, 7)
+    assert len(others) == len(ODD)
+    assert {error and error[1] for error in errors(others)} <= {None, "schema", "avro"}
+
+
 def test_a_pin_stays(spark, tmp_path, server):
     server.add(SUBJECT, json.dumps(FIRST))
     pipe = pinned(spark, tmp_path)
