@@ -27,8 +27,8 @@ PRINTED = {
     "rest.sh": '"value":"60000"\ndeleted: 204\n',
     "ProduceConsume.java": "consumed 5\n",
 }
-#: A folder: the tests of docs/etl.md run its files.
-PIPELINE = "etl"
+#: Folders: the tests of docs/etl.md and docs/schemas.md run their files.
+PIPELINES = {"etl", "schemas"}
 
 
 @pytest.fixture(scope="module")
@@ -48,8 +48,8 @@ def run(broker: Broker, *command: str) -> str:
 
 def test_every_example_is_listed_and_tested() -> None:
     found = {path.name for path in EXAMPLES.iterdir()} - {"README.md", "__pycache__"}
-    listed = set(re.findall(r"\]\(([\w.]+)[)/]", (EXAMPLES / "README.md").read_text()))
-    assert found == listed == PRINTED.keys() | {PIPELINE}
+    listed = set(re.findall(r"^\| \[[\w.]+\]\(([\w.]+)", (EXAMPLES / "README.md").read_text(), re.MULTILINE))
+    assert found == listed == PRINTED.keys() | PIPELINES
 
 
 @pytest.mark.parametrize("name", [name for name in PRINTED if name.endswith(".py")])

@@ -24,7 +24,7 @@ FAILURE_S: Final = 5.0
 SCHEMA_BYTES_MAX: Final = 512 * 1024
 _ANSWER_BYTES_MAX: Final = 2 * SCHEMA_BYTES_MAX
 _SECRET_BYTES_MAX: Final = 16 * 1024
-#: What a registry says about a schema. Other errors are troubles of the registry, or of what is before it.
+#: Answers of a registry about a schema. Other errors are troubles of the registry, or of what is before it.
 _VERDICTS: Final = frozenset((400, 409, 413, 422))
 _MEDIA_TYPE: Final = "application/vnd.schemaregistry.v1+json"
 
