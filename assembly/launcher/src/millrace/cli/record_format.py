@@ -15,9 +15,10 @@ import base64
 import json
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Protocol
 
+from protocol_lib.client import ConsumerRecord
 from protocol_lib.records.record import KEY_ERRORS
 
 from millrace.cli.errors import USAGE, CliError
@@ -35,32 +36,17 @@ class ShownRecord(Protocol):
     headers: Any
 
 
-@dataclass
-class DecodedRecord:
+@dataclass(slots=True)
+class DecodedRecord(ConsumerRecord):
     """A record whose key, value or both are texts of JSON: those in `by_schema`."""
 
-    topic: str
-    partition: int
-    offset: int
-    timestamp: int
-    key: bytes | None
-    value: bytes | None
-    headers: Any
     by_schema: frozenset[str]
 
     @classmethod
     def of(cls, record: ShownRecord, texts: Mapping[str, bytes]) -> DecodedRecord:
         """Return a record with these texts in place of its key and value."""
-        return cls(
-            record.topic,
-            record.partition,
-            record.offset,
-            record.timestamp,
-            texts.get("key", record.key),
-            texts.get("value", record.value),
-            record.headers,
-            frozenset(texts),
-        )
+        kept = {each.name: getattr(record, each.name) for each in fields(ConsumerRecord)}
+        return cls(**{**kept, **texts}, by_schema=frozenset(texts))
 
 
 @dataclass(frozen=True)

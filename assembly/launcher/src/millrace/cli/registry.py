@@ -24,7 +24,7 @@ from millrace.cli.record_format import DecodedRecord, NewRecord, ShownRecord
 _TIMEOUT_S = 10.0
 #: Records that are decoded together.
 _RECORDS_MAX = 100
-#: Reasons that are told once each; no more than these.
+#: Reasons that are told, once each: no more than these.
 _REASONS_MAX = 20
 
 
