@@ -29,7 +29,7 @@ _STARTS: Final = (b"\x16", b"\x16\x03\x01\x02\x00", b"\x16\x03\x01\x40\x00\x01\x
 _HEADS: Final = b"\x16\x03\x01\x00\x00" * 800
 
 _numbers: Final = itertools.count()
-#: One stranger's visit, by a number of its own.
+#: One stranger's visit, by its number.
 Visit = Callable[[asyncio.StreamReader, asyncio.StreamWriter, int], Awaitable[None]]
 
 

@@ -142,7 +142,7 @@ class NestedAgainstPlain(AgainstPlain):
 
 
 class Framed(_OfSpark):
-    """The pipeline on Avro of a schema registry and the one on JSON, in turns: each round has records of its own."""
+    """The pipeline on Avro of a schema registry and the one on JSON, in turns: each round has new records."""
 
     name, title = (
         "spark_flights_avro",

@@ -314,7 +314,7 @@ def test_go_both_ways(scene: Scene, kind: str, need: Callable[..., None]) -> Non
 
 @pytest.mark.parametrize("kind", ["AVRO", "JSON", "PROTOBUF"])
 def test_java_both_ways(scene: Scene, kind: str, need: Callable[..., None]) -> None:
-    """The serializers of Apicurio, which have an API of its own for look-ups."""
+    """The serializers of Apicurio look schemas up by Apicurio's API, not by Confluent's."""
     need(*TOOLS["apicurio-serdes"])
     first = descriptors(FIRST_MESSAGE).SerializeToString()
     schema, value = {

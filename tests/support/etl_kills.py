@@ -123,7 +123,7 @@ class Drivers:
         return self.folder / "run.log"
 
     def started(self, *options: str) -> subprocess.Popen[bytes]:
-        """Start a run, without end unless the options say otherwise, in a process group of its own."""
+        """Start a run in a new process group. It has no end unless the options set one."""
         with self.log.open("wb") as errors:
             command = [sys.executable, "-m", "spark_etl", "run", str(self.file), *options]
             return subprocess.Popen(

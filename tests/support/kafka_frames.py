@@ -5,6 +5,8 @@ from datetime import datetime
 
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.types import StructType
+from spark_etl.config import Pipeline
+from spark_etl.judgement import plan
 from spark_etl.kafka import sources
 
 AT = datetime(2026, 1, 31, 12, 0, 0, 123000)
@@ -28,3 +30,20 @@ def frame(
     ]
     columns = ", ".join(f"{name} {kind}" for name, kind in sources.COLUMNS.items())
     return session.createDataFrame(rows, StructType.fromDDL(columns))
+
+
+def judge(
+    session: SparkSession,
+    pipeline: Pipeline,
+    values: Sequence[Value],
+    keys: Sequence[Value] | None = None,
+    headers: Sequence[list[tuple[str, Value]]] | None = None,
+) -> list[Row]:
+    """Return the judged rows of such records, in the order of offsets."""
+    rows = plan(session, frame(session, values, keys, headers), pipeline).rows.collect()
+    return sorted(rows, key=lambda row: row["_offset"])
+
+
+def errors(rows: Sequence[Row]) -> list[tuple[object, ...] | None]:
+    """Return what each row is refused for: stage, rule and message, or None."""
+    return [tuple(row["_error"]) if row["_error"] is not None else None for row in rows]

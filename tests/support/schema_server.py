@@ -16,6 +16,12 @@ from typing import Any, Self
 from urllib.parse import unquote
 
 Reference = dict[str, Any]
+#: The status of every answer, its delay in seconds, and what a program with a limit of 1 s says of it.
+TROUBLES = [
+    (401, 0, "The schema registry refuses the login (401)."),
+    (500, 0, "The schema registry answers 500: no."),
+    (0, 30, "The schema registry did not answer within 1 s."),
+]
 
 
 class SchemaServer:

@@ -103,7 +103,7 @@ async def test_a_client_that_does_not_wait_is_served_no_sooner(broker: Running, 
 async def test_a_client_of_tls_is_served_no_sooner_and_all_its_bytes_later(
     start_broker: StartBroker, quota: Quota, tmp_path: Path
 ) -> None:
-    """What has arrived meanwhile is kept encrypted, and counted for all wires of the listener."""
+    """Bytes that arrive in this time are kept encrypted, and counted for all wires of the listener."""
     authority = Authority(tmp_path)
     settings = authority.settings(authority.issue("server"))
     broker = await start_broker(admission=partial(Admission, policy=quota), **settings)

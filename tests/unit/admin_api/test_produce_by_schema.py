@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 from service_chassis.schema_registry.connection import FAILURE_S
-from support.schema_server import SchemaServer
+from support.schema_server import TROUBLES, SchemaServer
 
 from tests.unit.admin_api.test_produce import reports, stored
 
@@ -280,14 +280,7 @@ def test_a_value_that_takes_too_long_or_too_much_harms_no_other(
     assert good["error_code"] == 200
 
 
-@pytest.mark.parametrize(
-    ("status", "delay_s", "said"),
-    [
-        (401, 0, "The schema registry refuses the login (401)."),
-        (500, 0, "The schema registry answers 500: no."),
-        (0, 30, "The schema registry did not answer within 1 s."),
-    ],
-)
+@pytest.mark.parametrize(("status", "delay_s", "said"), TROUBLES)
 def test_a_registry_in_trouble_is_a_sentence_and_is_not_asked_again_for_seconds(
     stack: Stack,
     schema_server: SchemaServer,

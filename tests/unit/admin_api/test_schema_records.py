@@ -13,7 +13,7 @@ import pytest
 from protocol_lib.records.batch import build_batch
 from protocol_lib.records.record import Record
 from service_chassis.schema_registry import client as registry_client
-from support.schema_server import SchemaServer
+from support.schema_server import TROUBLES, SchemaServer
 
 if TYPE_CHECKING:
     from tests.unit.admin_api.conftest import Stack
@@ -151,14 +151,7 @@ def test_what_names_no_schema_is_shown_as_it_is(
     assert good["value"] == {"id": 7}
 
 
-@pytest.mark.parametrize(
-    ("status", "delay_s", "said"),
-    [
-        (401, 0, "The schema registry refuses the login (401)."),
-        (500, 0, "The schema registry answers 500: no."),
-        (0, 30, "The schema registry did not answer within 1 s."),
-    ],
-)
+@pytest.mark.parametrize(("status", "delay_s", "said"), TROUBLES)
 def test_a_registry_in_trouble_is_a_sentence_and_is_not_asked_again_for_seconds(
     stack: Stack,
     schema_server: SchemaServer,

@@ -16,11 +16,9 @@ from google.protobuf.descriptor_pool import DescriptorPool  # noqa: E402
 from service_chassis.schema_registry import protoc  # noqa: E402
 from spark_etl.config import Pipeline  # noqa: E402
 from spark_etl.errors import ConfigError  # noqa: E402
-from spark_etl.judgement import plan  # noqa: E402
 from spark_etl.registry import pins  # noqa: E402
-from support.kafka_frames import frame  # noqa: E402
+from support.kafka_frames import errors, judge  # noqa: E402
 from support.pipelines import pipeline  # noqa: E402
-from support.schema_server import SchemaServer  # noqa: E402
 
 SUBJECT = "orders-value"
 FIRST = """
@@ -40,14 +38,6 @@ SECOND = FIRST.replace("message Other { string text = 1; }", "").replace(
 )
 
 
-@pytest.fixture
-def server(monkeypatch):
-    with SchemaServer() as server:
-        monkeypatch.setenv("MILLRACE_SCHEMA_REGISTRY", server.url)
-        monkeypatch.setenv("MILLRACE_SCHEMA_REGISTRY_TIMEOUT_S", "30")
-        yield server
-
-
 def message(text: str, name: str, document: dict[str, Any]) -> bytes:
     """Return a message as Google's library writes it."""
     pool: Any = DescriptorPool()
@@ -64,15 +54,6 @@ def framed(number: int, indexes: bytes, content: bytes) -> bytes:
 def pinned(spark, folder, decode: dict[str, Any] | None = None, **registry) -> Pipeline:
     sections = {"format": "protobuf", "registry": {"subject": SUBJECT, **registry}, **(decode or {})}
     return pins.pinned(pipeline(folder, decode=sections), spark)
-
-
-def judge(spark, pipe: Pipeline, values, keys=None, headers=None):
-    rows = plan(spark, frame(spark, values, keys, headers), pipe).rows.collect()
-    return sorted(rows, key=lambda row: row["_offset"])
-
-
-def errors(rows):
-    return [tuple(row["_error"]) if row["_error"] is not None else None for row in rows]
 
 
 def test_messages_are_found_by_their_indexes(spark, tmp_path, server):

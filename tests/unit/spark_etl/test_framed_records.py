@@ -13,12 +13,10 @@ pytestmark = pytest.mark.etl
 
 from spark_etl.config import Pipeline  # noqa: E402
 from spark_etl.errors import ConfigError  # noqa: E402
-from spark_etl.judgement import plan  # noqa: E402
 from spark_etl.registry import pins  # noqa: E402
 from spark_etl.registry.look_up import AwayError  # noqa: E402
-from support.kafka_frames import frame  # noqa: E402
+from support.kafka_frames import errors, judge  # noqa: E402
 from support.pipelines import pipeline  # noqa: E402
-from support.schema_server import SchemaServer  # noqa: E402
 
 SUBJECT = "orders-value"
 FIRST = {
@@ -40,14 +38,6 @@ SECOND = {
 }
 
 
-@pytest.fixture
-def server(monkeypatch):
-    with SchemaServer() as server:
-        monkeypatch.setenv("MILLRACE_SCHEMA_REGISTRY", server.url)
-        monkeypatch.setenv("MILLRACE_SCHEMA_REGISTRY_TIMEOUT_S", "30")
-        yield server
-
-
 def avro(schema, value) -> bytes:
     content = io.BytesIO()
     fastavro.schemaless_writer(content, fastavro.parse_schema(schema), value)
@@ -61,15 +51,6 @@ def framed(number: int, content: bytes) -> bytes:
 def pinned(spark, folder, **decode) -> Pipeline:
     sections = {"format": "avro", "registry": {"subject": SUBJECT}, **decode}
     return pins.pinned(pipeline(folder, decode=sections), spark)
-
-
-def judge(spark, pipe: Pipeline, values, keys=None, headers=None):
-    rows = plan(spark, frame(spark, values, keys, headers), pipe).rows.collect()
-    return sorted(rows, key=lambda row: row["_offset"])
-
-
-def errors(rows):
-    return [tuple(row["_error"]) if row["_error"] is not None else None for row in rows]
 
 
 def test_each_record_is_read_with_its_own_schema(spark, tmp_path, server):
