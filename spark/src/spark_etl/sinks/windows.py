@@ -112,31 +112,13 @@ class WindowTopic:
             if batches.is_finished(place):
                 return
             try:
-                written(batch, place)
+                check()
+                version = first + batch_id  # mutant: window-versions-continue
+                rows = self._written(batch, place, version, plan, started[0], batches, late)
+                account(batch_id, rows)
             except EtlError as error:
                 failed(error)
                 raise
-
-        def written(batch: DataFrame, place: BatchPlace) -> None:
-            batch_id = place.batch_id
-            check()
-            basis = plan.basis
-            # mutant: window-versions-continue
-            records = window_records(batch, self._config, self._pipeline, first + batch_id)
-            records = records.persist(StorageLevel.MEMORY_AND_DISK)  # one read of the joined tables
-            try:
-                records.count()
-                plan.check_tables()
-                self._check_basis(plan, basis, batches, place, str(first + batch_id))
-                begun_before = batches.begun(place, basis)
-                found = groups.write(self._writer, records, begun_before)
-                rows = self._counted(plan, started[0], batch_id, late, begun_before) | found.numbers
-                if found.refused:
-                    groups.refuse(self._letters, self._writer, records, self.name, begun_before)
-            finally:
-                records.unpersist()
-            batches.finished(place, rows={self.name: rows})
-            account(batch_id, rows)
 
         judged = plan.rows.observe(_JUDGED, *plan.counters)
         timeless = F.count_if(F.col(self._event_time.field).isNull()).alias("rows")
@@ -153,6 +135,34 @@ class WindowTopic:
         started.append(query)
         known.set()
         return query
+
+    def _written(
+        self,
+        batch: DataFrame,
+        place: BatchPlace,
+        version: int,
+        plan: Judged,
+        query: StreamingQuery,
+        batches: Batches,
+        late: LateRows,
+    ) -> dict[str, int]:
+        """Write and finish a batch of windows as `version`; return the numbers of its records by outcome."""
+        basis = plan.basis
+        records = window_records(batch, self._config, self._pipeline, version)
+        records = records.persist(StorageLevel.MEMORY_AND_DISK)  # one read of the joined tables
+        try:
+            records.count()
+            plan.check_tables()
+            self._check_basis(plan, basis, batches, place, str(version))
+            begun_before = batches.begun(place, basis)
+            found = groups.write(self._writer, records, begun_before)
+            rows = self._counted(plan, query, place.batch_id, late, begun_before) | found.numbers
+            if found.refused:
+                groups.refuse(self._letters, self._writer, records, self.name, begun_before)
+        finally:
+            records.unpersist()
+        batches.finished(place, rows={self.name: rows})
+        return rows
 
     def _check_basis(self, plan: Judged, basis: str, batches: Batches, place: BatchPlace, version: str) -> None:
         """Raise OutputError if the topic has windows of the batch as another file, or other joined tables, judged it.
